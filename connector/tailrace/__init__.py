@@ -1,0 +1,1 @@
+"""The agent: reads one Cassandra node's commit log and publishes every change to Kafka."""

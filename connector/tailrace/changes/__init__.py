@@ -1,0 +1,1 @@
+"""Mutations to changes: splitting into rows, deletions and ranges, order, digests."""

@@ -1,0 +1,1 @@
+"""Which definition of a table, and which cdc flag, held at a position."""

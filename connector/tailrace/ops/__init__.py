@@ -1,0 +1,1 @@
+"""Health and what the agent says about itself."""

@@ -1,0 +1,17 @@
+"""Positions in a host's commit log: totally ordered, exact to the mutation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """The end of a mutation: log epoch, segment id, logical offset (Cassandra's CommitLogPosition). Per host."""
+
+    epoch: int
+    segment: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}/{self.segment}:{self.offset}"

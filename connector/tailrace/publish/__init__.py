@@ -1,0 +1,1 @@
+"""Kafka: transactions, offsets, topics, the schema store."""

@@ -1,0 +1,1 @@
+"""What both halves do with the outside: settings, jars, readers of the schemas and generations topics."""

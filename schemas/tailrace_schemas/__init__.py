@@ -1,0 +1,1 @@
+"""What both halves of Tailrace agree on: CQL types, tables, change records, tokens, streams and topics."""

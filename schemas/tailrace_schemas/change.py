@@ -1,0 +1,165 @@
+"""The change: one row, static row, deletion or truncation, with everything Cassandra keeps about it.
+
+Values stay Cassandra's own bytes, so that nothing is lost on the way and merging compares what Cassandra compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from tailrace_schemas.table import Column, Table
+
+
+class Op(Enum):
+    """What a change does; the order is the Avro enum's and the digest's, so symbols are only ever appended."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    DELETE_PARTITION = "delete_partition"
+    DELETE_RANGE = "delete_range"
+    TRUNCATE = "truncate"
+    READ = "read"
+
+
+OPS: Final[tuple[Op, ...]] = tuple(Op)
+
+
+class Origin(Enum):
+    """How a change reached us; the order is the Avro enum's."""
+
+    LOG = "log"
+    PARKED = "parked"
+    REPLAY = "replay"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A row marker (primary-key liveness): microseconds; seconds; seconds since the epoch. INSERT writes one."""
+
+    written: int
+    ttl: int | None = None
+    expires: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A deletion of a row, partition, range or whole collection.
+
+    `written` in microseconds; `local` is Cassandra's local deletion time, in seconds since the epoch.
+    """
+
+    written: int
+    local: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell. `path` is None for simple columns, else list position, set element, map key or udt field index.
+
+    A tombstone has `value` None and its local deletion time in `expires`; a live cell has bytes, possibly none of
+    them (b"" is a legal value of any type). A live cell with `ttl` expires at `expires`, seconds since the epoch.
+    """
+
+    column: Column
+    path: bytes | None
+    written: int
+    ttl: int | None
+    expires: int | None
+    value: bytes | None
+
+    @property
+    def tombstone(self) -> bool:
+        """Whether the cell says that there is nothing."""
+        return self.value is None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDeletion:
+    """The deletion of a whole multi-cell column: an overwrite's (at the write's time - 1) or DELETE's own."""
+
+    column: Column
+    deletion: Deletion
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a deleted range, in storage order. `values` is a clustering prefix; empty means open."""
+
+    values: tuple[bytes | None, ...]
+    inclusive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a change came from: the position of its mutation, and its place among that mutation's changes."""
+
+    host: str
+    datacenter: str
+    epoch: int
+    segment: int
+    offset: int
+    index: int
+    count: int
+    origin: Origin = Origin.LOG
+    durable: bool = True
+    seen: int = 0
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of one table.
+
+    `key` is the partition key's serialized bytes (composite-encoded for several columns), None only for truncate.
+    `clustering` is None for static rows, partition deletions, range deletions and truncate; () for rows of tables
+    without clustering columns. `cells` and `column_deletions` are in wire order. `start` and `end` only for ranges.
+    """
+
+    op: Op
+    table: Table
+    token: int
+    key: bytes | None
+    clustering: tuple[bytes | None, ...] | None = None
+    static: bool = False
+    marker: Marker | None = None
+    deletion: Deletion | None = None
+    cells: tuple[Cell, ...] = ()
+    column_deletions: tuple[ColumnDeletion, ...] = ()
+    start: Bound | None = None
+    end: Bound | None = None
+    digest: bytes = b""
+    source: Source | None = None
+
+
+def record_times(change: Change) -> tuple[int, int | None, int | None]:
+    """(written, ttl, expires) of the record: the marker's, else the deletion's, else the newest cell's.
+
+    Cells and collection deletions compete by write time; at a tie the first by column name, then path, counts. Of a
+    deletion `expires` is the local deletion time. docs/contracts.md section 3.
+    """
+    if change.marker is not None:
+        return change.marker.written, change.marker.ttl, change.marker.expires
+    if change.deletion is not None:
+        return change.deletion.written, None, change.deletion.local
+    newest: tuple[tuple[int, bytes, bytes], tuple[int, int | None, int | None]] | None = None
+    for deleted in change.column_deletions:
+        rank = (-deleted.deletion.written, deleted.column.name_bytes, b"")
+        if newest is None or rank < newest[0]:
+            newest = rank, (deleted.deletion.written, None, deleted.deletion.local)
+    for cell in change.cells:
+        rank = (-cell.written, cell.column.name_bytes, cell.path or b"")
+        if newest is None or rank < newest[0]:
+            newest = rank, (cell.written, cell.ttl, cell.expires)
+    if newest is None:
+        raise ValueError(f"{change.table}: a change without marker, deletion or cells has no write time")
+    return newest[1]
+
+
+def table_id_bytes(table_id: UUID) -> bytes:
+    """The 16 bytes that name a table in the log and in the digest."""
+    return table_id.bytes

@@ -1,0 +1,223 @@
+"""CQL type strings, as `system_schema` prints them, to types that know their layout in the commit log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+# AbstractType.valueLengthIfFixed, equal in 3.11 to 5.0. smallint, tinyint, date and time are NOT here although
+# their values have one size: Cassandra writes them with a length (ShortType, ByteType, SimpleDateType, TimeType).
+FIXED_SIZES: Final[Mapping[str, int]] = {
+    "boolean": 1,
+    "int": 4,
+    "bigint": 8,
+    "float": 4,
+    "double": 8,
+    "uuid": 16,
+    "timeuuid": 16,
+    "timestamp": 8,
+    "empty": 0,
+}
+NATIVE: Final[frozenset[str]] = frozenset(
+    {"ascii", "blob", "counter", "date", "decimal", "duration", "inet", "smallint", "text", "time", "tinyint", "varint"}
+    | FIXED_SIZES.keys()
+)
+COLLECTIONS: Final[frozenset[str]] = frozenset({"list", "set", "map"})
+
+_MARSHAL: Final = "org.apache.cassandra.db.marshal."
+# Classes that system_schema may name where CQL has a word of its own.
+_CLASS_WORDS: Final[Mapping[str, str]] = {
+    "AsciiType": "ascii",
+    "BooleanType": "boolean",
+    "ByteType": "tinyint",
+    "BytesType": "blob",
+    "CounterColumnType": "counter",
+    "DateType": "timestamp",
+    "DecimalType": "decimal",
+    "DoubleType": "double",
+    "DurationType": "duration",
+    "EmptyType": "empty",
+    "FloatType": "float",
+    "InetAddressType": "inet",
+    "Int32Type": "int",
+    "IntegerType": "varint",
+    "LegacyTimeUUIDType": "timeuuid",
+    "LexicalUUIDType": "uuid",
+    "LongType": "bigint",
+    "ShortType": "smallint",
+    "SimpleDateType": "date",
+    "TimeType": "time",
+    "TimeUUIDType": "timeuuid",
+    "TimestampType": "timestamp",
+    "UTF8Type": "text",
+    "UUIDType": "uuid",
+}
+_TOKEN: Final = re.compile(r"""\s*(?:("(?:[^"]|"")*")|('(?:[^']|'')*')|([^\s<>,"']+)|([<>,]))""")
+
+
+class TypeSyntaxError(ValueError):
+    """A type string that is not CQL, or that names a user type nobody defined."""
+
+
+@dataclass(frozen=True, slots=True)
+class CqlType:
+    """One CQL type.
+
+    `kind` is a native type's word, or list, set, map, tuple, udt, vector, custom. `args` are element types (key and
+    value for a map, fields in order for a tuple or udt). `name` is a udt's name or a custom class; `fields` a udt's
+    field names; `dimension` a vector's length.
+    """
+
+    kind: str
+    args: tuple[CqlType, ...] = ()
+    frozen: bool = False
+    name: str = ""
+    fields: tuple[str, ...] = ()
+    dimension: int = 0
+
+    @property
+    def multicell(self) -> bool:
+        """Whether a column of this type is complex: one cell per element or field."""
+        return not self.frozen and (self.kind in COLLECTIONS or self.kind == "udt")
+
+    @property
+    def fixed_size(self) -> int | None:
+        """Bytes of every value, or None where values carry a length (AbstractType.valueLengthIfFixed)."""
+        if self.kind == "vector":
+            element = self.args[0].fixed_size
+            return None if element is None else element * self.dimension
+        return FIXED_SIZES.get(self.kind)
+
+    def __str__(self) -> str:
+        """The type as CQL prints it; parses back to an equal type."""
+        inner = ", ".join(str(arg) for arg in self.args)
+        match self.kind:
+            case "list" | "set" | "map":
+                text = f"{self.kind}<{inner}>"
+            case "tuple":
+                return f"frozen<tuple<{inner}>>"
+            case "vector":
+                return f"vector<{inner}, {self.dimension}>"
+            case "udt":
+                text = quote_identifier(self.name)
+            case "custom":
+                return "'" + self.name + "'"
+            case _:
+                return self.kind
+        return f"frozen<{text}>" if self.frozen else text
+
+
+def freeze(cql_type: CqlType) -> CqlType:
+    """The type with every collection and udt in it frozen, as frozen<...> freezes all below it."""
+    if not cql_type.args:
+        return cql_type
+    nested = cql_type.kind in COLLECTIONS or cql_type.kind in ("udt", "tuple")
+    return replace(cql_type, args=tuple(freeze(arg) for arg in cql_type.args), frozen=nested)
+
+
+@dataclass(frozen=True, slots=True)
+class UserTypeDefinition:
+    """A row of `system_schema.types`: field names and their type strings, in order."""
+
+    name: str
+    field_names: tuple[str, ...]
+    field_types: tuple[str, ...]
+
+
+def parse_type(text: str, user_types: Mapping[str, UserTypeDefinition] | None = None) -> CqlType:
+    """Parse a type string of `system_schema`; user type names are looked up in `user_types` (one keyspace's).
+
+    Raises TypeSyntaxError for anything else.
+    """
+    tokens = list(_tokens(text))
+    parsed, rest = _parse(tokens, 0, user_types or {}, ())
+    if rest != len(tokens):
+        raise TypeSyntaxError(f"type {text!r}: unexpected {tokens[rest]!r} after {parsed}")
+    return parsed
+
+
+def quote_identifier(name: str) -> str:
+    """A CQL identifier, quoted where an unquoted one would fold or not parse."""
+    return name if re.fullmatch(r"[a-z][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+
+
+def _tokens(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text.rstrip()):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise TypeSyntaxError(f"type {text!r}: cannot read {text[at:]!r}")
+        at = match.end()
+        yield match[match.lastindex or 0]
+
+
+def _parse(
+    tokens: list[str], at: int, user_types: Mapping[str, UserTypeDefinition], outer: tuple[str, ...]
+) -> tuple[CqlType, int]:
+    if at >= len(tokens):
+        raise TypeSyntaxError("type string ends too early")
+    word = tokens[at]
+    if at + 1 < len(tokens) and tokens[at + 1] == "<":
+        args: list[CqlType] = []
+        at += 2
+        while True:
+            if word == "vector" and args and at < len(tokens) and tokens[at].isdigit():
+                dimension, at = int(tokens[at]), at + 1
+                _expect(tokens, at, ">")
+                return CqlType("vector", (args[0],), dimension=dimension), at + 1
+            argument, at = _parse(tokens, at, user_types, outer)
+            args.append(argument)
+            if at < len(tokens) and tokens[at] == ",":
+                at += 1
+                continue
+            _expect(tokens, at, ">")
+            return _apply(word, tuple(args)), at + 1
+    return _word(word, user_types, outer), at + 1
+
+
+def _expect(tokens: list[str], at: int, token: str) -> None:
+    found = tokens[at] if at < len(tokens) else "the end"
+    if found != token:
+        raise TypeSyntaxError(f"type string: expected {token!r}, found {found!r}")
+
+
+def _apply(word: str, args: tuple[CqlType, ...]) -> CqlType:
+    wanted = {"frozen": 1, "list": 1, "set": 1, "map": 2}.get(word)
+    if wanted is not None and len(args) != wanted:
+        raise TypeSyntaxError(f"{word} takes {wanted} arguments, not {len(args)}")
+    match word:
+        case "frozen":
+            return freeze(args[0])
+        case "list" | "set" | "map":
+            # A collection nested in another is always frozen, whether the string says so or not.
+            return CqlType(word, tuple(freeze(arg) for arg in args))
+        case "tuple":
+            return CqlType("tuple", tuple(freeze(arg) for arg in args), frozen=True)
+        case _:
+            raise TypeSyntaxError(f"unknown type {word}<...>")
+
+
+def _word(word: str, user_types: Mapping[str, UserTypeDefinition], outer: tuple[str, ...]) -> CqlType:
+    if word.startswith("'"):
+        name = word[1:-1].replace("''", "'")
+        short = name.removeprefix(_MARSHAL)
+        return CqlType(_CLASS_WORDS[short]) if short in _CLASS_WORDS else CqlType("custom", name=name)
+    if word in ("<", ">", ","):
+        raise TypeSyntaxError(f"type string: unexpected {word!r}")
+    name = word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
+    if name in user_types and name not in outer:
+        definition = user_types[name]
+        fields = tuple(
+            _parse(list(_tokens(field)), 0, user_types, (*outer, name))[0] for field in definition.field_types
+        )
+        # Fields of a udt stay as declared; collections in a udt are frozen by rule, nested udts by declaration.
+        return CqlType("udt", tuple(freeze(field) for field in fields), name=name, fields=definition.field_names)
+    if word.startswith('"'):
+        raise TypeSyntaxError(f"user type {word} is not defined in this keyspace")
+    if name == "varchar":
+        return CqlType("text")
+    if name in NATIVE:
+        return CqlType(name)
+    raise TypeSyntaxError(f"type {word!r} is neither a CQL type nor a user type of this keyspace")

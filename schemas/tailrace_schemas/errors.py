@@ -1,0 +1,56 @@
+"""The errors that both halves share, by whose turn it is to act.
+
+TailraceError
+ |- SettingsError         the settings are wrong: the operator
+ |- ServiceError          Kafka, Cassandra or a sink does not answer or refuses: retried, then the operator
+ `- DecodeError           bytes are not what the format says: set aside, others go on
+     |- TruncatedError       the bytes end too early
+     |- CorruptError         a checksum or a rule is broken
+     `- UnsupportedError     a version, compressor or cipher that is not read
+"""
+
+from __future__ import annotations
+
+
+class TailraceError(Exception):
+    """The root; its message says what, where, and what to do next. `exit_code` is the process's."""
+
+    exit_code = 1
+
+
+class SettingsError(TailraceError):
+    """A setting is missing, unknown or impossible; the message names it."""
+
+    exit_code = 2
+
+
+class ServiceError(TailraceError):
+    """A service named in the settings does not answer, or refuses."""
+
+
+class DecodeError(TailraceError):
+    """Bytes break a rule of the format. Where the file is known, its name and the offset stand in front."""
+
+    exit_code = 3
+
+    def __init__(self, rule: str, *, file: str | None = None, offset: int | None = None) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.file = file
+        self.offset = offset
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.file, self.offset) if part is not None)
+        return f"{where}: {self.rule}" if where else self.rule
+
+
+class TruncatedError(DecodeError):
+    """The bytes end before the value does."""
+
+
+class CorruptError(DecodeError):
+    """A checksum differs, or a value cannot be."""
+
+
+class UnsupportedError(DecodeError):
+    """A version, compressor or cipher that this version of Tailrace does not read."""

@@ -1,0 +1,1 @@
+"""Spark: topics to changes with stream ids, row state, and sinks."""

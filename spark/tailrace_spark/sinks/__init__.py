@@ -1,0 +1,1 @@
+"""Sinks: one module each behind one protocol."""

@@ -1,0 +1,1 @@
+"""Tests mirror the source; tests/integration runs against real services."""
