@@ -1,0 +1,295 @@
+"""The settings: one model, filled from a TOML file and then from TAILRACE_... environment variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tailrace_common.passthrough import KafkaSettings, Scalar, SparkSettings, read_secret_file
+from tailrace_common.secrets import redact
+from tailrace_common.settings_sources import load_into
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+_KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
+_DATACENTERS: Final = re.compile(r"dc:[^,\s]+(,[^,\s]+)*")
+
+
+class Section(BaseModel):
+    """One table of the file: immutable, without unknown names. `NAME_file` of a secret is read into NAME."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secret_files(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        values = dict(data)
+        for name, field in cls.model_fields.items():
+            path = values.get(f"{name}_file")
+            if field.annotation not in (SecretStr, SecretStr | None) or path is None:
+                continue
+            if values.get(name) is not None:
+                raise ValueError(f"{name} and {name}_file are both given: keep one")
+            values[name] = read_secret_file(path)
+        return values
+
+
+class ClusterSettings(Section):
+    """The Cassandra cluster, as the agent reaches it for schema and ring."""
+
+    name: str | None = Field(
+        default=None, description="Name of the cluster in our topics. Unset: the cluster_name that Cassandra says"
+    )
+    contact_points: tuple[str, ...] = Field(
+        default=("127.0.0.1",), min_length=1, description="Addresses to connect to; the agent's own node first"
+    )
+    port: Port = Field(default=9042, description="The native protocol's port")
+    datacenter: str | None = Field(
+        default=None, description="Datacenter to send queries to. Unset: the contact point's own"
+    )
+    username: str | None = Field(default=None, description="Role to log in as. Unset: no authentication")
+    password: SecretStr | None = Field(default=None, description="Its password")
+    password_file: Path | None = Field(default=None, description="File that holds the password, instead of `password`")
+    protocol_version: Annotated[int, Field(ge=3, le=5)] | None = Field(
+        default=None, description="Native protocol version, 3 to 5. Unset: negotiated"
+    )
+    connect_timeout_seconds: Seconds = Field(default=10, description="How long a connection may take")
+    request_timeout_seconds: Seconds = Field(default=10, description="How long a query may take")
+    tls: bool = Field(default=False, description="Connect with TLS")
+    tls_ca_file: Path | None = Field(
+        default=None, description="PEM file of the authorities to trust. Unset: the system's"
+    )
+    tls_certificate_file: Path | None = Field(
+        default=None, description="PEM file of the client's certificate, for mutual TLS"
+    )
+    tls_key_file: Path | None = Field(default=None, description="PEM file of the client's private key")
+    tls_key_password: SecretStr | None = Field(default=None, description="Password of the private key")
+    tls_key_password_file: Path | None = Field(
+        default=None, description="File that holds it, instead of `tls_key_password`"
+    )
+    tls_verify_host: bool = Field(default=True, description="Refuse a certificate that does not name the host")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.username is not None and self.password is None:
+            raise ValueError("username needs password or password_file")
+        if self.password is not None and self.username is None:
+            raise ValueError("password needs username")
+        if not self.tls and (self.tls_ca_file or self.tls_certificate_file or self.tls_key_file):
+            raise ValueError("tls_... files are given, but tls is false: set tls = true")
+        return self
+
+
+class AgentSettings(Section):
+    """The agent beside each node."""
+
+    cdc_raw_directory: Path = Field(
+        default=Path("/var/lib/cassandra/cdc_raw"), description="The node's cdc_raw_directory"
+    )
+    commitlog_directory: Path | None = Field(
+        default=None,
+        description="The node's commitlog_directory; tells a finished segment apart sooner. Unset: not looked at",
+    )
+    poll_seconds: Seconds = Field(
+        default=1.0, description="How often cdc_raw is listed, to catch what file notification missed"
+    )
+    publish: str = Field(
+        default="all",
+        description='Who publishes: "all" agents, so that each replica\'s copy arrives, or "dc:NAME,..." only theirs',
+    )
+    delivery: Literal["exactly-once", "at-least-once"] = Field(
+        default="exactly-once", description='"exactly-once" by Kafka transactions, or "at-least-once" without'
+    )
+    transaction_changes: Positive = Field(default=64, description="A transaction is committed at this many changes")
+    transaction_milliseconds: Positive = Field(default=20, description="or at this age, whichever comes first")
+    transaction_timeout_seconds: Annotated[int, Field(ge=2, le=900)] = Field(
+        default=10,
+        description="Kafka aborts an agent's transaction after this; a dead agent delays readers by that + 10 s",
+    )
+    health_address: str = Field(default="127.0.0.1", description="Address that the health endpoint listens on")
+    health_port: Port | None = Field(default=None, description="Its port. Unset: no endpoint")
+
+    @field_validator("publish")
+    @classmethod
+    def _check_publish(cls, value: str) -> str:
+        if value != "all" and not _DATACENTERS.fullmatch(value):
+            raise ValueError('must be "all" or "dc:NAME,NAME"')
+        return value
+
+    def publishes(self, datacenter: str) -> bool:
+        """Whether an agent in this datacenter publishes."""
+        return self.publish == "all" or datacenter in self.publish.removeprefix("dc:").split(",")
+
+
+class TopicSettings(Section):
+    """The topics of this cluster's changes."""
+
+    prefix: str = Field(default="tailrace", description="First part of every topic's name; one per Cassandra cluster")
+    create: bool = Field(default=True, description="Create topics that are missing. false: their owner makes them")
+    partitions: Positive = Field(default=3, description="Partitions of a table's topic")
+    replication_factor: Positive | None = Field(default=None, description="Unset: 3, or the number of brokers if fewer")
+    min_insync_replicas: Positive | None = Field(
+        default=None, description="Unset: the replication factor - 1, at least 1"
+    )
+    max_message_bytes: Positive = Field(
+        default=16 * 1024 * 1024, description="Largest record; as large as Cassandra's max_mutation_size"
+    )
+
+    @field_validator("prefix")
+    @classmethod
+    def _check_prefix(cls, value: str) -> str:
+        if not _KAFKA_NAME.fullmatch(value) or value in {".", ".."}:
+            raise ValueError("may have letters, digits, '.', '_' and '-', at most 100 of them")
+        return value
+
+
+class TableSettings(Section):
+    """Which tables are published, of those with cdc = true."""
+
+    include: tuple[str, ...] = Field(default=("*.*",), description='Patterns of "keyspace.table" with * and ?')
+    exclude: tuple[str, ...] = Field(default=(), description="Patterns that win over `include`")
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _check_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            if not _PATTERN.fullmatch(pattern):
+                raise ValueError(f'pattern "{pattern}" must have the form keyspace.table, such as shop.* or *.orders')
+        return value
+
+
+class GenerationSettings(Section):
+    """Stream ids and their generations."""
+
+    streams_per_entry: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=1, description="Stream ids of each token range"
+    )
+    ignore_msb: Annotated[int, Field(ge=0, le=63)] = Field(
+        default=0, description="Most significant token bits ignored in choosing among them; ScyllaDB's is 12"
+    )
+
+
+class StreamSettings(Section):
+    """The Spark job from the topics to one sink."""
+
+    sink: str | None = Field(default=None, description="Name of the [sink.NAME] to write. Unset: the only one there is")
+    topics: str | None = Field(
+        default=None,
+        description="Java regular expression of topics to read. Unset: every table's topic under the prefix",
+    )
+    checkpoint: str = Field(
+        default="tailrace-checkpoint",
+        description="Directory or URL of Spark's checkpoint; it keeps the place in the topics",
+    )
+    starting_offsets: Literal["earliest", "latest"] = Field(
+        default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
+    )
+    max_offsets_per_trigger: Positive | None = Field(default=100_000, description="Most records of one micro-batch")
+    trigger_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
+    )
+    fail_on_data_loss: bool = Field(default=True, description="Stop when Kafka deleted records before they were read")
+    spark: SparkSettings = Field(
+        default=SparkSettings({}), description='Spark\'s own settings, for example "spark.executor.memory" = "4g"'
+    )
+    kafka: SparkSettings = Field(
+        default=SparkSettings({}),
+        description='Settings of the Java Kafka client beyond [kafka], such as "ssl.truststore.location" = "..."',
+    )
+
+
+class SqlSinkSettings(Section):
+    """Tables of a SQL database that follow the source."""
+
+    type: Literal["sql"] = Field(default="sql", description="What kind of sink this is")
+    url: SecretStr = Field(
+        default=SecretStr("sqlite:///tailrace.db"),
+        description='SQLAlchemy URL, such as "sqlite:///file.db" or "postgresql+psycopg://user:password@host/database"',
+    )
+    url_file: Path | None = Field(default=None, description="File that holds the URL, instead of `url`")
+    table: str = Field(default="{keyspace}_{table}", description="Name of a source table in the database")
+
+    @field_validator("table")
+    @classmethod
+    def _check_table(cls, value: str) -> str:
+        try:
+            value.format(keyspace="k", table="t")
+        except (KeyError, IndexError, ValueError):
+            raise ValueError("may contain {keyspace} and {table}, and no other braces") from None
+        if "{table}" not in value:
+            raise ValueError("must contain {table}")
+        return value
+
+    @property
+    def location(self) -> str:
+        """The URL without its password, for people."""
+        return redact(self.url.get_secret_value())
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. `Settings()` is the defaults; `load_settings` reads file and environment."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True, env_prefix="TAILRACE_"
+    )
+
+    cluster: ClusterSettings = Field(default=ClusterSettings(), description=ClusterSettings.__doc__)
+    agent: AgentSettings = Field(default=AgentSettings(), description=AgentSettings.__doc__)
+    kafka: KafkaSettings = Field(default=KafkaSettings({}), description=KafkaSettings.__doc__)
+    topics: TopicSettings = Field(default=TopicSettings(), description=TopicSettings.__doc__)
+    tables: TableSettings = Field(default=TableSettings(), description=TableSettings.__doc__)
+    generations: GenerationSettings = Field(default=GenerationSettings(), description=GenerationSettings.__doc__)
+    stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
+    sink: dict[str, SqlSinkSettings] = Field(
+        default={"local": SqlSinkSettings()}, description="Where streams write, by name."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic-settings'
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is handed in: the process's environment reaches a Settings through `load_settings` alone."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _check_sink(self) -> Self:
+        if self.stream.sink is not None and self.stream.sink not in self.sink:
+            raise ValueError(f'stream.sink = "{self.stream.sink}" has no [sink.{self.stream.sink}]; {self._sinks()}')
+        return self
+
+    def _sinks(self) -> str:
+        return f"the sinks are: {', '.join(sorted(self.sink))}" if self.sink else "no sink is set"
+
+    def stream_sink(self) -> tuple[str, SqlSinkSettings]:
+        """Name and settings of the sink that `tailrace stream` writes. Raises ValueError when none is chosen."""
+        if self.stream.sink is not None:
+            return self.stream.sink, self.sink[self.stream.sink]
+        if len(self.sink) != 1:
+            raise ValueError(f"set stream.sink: {self._sinks()}")
+        return next(iter(self.sink.items()))
+
+
+def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settings:
+    """The settings of `path` (None: no file), overridden by the TAILRACE_SECTION__NAME variables of `environ`.
+
+    Raises SettingsError with one line for each thing that is wrong: where it stands, its name, what it must be, and
+    for an unknown name the nearest known one. Values of secrets are never part of it.
+    """
+    return load_into(Settings, None if path is None else Path(path), environ)
+
+
+__all__ = ["KafkaSettings", "Scalar", "Settings", "SparkSettings", "SqlSinkSettings", "load_settings"]

@@ -1,0 +1,176 @@
+"""Where settings come from, and what to say when they are wrong: file, variable, name, nearest valid name."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeGuard, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, RootModel, ValidationError
+from pydantic_settings import BaseSettings
+
+from tailrace_common.secrets import is_secret_name
+from tailrace_schemas.errors import SettingsError
+
+PREFIX: Final = "TAILRACE_"
+S = TypeVar("S", bound=BaseSettings)
+Names = tuple[str, ...]
+_IN_PYDANTIC: Final = re.compile(r"^Value error, |, unable to (parse|interpret).*")
+# What Kubernetes puts into every container for a service that is called tailrace-<something>.
+_SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_\d+_(TCP|UDP)(_.*)?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable that is a setting: its name, the path of names that it sets, and its value."""
+
+    name: str
+    path: Names
+    value: object
+
+
+def load_into(model: type[S], path: Path | None, environ: Mapping[str, str]) -> S:
+    """An instance of `model` from TOML file and environment. Raises SettingsError, one line per fault."""
+    tree = {} if path is None else _read_toml(path)
+    variables = tuple(read_variables(model, environ))
+    for variable in variables:
+        _put(tree, variable)
+    try:
+        return model(**tree)
+    except ValidationError as error:
+        written = {variable.path: variable.name for variable in variables}
+        lines = [_explain(model, fault, str(path) if path else None, written) for fault in error.errors()]
+        raise SettingsError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file; start from the sample tailrace.toml") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not TOML: {error}") from None
+
+
+def read_variables(model: type[BaseModel], environ: Mapping[str, str]) -> Iterable[Variable]:
+    """The variables TAILRACE_SECTION__NAME of `environ`, by name. A single underscore after a section is refused.
+
+    Names below [kafka] are librdkafka's, with `_` for `.`: TAILRACE_KAFKA__SASL_PASSWORD is `sasl.password`, and
+    TAILRACE_KAFKA__SASL_PASSWORD_FILE is `sasl.password_file`.
+    """
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or _SERVICE_LINK.fullmatch(name):
+            continue
+        section, separator, rest = name.removeprefix(PREFIX).partition("__")
+        if not separator:
+            _refuse_single_underscore(model, name, environ[name])
+            continue
+        path = _path_of(model, (section.lower(), *(part.lower() for part in rest.split("__"))))
+        yield Variable(name, path, _value_of(model, path, environ[name]))
+
+
+def _refuse_single_underscore(model: type[BaseModel], name: str, value: str) -> None:
+    section = name.removeprefix(PREFIX).split("_")[0].lower()
+    if section in model.model_fields and not value.startswith(("tcp://", "udp://")):
+        rest = name.removeprefix(f"{PREFIX}{section.upper()}").lstrip("_")
+        raise SettingsError(f"{name}: two underscores follow a section: {PREFIX}{section.upper()}__{rest or 'NAME'}")
+
+
+def _path_of(model: type[BaseModel], names: Names) -> Names:
+    """Names below a passed-through table are joined by dots, as the other program spells them."""
+    for depth in range(1, len(names)):
+        if _is_passed_through(_annotation(model, names[:depth])):
+            dotted = ".".join(names[depth:]).replace("_", ".")
+            return *names[:depth], re.sub(r"\.file$", "_file", dotted)
+    return names
+
+
+def _value_of(model: type[BaseModel], path: Names, text: str) -> object:
+    """Lists as JSON or with commas, tables as JSON; everything else stays text for the model to read."""
+    annotation = _annotation(model, path)
+    if get_origin(annotation) is tuple and not text.lstrip().startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if get_origin(annotation) in (tuple, dict) or _is_model(annotation):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
+
+
+def _put(tree: dict[str, Any], variable: Variable) -> None:
+    node = tree
+    for name in variable.path[:-1]:
+        below = node.setdefault(name, {})
+        if not isinstance(below, dict):
+            raise SettingsError(f"{variable.name}: {name} is a value in the file, not a table")
+        node = below
+    node[variable.path[-1]] = variable.value
+
+
+def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapping[Names, str]) -> str:
+    path = tuple(str(part) for part in fault["loc"])
+    where = _where(path, file, written)
+    name = ".".join(path)
+    if fault["type"] == "extra_forbidden":
+        return f"{where}: unknown setting {name}; {_nearest(model, path)}"
+    message = _IN_PYDANTIC.sub("", str(fault["msg"])).replace("Input should be", "must be")
+    if not name or _is_model(_annotation(model, path)):
+        return ": ".join(filter(None, (where, name, message)))
+    given = fault.get("input")
+    shown = "" if any(map(is_secret_name, path)) or not isinstance(given, str | int | float) else f", not {given!r}"
+    return f"{where}: {name} {message}{shown}"
+
+
+def _where(path: Names, file: str | None, written: Mapping[Names, str]) -> str:
+    """The variable that set this path, or something below or above it; else the file."""
+    for depth in range(len(path), 0, -1):
+        if path[:depth] in written:
+            return written[path[:depth]]
+    below = [name for set_path, name in written.items() if path and set_path[: len(path)] == path]
+    return ", ".join(filter(None, (file, *below))) or "settings"
+
+
+def _nearest(model: type[BaseModel], path: Names) -> str:
+    valid = sorted(_names_below(_annotation(model, path[:-1]) if path[1:] else model))
+    close = difflib.get_close_matches(path[-1], valid, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {'.'.join((*path[:-1], close[0]))}?"
+    return f"valid names{' of ' + '.'.join(path[:-1]) if path[1:] else ''}: {', '.join(valid)}"
+
+
+def _names_below(annotation: object) -> Iterable[str]:
+    return annotation.model_fields if _is_model(annotation) else ()
+
+
+def _annotation(model: type[BaseModel], path: Names) -> object:
+    """The type at a path of names, None where there is none. Optional types are unwrapped."""
+    here: object = model
+    for name in path:
+        if get_origin(here) is dict:
+            here = get_args(here)[1]
+        elif _is_model(here) and name in here.model_fields:
+            here = here.model_fields[name].annotation
+        else:
+            return None
+        if get_origin(here) in (types.UnionType, Union):
+            here = next(part for part in get_args(here) if part is not types.NoneType)
+    return here
+
+
+def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _is_passed_through(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, RootModel)
