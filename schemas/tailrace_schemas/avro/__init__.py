@@ -1,0 +1,10 @@
+"""The change record as Avro: one schema per table shape, framed messages, and the way back to a change."""
+
+from __future__ import annotations
+
+from tailrace_schemas.avro.decode import decode
+from tailrace_schemas.avro.encode import Encoder
+from tailrace_schemas.avro.registry import SchemaEntry, entry_from_record, schema_records
+from tailrace_schemas.avro.schema import PREFIX_SCHEMA
+
+__all__ = ["PREFIX_SCHEMA", "Encoder", "SchemaEntry", "decode", "entry_from_record", "schema_records"]

@@ -1,0 +1,222 @@
+"""Framed Avro messages back to changes: Cassandra's bytes re-made from the values, `raw` honoured."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastavro import parse_schema, schemaless_reader
+
+from tailrace_schemas.avro.convert import to_bytes
+from tailrace_schemas.avro.encode import FRAME
+from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.registry import SchemaEntry
+from tailrace_schemas.change import (
+    Bound,
+    Cell,
+    Change,
+    ColumnDeletion,
+    Deletion,
+    Marker,
+    Op,
+    Origin,
+    Source,
+)
+from tailrace_schemas.cql.values import join_key
+from tailrace_schemas.errors import CorruptError, TruncatedError
+from tailrace_schemas.table import Column
+
+HEADER: Final = len(FRAME) + 8
+
+_Times = tuple[int, int | None, int | None]
+_RawKey = tuple[str, bytes | None, str]
+
+
+class UnknownSchemaError(KeyError):
+    """A message names a schema id that is not in the mapping: read `<prefix>.schemas` to its end and try again."""
+
+
+def message_schema_id(message: bytes) -> bytes:
+    """The 8 bytes of schema id in a framed message. Raises TruncatedError or CorruptError for other bytes."""
+    if len(message) < HEADER:
+        raise TruncatedError(f"a message of {len(message)} bytes has no room for its {HEADER}-byte header")
+    if not message.startswith(FRAME):
+        raise CorruptError(f"a message starts with {message[:2].hex()}, not {FRAME.hex()}")
+    return message[len(FRAME) : HEADER]
+
+
+def decode(message: bytes, schemas: Mapping[bytes, SchemaEntry]) -> Change:
+    """The change that a framed message carries, as the table's writer knew it.
+
+    Cells come in the order of the record's columns, live elements before removed ones. Raises UnknownSchemaError,
+    and DecodeError subclasses for bytes that are not a change of that schema.
+    """
+    identity = message_schema_id(message)
+    entry = schemas.get(identity)
+    if entry is None:
+        raise UnknownSchemaError(identity.hex())
+    reader = reader_of(entry)
+    return reader.change(reader.record(message))
+
+
+class Reader:
+    """Decodes the messages of one writer schema."""
+
+    def __init__(self, entry: SchemaEntry) -> None:
+        self.entry = entry
+        self._schema = parse_schema(json.loads(entry.avro))
+        table = entry.table
+        self._columns = [(column, avro_name(column.name)) for column in table.columns]
+        self._clustering = [(column, avro_name(column.name)) for column in table.clustering]
+        self._partition = [(column, avro_name(column.name)) for column in table.partition_key]
+
+    def record(self, message: bytes) -> dict[str, Any]:
+        """The Avro record of a framed message, as plain values; DecodeError where the bytes are not one."""
+        buffer = io.BytesIO(message)
+        buffer.seek(HEADER)
+        try:
+            record = schemaless_reader(buffer, self._schema, None)
+        except EOFError as error:
+            raise TruncatedError(f"{self.entry.topic}: the record ends early") from error
+        except (ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as error:
+            raise CorruptError(f"{self.entry.topic}: the record is not of its schema: {error}") from error
+        if not isinstance(record, dict):
+            raise CorruptError(f"{self.entry.topic}: the message is a {type(record).__name__}, not a record")
+        return record
+
+    def change(self, record: dict[str, Any]) -> Change:
+        """The change that a record describes."""
+        table = self.entry.table
+        raw = {(item["column"], item["path"], item["where"]): item["bytes"] for item in record["raw"] or ()}
+        own = (record["written"], record["ttl"], record["expires"])
+        times = {
+            (item["column"], item["path"]): (item["written"], item["ttl"], item["expires"])
+            for item in record["cells"] or ()
+        }
+        op = Op(record["op"])
+        clustering = self._named(self._clustering, record["key"], raw, "key")
+        whole = op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
+        static = not whole and bool(table.clustering) and all(value is None for value in clustering)
+        deletes = op in (Op.DELETE, Op.DELETE_PARTITION, Op.DELETE_RANGE)
+        cells, deletions = self._cells(record, raw, own, times)
+        start, end = self._ends(record["range"], raw)
+        return Change(
+            op=op,
+            table=table,
+            token=record["token"],
+            key=self._key(record["key"], raw),
+            clustering=None if whole or static else clustering,
+            static=static,
+            marker=Marker(*own) if op is Op.INSERT else None,
+            deletion=Deletion(own[0], own[2] or 0) if deletes else None,
+            cells=tuple(cells),
+            column_deletions=tuple(deletions),
+            start=start,
+            end=end,
+            digest=record["digest"],
+            source=_source(record["source"]),
+        )
+
+    def _key(self, key: dict[str, Any] | None, raw: dict[_RawKey, bytes]) -> bytes | None:
+        if key is None:
+            return None
+        values = self._named(self._partition, key, raw, "key")
+        if any(value is None for value in values):
+            raise CorruptError(f"{self.entry.topic}: a partition key column is null")
+        return join_key(tuple(column.type for column, _ in self._partition), tuple(v for v in values if v is not None))
+
+    def _named(
+        self, columns: list[tuple[Column, str]], record: dict[str, Any] | None, raw: dict[_RawKey, bytes], where: str
+    ) -> tuple[bytes | None, ...]:
+        values: list[bytes | None] = []
+        for column, name in columns:
+            kept = raw.get((column.name, None, where))
+            value = None if record is None else record[name]
+            values.append(kept if kept is not None or value is None else to_bytes(column.type, value))
+        return tuple(values)
+
+    def _cells(
+        self,
+        record: dict[str, Any],
+        raw: dict[_RawKey, bytes],
+        own: _Times,
+        times: dict[tuple[str, bytes | None], _Times],
+    ) -> tuple[list[Cell], list[ColumnDeletion]]:
+        cells: list[Cell] = []
+        deletions: list[ColumnDeletion] = []
+        values, deleted = record["columns"], frozenset(record["deleted"])
+        for column, name in self._columns:
+            value = values[name]
+            if column.type.multicell:
+                if value is None:
+                    continue
+                if value["deleted_at"] is not None:
+                    _, _, local = times.get((column.name, None), own)
+                    deletions.append(ColumnDeletion(column, Deletion(value["deleted_at"], local or 0)))
+                for path, data in _elements(column, value, raw):
+                    cells.append(Cell(column, path, *times.get((column.name, path), own), data))
+                continue
+            data = raw.get((column.name, None, "value"))
+            if data is None and value is not None:
+                data = to_bytes(column.type, value)
+            if data is not None or column.name in deleted:
+                cells.append(Cell(column, None, *times.get((column.name, None), own), data))
+        return cells, deletions
+
+    def _ends(self, ends: dict[str, Any] | None, raw: dict[_RawKey, bytes]) -> tuple[Bound | None, Bound | None]:
+        if ends is None:
+            return None, None
+        return self._bound(ends["start"], raw, "start"), self._bound(ends["end"], raw, "end")
+
+    def _bound(self, bound: dict[str, Any], raw: dict[_RawKey, bytes], where: str) -> Bound:
+        values = self._named(self._clustering, bound, raw, where)
+        return Bound(values[: bound["count"]], bound["inclusive"])
+
+
+def _elements(column: Column, edit: dict[str, Any], raw: dict[_RawKey, bytes]) -> list[tuple[bytes, bytes | None]]:
+    """(path, bytes or None for a removed one) of every cell of a multi-cell column's edit."""
+    kind, args = column.type.kind, column.type.args
+    if kind == "udt":
+        return _udt_elements(column, edit, raw)
+    found: list[tuple[bytes, bytes | None]] = []
+    for item in edit["set"]:
+        data = raw.get((column.name, item["path"], "value"))
+        if data is None:
+            data = b"" if kind == "set" else to_bytes(args[-1], item["value"])
+        found.append((item["path"], data))
+    found += [(item["path"], None) for item in edit["removed"]]
+    return found
+
+
+def _udt_elements(column: Column, edit: dict[str, Any], raw: dict[_RawKey, bytes]) -> list[tuple[bytes, bytes | None]]:
+    found: dict[bytes, bytes | None] = {}
+    for index, name in enumerate(column.type.fields):
+        path = index.to_bytes(2, "big")
+        value = edit["set"][avro_name(name)]
+        if value is not None:
+            found[path] = to_bytes(column.type.args[index], value)
+        elif name in edit["removed"]:
+            found[path] = None
+    for (name, kept_path, where), data in raw.items():
+        if name == column.name and kept_path is not None:
+            found[kept_path] = data if where == "value" else None
+    return list(found.items())
+
+
+def _source(record: dict[str, Any]) -> Source:
+    return Source(**{**record, "origin": Origin(record["origin"])})
+
+
+# Kept by topic and text: hashing a whole table for every message would cost more than decoding it.
+_READERS: Final[dict[tuple[str, str], Reader]] = {}
+
+
+def reader_of(entry: SchemaEntry) -> Reader:
+    """The reader of a writer schema; made once and kept."""
+    key = (entry.topic, entry.avro)
+    reader = _READERS.get(key)
+    if reader is None:
+        reader = _READERS[key] = Reader(entry)
+    return reader

@@ -1,0 +1,44 @@
+"""CQL names to Avro names, reversibly, and names that are unique within one schema."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_OUTSIDE: Final = re.compile(r"^[0-9]|_(?=x)|[^A-Za-z0-9_]")
+_ESCAPE: Final = re.compile(r"_x([0-9a-f]*)_")
+
+
+def avro_name(name: str) -> str:
+    """The Avro name of a CQL identifier (docs/contracts.md section 3).
+
+    Every character outside [A-Za-z0-9_], a leading digit, and the underscore of a literal `_x` become `_x`, the code
+    point in lower-case hex, and `_`; an empty name becomes `_x_`.
+    """
+    return _OUTSIDE.sub(lambda match: f"_x{ord(match[0]):x}_", name) if name else "_x_"
+
+
+def cql_name(name: str) -> str:
+    """The CQL identifier that `avro_name` made this name of."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", name)
+
+
+def namespace(prefix: str, keyspace: str, table: str) -> str:
+    """The namespace of a table's schemas: each part escaped, a dotted prefix kept dotted."""
+    return ".".join([*map(avro_name, prefix.split(".")), avro_name(keyspace), avro_name(table)])
+
+
+class Names:
+    """Hands out type names of one schema, each once: a second claim of a name gets `_2`, a third `_3`, and so on."""
+
+    def __init__(self, reserved: tuple[str, ...]) -> None:
+        self._taken: set[str] = set(reserved)
+
+    def claim(self, wanted: str) -> str:
+        """A free name, as near to `wanted` as can be; deterministic in the order of claims."""
+        name, number = wanted, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name

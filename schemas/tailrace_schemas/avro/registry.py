@@ -1,0 +1,55 @@
+"""The records of `<prefix>.schemas`: 8 bytes of schema id to what a reader needs to decode, merge and route."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from tailrace_schemas.avro.encode import Encoder
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaEntry:
+    """One published schema. `part` tells a value's schema from a key's; `avro` is its canonical text."""
+
+    schema_id: bytes
+    topic: str
+    table: Table
+    avro: str
+    part: Literal["value", "key"] = "value"
+
+
+def schema_records(encoder: Encoder, topic: str) -> list[tuple[bytes, bytes]]:
+    """The (key, value) records that announce a table shape: its value schema and its key schema."""
+    return [
+        (encoder.schema_id, _value(encoder, topic, encoder.schema_text, "value")),
+        (encoder.key_schema_id, _value(encoder, topic, encoder.key_schema_text, "key")),
+    ]
+
+
+def _value(encoder: Encoder, topic: str, text: str, part: str) -> bytes:
+    table = encoder.table
+    value = {
+        "topic": topic,
+        "table": str(table),
+        "table_id": str(table.id),
+        "part": part,
+        "definition": table_to_json(table),
+        "avro": json.loads(text),
+    }
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def entry_from_record(key: bytes, value: bytes) -> SchemaEntry:
+    """The entry of one record of `<prefix>.schemas`. Raises ValueError or KeyError for a record of another kind."""
+    parsed = json.loads(value)
+    return SchemaEntry(
+        schema_id=key,
+        topic=parsed["topic"],
+        table=table_from_json(parsed["definition"]),
+        avro=json.dumps(parsed["avro"], sort_keys=True, separators=(",", ":"), ensure_ascii=False),
+        part="key" if parsed["part"] == "key" else "value",
+    )

@@ -1,0 +1,280 @@
+"""The Avro schemas of a table's changes and keys, generated deterministically (docs/contracts.md section 3)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tailrace_schemas.avro.names import Names, avro_name, namespace
+from tailrace_schemas.change import OPS, Origin
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.table import Column, Table
+
+Json = dict[str, object]
+FieldsOf = Callable[[], list[Json]]
+
+# The types that every table's schema defines; a user type or column may want one of these names.
+_RESERVED: Final = (
+    "Bound", "Cell", "Change", "Columns", "CounterId", "Digest", "Duration", "Key", "Op", "Origin", "PartitionKey",
+    "Range", "Raw", "Shard", "Source", "Where",
+)  # fmt: skip
+
+_PRIMITIVES: Final[Mapping[str, str]] = {
+    "boolean": "boolean",
+    "int": "int",
+    "smallint": "int",
+    "tinyint": "int",
+    "bigint": "long",
+    "float": "float",
+    "double": "double",
+    "text": "string",
+    "ascii": "string",
+    "blob": "bytes",
+    # Any int64 is a legal timestamp in Cassandra and Spark's Avro reader dies on 2^62 as timestamp-millis: plain long.
+    "timestamp": "long",
+    "date": "int",
+    "time": "long",
+    "uuid": "string",
+    "timeuuid": "string",
+    "inet": "string",
+    "varint": "string",
+    "decimal": "string",
+    "custom": "bytes",
+    "empty": "bytes",
+}
+
+
+def _field(name: str, type_of: object, **more: object) -> Json:
+    return {"name": name, "type": type_of, **more}
+
+
+def _nullable(name: str, type_of: object, **more: object) -> Json:
+    return {"name": name, "type": ["null", type_of], "default": None, **more}
+
+
+def _record(name: str, fields: list[Json], **more: object) -> Json:
+    return {"type": "record", "name": name, "fields": fields, **more}
+
+
+def _array(items: object) -> Json:
+    return {"type": "array", "items": items}
+
+
+def _prefix_fields() -> list[Json]:
+    """The first six fields: equal for every table, for ever, so that one schema reads the head of any record."""
+    return [
+        _field("op", {"type": "enum", "name": "Op", "symbols": [op.value for op in OPS], "default": "update"}),
+        _field("token", "long"),
+        _field("written", "long"),
+        _nullable("ttl", "int"),
+        _nullable("expires", "long"),
+        _field("digest", {"type": "fixed", "name": "Digest", "size": 16}),
+    ]
+
+
+class _Types:
+    """Avro types of CQL types, each named type defined where it is first met and named from then on."""
+
+    def __init__(self) -> None:
+        self._names = Names(_RESERVED)
+        self._defined: dict[str, str] = {}
+
+    def value(self, cql_type: CqlType, hint: str) -> object:
+        """The Avro type of a value of a frozen or scalar type; `hint` names records that have no name in CQL."""
+        match cql_type.kind:
+            case "list" | "set" | "vector":
+                return _array(["null", self.value(cql_type.args[0], hint + "_item")])
+            case "map":
+                return _array(self._once(str(cql_type), hint + "_entry", lambda: self._entry(cql_type, hint)))
+            case "tuple":
+                return self._once(str(cql_type), hint + "_tuple", lambda: self._tuple(cql_type, hint))
+            case "udt":
+                return self.user_type(cql_type)
+            case "duration":
+                return self._duration()
+            case "counter":
+                return _array(self._shard())
+        return _PRIMITIVES[cql_type.kind]
+
+    def user_type(self, cql_type: CqlType) -> object:
+        """A record of nullable fields, one per user type and schema."""
+        name = avro_name(cql_type.name)
+        return self._once(f"udt {cql_type.name}", name, lambda: self._udt_fields(cql_type, name))
+
+    def claim(self, wanted: str) -> str:
+        """A name that no other type of this schema has."""
+        return self._names.claim(wanted)
+
+    def _once(self, identity: str, wanted: str, fields: FieldsOf) -> object:
+        if identity in self._defined:
+            return self._defined[identity]
+        name = self._defined[identity] = self._names.claim(wanted)
+        return _record(name, fields())
+
+    def _entry(self, cql_type: CqlType, hint: str) -> list[Json]:
+        key, value = cql_type.args
+        return [
+            _nullable("key", self.value(key, hint + "_key")),
+            _nullable("value", self.value(value, hint + "_value")),
+        ]
+
+    def _tuple(self, cql_type: CqlType, hint: str) -> list[Json]:
+        return [_nullable(f"f{i}", self.value(arg, f"{hint}_f{i}")) for i, arg in enumerate(cql_type.args)]
+
+    def _udt_fields(self, cql_type: CqlType, hint: str) -> list[Json]:
+        return [
+            _nullable(avro_name(name), self.value(arg, f"{hint}_{avro_name(name)}"), **_described(name, arg))
+            for name, arg in zip(cql_type.fields, cql_type.args, strict=True)
+        ]
+
+    def _duration(self) -> object:
+        if "duration" in self._defined:
+            return self._defined["duration"]
+        self._defined["duration"] = "Duration"
+        return _record("Duration", [_field("months", "int"), _field("days", "int"), _field("nanoseconds", "long")])
+
+    def _shard(self) -> object:
+        if "counter" in self._defined:
+            return self._defined["counter"]
+        self._defined["counter"] = "Shard"
+        counter_id = {"type": "fixed", "name": "CounterId", "size": 16}
+        return _record("Shard", [_field("id", counter_id), _field("clock", "long"), _field("count", "long")])
+
+
+def _described(name: str, cql_type: CqlType) -> Json:
+    return {"cql.name": name, "cql.type": str(cql_type)}
+
+
+def _edit(column: Column, types: _Types) -> Json:
+    """The record that edits a multi-cell column: what was set, what was removed, when all of it was deleted."""
+    hint = avro_name(column.name)
+    name = types.claim(hint + "_edit")
+    deleted_at = _nullable("deleted_at", "long")
+    if column.type.kind == "udt":
+        fields = [deleted_at, _field("set", types.user_type(column.type)), _field("removed", _array("string"))]
+        return _record(name, fields)
+    path = _field("path", "bytes")
+    args = column.type.args
+    keyed = [_nullable("key", types.value(args[0], hint + "_key"))] if column.type.kind in ("set", "map") else []
+    valued = [_nullable("value", types.value(args[-1], hint + "_value"))] if column.type.kind in ("list", "map") else []
+    removed_key = [_nullable("key", types.value(args[0], hint + "_key"))] if keyed else []
+    set_record = _record(types.claim(hint + "_set"), [path, *keyed, *valued])
+    removed_record = _record(types.claim(hint + "_removed"), [path, *removed_key])
+    return _record(name, [deleted_at, _field("set", _array(set_record)), _field("removed", _array(removed_record))])
+
+
+def _key_fields(columns: tuple[Column, ...], types: _Types) -> list[Json]:
+    return [
+        _nullable(avro_name(c.name), types.value(c.type, avro_name(c.name)), **_described(c.name, c.type))
+        for c in columns
+    ]
+
+
+def _column_field(column: Column, types: _Types) -> Json:
+    type_of = _edit(column, types) if column.type.multicell else types.value(column.type, avro_name(column.name))
+    return _nullable(
+        avro_name(column.name), type_of, **_described(column.name, column.type), **{"cql.kind": column.kind.value}
+    )
+
+
+def _cell() -> Json:
+    return _record(
+        "Cell",
+        [
+            _field("column", "string"),
+            _nullable("path", "bytes"),
+            _field("written", "long"),
+            _nullable("ttl", "int"),
+            _nullable("expires", "long"),
+        ],
+    )
+
+
+def _raw() -> Json:
+    where = {"type": "enum", "name": "Where", "symbols": ["value", "key", "start", "end"]}
+    return _record(
+        "Raw",
+        [_field("column", "string"), _nullable("path", "bytes"), _field("where", where), _field("bytes", "bytes")],
+    )
+
+
+def _source() -> Json:
+    origin = {"type": "enum", "name": "Origin", "symbols": [origin.value for origin in Origin], "default": "log"}
+    return _record(
+        "Source",
+        [
+            _field("host", "string"),
+            _field("datacenter", "string"),
+            _field("epoch", "int"),
+            _field("segment", "long"),
+            _field("offset", "long"),
+            _field("index", "int"),
+            _field("count", "int"),
+            _field("origin", origin),
+            _field("durable", "boolean"),
+            _field("seen", "long"),
+            _field("flags", "int"),
+        ],
+    )
+
+
+def value_schema(table: Table, prefix: str) -> Json:
+    """The schema of a table's changes, as a JSON value."""
+    types = _Types()
+    key = _record("Key", _key_fields(table.key, types))
+    columns = _record("Columns", [_column_field(column, types) for column in table.columns])
+    bound = [*_key_fields(table.clustering, types), _field("count", "int"), _field("inclusive", "boolean")]
+    ends = [_field("start", _record("Bound", bound)), _field("end", "Bound")]
+    return _record(
+        "Change",
+        [
+            *_prefix_fields(),
+            _nullable("key", key),
+            _field("columns", columns),
+            _field("deleted", _array("string")),
+            _nullable("raw", _array(_raw())),
+            _nullable("cells", _array(_cell())),
+            _nullable("range", _record("Range", ends)),
+            _field("source", _source()),
+        ],
+        namespace=namespace(prefix, table.keyspace, table.name),
+        **_table_properties(table),
+    )
+
+
+def key_schema(table: Table, prefix: str) -> Json:
+    """The schema of a table's Kafka keys: a record of the partition key's columns."""
+    return _record(
+        "PartitionKey",
+        _key_fields(table.partition_key, _Types()),
+        namespace=namespace(prefix, table.keyspace, table.name),
+        **{"cql.name": str(table), "cql.table_id": str(table.id)},
+    )
+
+
+def _table_properties(table: Table) -> Json:
+    return {
+        "cql.name": str(table),
+        "cql.table_id": str(table.id),
+        "cql.dropped": {dropped.column.name: dropped.dropped_at for dropped in table.dropped},
+        "cql.clustering_order": [f"{c.name} {'desc' if c.descending else 'asc'}" for c in table.clustering],
+    }
+
+
+def canonical_text(schema: Json) -> str:
+    """The whole schema as JSON with sorted keys and no spaces: what is published and what the id is made of."""
+    return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def schema_id(text: str) -> bytes:
+    """The 8 bytes that name a schema in a message: the head of SHA-256 over its canonical text.
+
+    Avro's own fingerprint drops logical types and properties, so a bigint and a timestamp column would share it.
+    """
+    return hashlib.sha256(text.encode()).digest()[:8]
+
+
+# The head of every table's record: read it with this schema as the writer's, and the rest of the bytes are left.
+PREFIX_SCHEMA: Final[str] = canonical_text(_record("Change", _prefix_fields(), namespace="tailrace"))

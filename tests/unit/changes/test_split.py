@@ -1,0 +1,143 @@
+"""Mutations to changes: what becomes a change of its own, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tailrace.changes.split import changes_of
+from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
+from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Source
+from tailrace_schemas.table import Table
+from tests.unit.tables import table
+
+TABLE = table({"pk": "int"}, {"ck": "text"}, {"s": "text"}, {"v": "text", "w": "bigint", "m": "map<text, int>"})
+SOURCE = Source(host="h", datacenter="dc", epoch=1, segment=7, offset=100, index=0, count=0, seen=5)
+KEY = b"\x00\x00\x00\x01"
+
+
+def cell(name: str, written: int, value: bytes | None = b"x", path: bytes | None = None, of: Table = TABLE) -> Cell:
+    found = next(c for c in of.columns if c.name == name)
+    return Cell(found, path, written, None, 9 if value is None else None, value)
+
+
+def row(ck: str, *cells: Cell, marker: int | None = None, deleted: int | None = None) -> Row:
+    return Row(
+        clustering=(ck.encode(),),
+        marker=None if marker is None else Marker(marker),
+        deletion=None if deleted is None else Deletion(deleted, 9),
+        cells=cells,
+    )
+
+
+def split(*items: Row | RangeMarker, static: Row | None = None, deleted: int | None = None) -> tuple[Change, ...]:
+    update = PartitionUpdate(
+        table=TABLE,
+        key=KEY,
+        static=static,
+        items=items,
+        deletion=None if deleted is None else Deletion(deleted, 9),
+    )
+    return changes_of(Mutation(updates=(update,)), SOURCE, lambda table: table.cdc)
+
+
+def shape(changes: tuple[Change, ...]) -> list[tuple[str, object]]:
+    return [
+        (c.op.value, "static" if c.static else (c.start, c.end) if c.start else c.clustering and c.clustering[0])
+        for c in changes
+    ]
+
+
+def test_a_marker_makes_an_insert_and_none_an_update() -> None:
+    changes = split(row("a", cell("v", 10), marker=10), row("b", cell("v", 10)))
+    assert [(c.op, c.clustering, c.marker) for c in changes] == [
+        (Op.INSERT, (b"a",), Marker(10)),
+        (Op.UPDATE, (b"b",), None),
+    ]
+
+
+def test_index_and_count_run_over_the_mutation() -> None:
+    changes = split(row("a", cell("v", 10)), row("b", cell("v", 10)), deleted=9)
+    assert [(c.source.index, c.source.count) for c in changes if c.source] == [(0, 3), (1, 3), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("why", "changes", "expected"),
+    [
+        (
+            "rows after a partition delete are kept, oldest first",
+            split(row("a", cell("v", 12), marker=12), row("b", cell("v", 11)), deleted=10),
+            [("delete_partition", None), ("update", b"b"), ("insert", b"a")],
+        ),
+        (
+            "at a tie data stands before deletions, static before rows",
+            split(
+                row("a", cell("v", 10)),
+                row("b", deleted=10),
+                static=Row(clustering=(), static=True, cells=(cell("s", 10),)),
+            ),
+            [("update", "static"), ("update", b"a"), ("delete", b"b")],
+        ),
+        (
+            "a row's own deletion precedes its data, older or not",
+            split(row("a", cell("v", 11), marker=11, deleted=10), row("b", cell("v", 10), deleted=12)),
+            [("delete", b"a"), ("insert", b"a"), ("delete", b"b"), ("update", b"b")],
+        ),
+        (
+            "a row's deletion and data of one time stay together",
+            split(row("a", cell("v", 10), deleted=10), row("b", cell("v", 10))),
+            [("delete", b"a"), ("update", b"a"), ("update", b"b")],
+        ),
+        (
+            "the newest cell places a row",
+            split(row("a", cell("v", 10), cell("w", 20)), row("b", cell("v", 15))),
+            [("update", b"b"), ("update", b"a")],
+        ),
+    ],
+)
+def test_order(why: str, changes: tuple[Change, ...], expected: list[tuple[str, object]]) -> None:
+    assert shape(changes) == expected, why
+
+
+def test_a_boundary_ends_one_range_and_starts_the_next() -> None:
+    first, second = Deletion(1, 9), Deletion(2, 9)
+    changes = split(
+        RangeMarker(kind=7, values=(b"c",), open=first),
+        RangeMarker(kind=2, values=(b"f",), close=first, open=second),
+        RangeMarker(kind=6, values=(), close=second),
+    )
+    assert [(c.deletion, c.start, c.end) for c in changes] == [
+        (first, Bound((b"c",), False), Bound((b"f",), False)),
+        (second, Bound((b"f",), True), Bound((), True)),
+    ]
+
+
+def test_updates_keep_the_order_of_the_log_and_untracked_tables_are_left_out() -> None:
+    other = replace(TABLE, name="other", cdc=False)
+    updates = tuple(
+        PartitionUpdate(table=of, key=KEY, items=(row("a", cell("v", at)),))
+        for of, at in ((TABLE, 9), (other, 5), (TABLE, 1))
+    )
+    changes = changes_of(Mutation(updates=updates), SOURCE, lambda table: table.cdc)
+    assert [(str(c.table), c.cells[0].written, c.source and c.source.count) for c in changes] == [
+        ("ks.t", 9, 2),
+        ("ks.t", 1, 2),
+    ]
+
+
+def test_a_collection_deletion_alone_is_an_update() -> None:
+    column = next(c for c in TABLE.columns if c.name == "m")
+    (change,) = split(Row(clustering=(b"a",), column_deletions=(ColumnDeletion(column, Deletion(5, 9)),)))
+    assert (change.op, change.column_deletions) == (Op.UPDATE, (ColumnDeletion(column, Deletion(5, 9)),))
+
+
+def test_a_row_of_dropped_cells_alone_makes_no_change_but_counts_in_no_digest() -> None:
+    with_dropped = table({"pk": "int"}, None, None, {"v": "text"}, dropped={"gone": ("int", 50)})
+    gone = Cell(with_dropped.dropped[0].column, None, 10, None, None, b"\0\0\0\1")
+    update = PartitionUpdate(table=with_dropped, key=KEY, items=(Row(clustering=(), cells=(gone,)),))
+    assert changes_of(Mutation(updates=(update,)), SOURCE, lambda _: True) == ()
+
+
+def test_an_empty_row_makes_no_change() -> None:
+    assert split(Row(clustering=(b"a",))) == ()
