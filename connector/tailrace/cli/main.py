@@ -1,0 +1,147 @@
+"""The `tailrace` command: its options, its sub-commands, and how errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from tailrace.cli.check import check
+from tailrace.cli.console import say
+from tailrace_common.build import describe, require_fresh
+from tailrace_common.logs import set_up_logging
+from tailrace_schemas.errors import SettingsError, TailraceError
+
+ENTRY_POINTS: Final = "tailrace.commands"
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    HUMAN = "human"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """From which weight on events are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Commands(TyperGroup):
+    """The command group: an error of ours is its message on stderr and its exit code, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command. `ctx` is typer's context, whose class typer does not make public."""
+        try:
+            return super().invoke(ctx)
+        except TailraceError as error:
+            for line in str(error).splitlines() or [type(error).__name__]:
+                say(f"tailrace: {line}")
+            raise typer.Exit(error.exit_code) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,  # help texts speak of [sections] in brackets
+    pretty_exceptions_enable=False,  # they show local variables, and so secrets
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(describe())
+        raise typer.Exit
+
+
+@app.callback()
+def tailrace(
+    log_level: Annotated[
+        LogLevel, typer.Option(envvar="TAILRACE_LOG_LEVEL", help="Log events of this weight or more.")
+    ] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat, typer.Option(envvar="TAILRACE_LOG_FORMAT", help="Log for people, or as JSON lines.")
+    ] = LogFormat.HUMAN,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show version and active code.")
+    ] = False,
+) -> None:
+    """Change feeds from Apache Cassandra's commit log, through Kafka and Spark.
+
+    Data goes to stdout (JSON lines when piped), words and log to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage
+    or settings, 3 something was quarantined, 4 data loss found, 5 fenced by another agent.
+
+    Example: tailrace demo
+    """
+    require_fresh()
+    set_up_logging(log_level, json_lines=log_format is LogFormat.JSON, stream=sys.stderr)
+
+
+def _missing(point: EntryPoint, cause: ImportError) -> Callable[[], None]:
+    """A stand-in for a command whose package is not installed: it says what to install."""
+    extra = f"[{','.join(point.extras)}]" if point.extras else ""
+
+    def command() -> None:
+        raise SettingsError(f"{point.name} needs {cause.name or cause}: pip install 'tailrace{extra}'")
+
+    command.__doc__ = f"(not installed: pip install 'tailrace{extra}')\n\nExample: tailrace {point.name}"
+    return command
+
+
+def mount_entry_points(group: typer.Typer) -> None:
+    """Add the commands that other packages announce: each entry point is a function or a Typer."""
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        try:
+            command = point.load()
+        except ImportError as cause:
+            command = _missing(point, cause)
+        if isinstance(command, typer.Typer):
+            group.add_typer(command, name=point.name)
+        else:
+            group.command(point.name)(command)
+
+
+# name, module, attribute
+_OURS: Final = (
+    ("agent", "agent", "agent"),
+    ("demo", "demo", "demo"),
+    ("dump", "dump", "dump"),
+    ("generations", "generations", "app"),
+    ("inspect", "inspect", "inspect"),
+    ("local", "local", "app"),
+    ("token", "token", "token"),
+)
+
+
+def _mount_ours(group: typer.Typer) -> None:
+    for name, module, attribute in _OURS:
+        try:
+            command = getattr(import_module(f"tailrace.cli.{module}"), attribute)
+        except (ImportError, AttributeError):
+            continue
+        if isinstance(command, typer.Typer):
+            group.add_typer(command, name=name)
+        else:
+            group.command(name)(command)
+
+
+_mount_ours(app)
+app.command("check")(check)
+mount_entry_points(app)
+
+
+def run() -> None:
+    """The console script."""
+    app(prog_name="tailrace")

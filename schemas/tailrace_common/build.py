@@ -1,0 +1,65 @@
+"""Which code runs, pure or compiled, and whether the compiled code is that of the sources beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from tailrace_schemas.errors import TailraceError
+
+# Written and compiled by setup.py together with the modules that it lists: {module: SHA-256 of its source, in hex}.
+RECORD: Final = "tailrace_schemas._compiled_sources"
+
+
+class StaleBuildError(TailraceError):
+    """Compiled code and the source beside it differ: the edited source would not be what runs."""
+
+
+def version() -> str:
+    """The distribution's version."""
+    return metadata.version("tailrace")
+
+
+def compiled_sources() -> Mapping[str, str]:
+    """Module name -> SHA-256 of the source that it was compiled from; empty when pure code is active."""
+    if importlib.util.find_spec(RECORD) is None:
+        return {}
+    record = importlib.import_module(RECORD)
+    if str(record.__file__).endswith(".py"):  # left over by a build whose compiled files are gone
+        return {}
+    sources: Mapping[str, str] = record.SOURCES
+    return sources
+
+
+def stale_modules(sources: Mapping[str, str]) -> Iterator[str]:
+    """The modules whose source exists and is not the one that was compiled."""
+    for name, digest in sources.items():
+        source = _source_of(name)
+        if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != digest:
+            yield name
+
+
+def require_fresh() -> None:
+    """Raise StaleBuildError when a source was edited after it was compiled. Every program calls this at its start."""
+    stale = sorted(stale_modules(compiled_sources()))
+    if stale:
+        raise StaleBuildError(
+            f"the compiled code is not that of the sources: {', '.join(stale)}; "
+            "run `make compiled` to compile them, or `make clean` to run them as they are"
+        )
+
+
+def describe() -> str:
+    """Version and active code in one line, for `--version` and the log."""
+    count = len(compiled_sources())
+    return f"tailrace {version()} ({f'compiled: {count} modules' if count else 'pure Python'})"
+
+
+def _source_of(name: str) -> Path:
+    package = importlib.import_module(name.partition(".")[0])
+    return Path(next(iter(package.__path__))).joinpath(*name.split(".")[1:]).with_suffix(".py")

@@ -1,0 +1,74 @@
+"""Logging for people or machines: one line an event, numbers as fields, secrets taken out."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import logging
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from tailrace_common.secrets import REDACTED, is_secret_name, redact
+
+# The packages whose loggers we set up; a library's own lines pass from `warning` on.
+PACKAGES: Final = ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_spark")
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def set_up_logging(level: str, *, json_lines: bool, stream: TextIO) -> None:
+    """Send our packages' log from `level` on, and everybody's warnings, to `stream`. Replaces an earlier set-up."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if json_lines else HumanFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    for package in PACKAGES:
+        logging.getLogger(package).setLevel(level.upper())
+
+
+def fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """What the caller gave as `extra`, flat: a dataclass, such as a position, gives one field for each of its own."""
+    for name, value in vars(record).items():
+        if name in _STANDARD:
+            continue
+        if is_secret_name(name):
+            yield name, REDACTED
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        else:
+            yield name, value
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | float) else redact(str(value))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC, ISO 8601), level, logger, message, the fields, and `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": _time(record).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+        }
+        entry.update((name, _plain(value)) for name, value in fields(record) if name not in entry)
+        if record.exc_info:
+            entry["exception"] = redact(self.formatException(record.exc_info))
+        return json.dumps(entry, ensure_ascii=False)
+
+
+class HumanFormatter(logging.Formatter):
+    """Time (UTC), level, logger, message, then the fields as name=value; a traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = " ".join(f"{name}={_plain(value)}" for name, value in fields(record))
+        time = _time(record).strftime("%Y-%m-%d %H:%M:%S.") + f"{int(record.msecs):03d}Z"
+        line = f"{time} {record.levelname.lower():<8} {record.name}: {redact(record.getMessage())}"
+        if shown:
+            line += f"  {shown}"
+        return f"{line}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else line
+
+
+def _time(record: logging.LogRecord) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(record.created, datetime.UTC)
