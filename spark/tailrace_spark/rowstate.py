@@ -1,0 +1,163 @@
+"""Row state: everything known about one row, merged exactly as Cassandra reconciles. No I/O, no clock.
+
+A state is kept in one form: what its own deletions cover is left out, as Cassandra's memtable leaves it out. Merging
+is commutative, associative and idempotent (tests/unit/spark/test_rowstate.py), so copies, re-deliveries and late
+writes end in the same state whatever their order. Not merged yet: counters and truncation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
+from tailrace_schemas.errors import UnsupportedError
+from tailrace_spark.deletions import stronger, supersedes
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """One cell without its name: as `tailrace_schemas.change.Cell`, a tombstone has `value` None."""
+
+    written: int
+    ttl: int | None
+    expires: int | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class ColumnState:
+    """One column: its cells by path (None for a simple column), and the deletion of a whole multi-cell column."""
+
+    deletion: Deletion | None = None
+    cells: dict[bytes | None, CellState] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RowState:
+    """One row or static row: row marker, row deletion, columns by the bytes that name them in the log.
+
+    Owned by one thread; `absorb` and `shadow` change it in place, `merge` does not touch its arguments.
+    """
+
+    marker: Marker | None = None
+    deletion: Deletion | None = None
+    columns: dict[bytes, ColumnState] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is known any more, so that nothing has to be kept."""
+        return self.marker is None and self.deletion is None and not self.columns
+
+    def absorb(self, other: RowState) -> None:
+        """Take in what `other` knows (Row.Merger.merge). `other` is left as it is, and shares nothing with this."""
+        deletion = stronger(self.deletion, other.deletion)
+        if deletion != self.deletion and deletion is not None:
+            self.shadow(deletion)
+            self.deletion = deletion
+        if other.marker is not None and not covers(deletion, other.marker.written):
+            self.marker = newer_marker(self.marker, other.marker)
+        for name, column in other.columns.items():
+            self._absorb_column(name, column)
+
+    def shadow(self, covering: Deletion) -> None:
+        """Leave out what a deletion from outside (partition, range) covers, this row's own deletion included."""
+        if self.deletion is not None and not supersedes(self.deletion, covering):
+            self.deletion = None
+        if self.marker is not None and self.marker.written <= covering.written:
+            self.marker = None
+        for name in list(self.columns):
+            column = self.columns[name]
+            if column.deletion is not None and not supersedes(column.deletion, covering):
+                column.deletion = None
+            column.cells = {path: cell for path, cell in column.cells.items() if cell.written > covering.written}
+            if column.deletion is None and not column.cells:
+                del self.columns[name]
+
+    def _absorb_column(self, name: bytes, other: ColumnState) -> None:
+        """ColumnDataReducer.getReduced: the strongest deletion first, then the cells that it leaves, by path."""
+        column = self.columns.get(name) or ColumnState()
+        deletion = stronger(column.deletion, other.deletion)
+        if deletion is not None and self.deletion is not None and not supersedes(deletion, self.deletion):
+            deletion = None
+        if deletion is not None and deletion != column.deletion:
+            written = deletion.written
+            column.cells = {path: cell for path, cell in column.cells.items() if cell.written > written}
+        column.deletion = deletion
+        floor = deletion or self.deletion
+        for path, cell in other.cells.items():
+            if not covers(floor, cell.written):
+                known = column.cells.get(path)
+                column.cells[path] = cell if known is None else newer_cell(known, cell)
+        if column.deletion is not None or column.cells:
+            self.columns[name] = column
+
+
+def merge(first: RowState, second: RowState) -> RowState:
+    """What both states know together: commutative, associative, idempotent."""
+    merged = RowState()
+    merged.absorb(first)
+    merged.absorb(second)
+    return merged
+
+
+def state_of(change: Change) -> RowState:
+    """What one change of a row or static row says.
+
+    Raises UnsupportedError for counters, and ValueError for a change that is not of one row (partition and range
+    deletions belong to tailrace_spark.deletions).
+    """
+    if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE):
+        raise ValueError(f"{change.table}: {change.op.value} is not a change of one row")
+    if change.table.is_counter:
+        raise UnsupportedError(f"{change.table}: counter tables are not merged yet; leave the table out of the stream")
+    state = RowState(deletion=change.deletion)
+    columns: dict[bytes, ColumnState] = {}
+    for deleted in change.column_deletions:
+        column = columns.setdefault(deleted.column.name_bytes, ColumnState())
+        column.deletion = stronger(column.deletion, deleted.deletion)
+    for cell in change.cells:
+        column = columns.setdefault(cell.column.name_bytes, ColumnState())
+        known = column.cells.get(cell.path)
+        said = _cell_state(cell)
+        column.cells[cell.path] = said if known is None else newer_cell(known, said)
+    state.absorb(RowState(change.marker, None, columns))
+    return state
+
+
+def covers(deletion: Deletion | None, written: int) -> bool:
+    """Whether a deletion covers what was written then; at the same microsecond it does (DeletionTime.deletes)."""
+    return deletion is not None and written <= deletion.written
+
+
+def newer_marker(first: Marker | None, second: Marker) -> Marker:
+    """The row marker that holds: newer write time, then expiring, then later expiry (LivenessInfo.supersedes).
+
+    At a full tie Cassandra keeps whichever came first; the smaller TTL, as among cells, makes it one answer.
+    """
+    if first is None:
+        return second
+    return first if _marker_rank(first) >= _marker_rank(second) else second
+
+
+def newer_cell(first: CellState, second: CellState) -> CellState:
+    """The cell that holds (Cells.resolveRegular of 5.0).
+
+    Newer write time; then tombstone or expiring over plain; tombstone over expiring; later local deletion time or
+    expiry; smaller TTL; larger bytes, unsigned.
+    """
+    if first.written != second.written:
+        return first if first.written > second.written else second
+    return first if _cell_rank(first) >= _cell_rank(second) else second
+
+
+def _marker_rank(marker: Marker) -> tuple[int, bool, int, int]:
+    return marker.written, marker.ttl is not None, marker.expires or 0, -(marker.ttl or 0)
+
+
+def _cell_rank(cell: CellState) -> tuple[bool, bool, int, int, bytes]:
+    tombstone = cell.value is None
+    return tombstone or cell.ttl is not None, tombstone, cell.expires or 0, -(cell.ttl or 0), cell.value or b""
+
+
+def _cell_state(cell: Cell) -> CellState:
+    return CellState(cell.written, cell.ttl, cell.expires, cell.value)

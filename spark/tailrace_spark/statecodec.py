@@ -1,0 +1,193 @@
+"""Row states and range deletions to bytes and back, for the state tables of sinks.
+
+The format is our own because it must be stable and small: one state has exactly one form (columns and paths sorted),
+so that a re-delivered batch leaves a table byte for byte as it was; write times are deltas to the row's newest, which
+most cells share, so a plain cell costs three bytes beside its name and value; nothing of it depends on a library's
+version. The first byte is the format's version. Integers are Cassandra's vints, signed ones zigzag.
+
+    state    = version 01, flags (1 marker, 2 deletion), base: signed, [marker], [deletion], count, column*
+    marker   = base - written, expiry            deletion = base - written, local: signed
+    column   = name: bytes, flags (1 deletion), [deletion], count, cell*
+    cell     = flags (1 path, 2 value, 4 expiry, 8 expires, 16 own time), [path: bytes], [base - written],
+               [ttl], [expires: signed], [value: bytes]
+    expiry   = flags (4 ttl, 8 expires), [ttl], [expires: signed]      bytes = length, octets
+    range    = version 01, flags (1 end), [end: bytes], written: signed, local: signed
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_schemas.change import Deletion, Marker
+from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
+from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
+from tailrace_spark.rowstate import CellState, ColumnState, RowState
+
+VERSION: Final = 1
+_MARKER, _DELETION = 1, 2
+_PATH, _VALUE, _TTL, _EXPIRES, _TIME = 1, 2, 4, 8, 16
+
+
+def encode_state(state: RowState) -> bytes:
+    """The one form of a state; equal states give equal bytes."""
+    base = _newest(state)
+    out = bytearray((VERSION, (state.marker is not None) | (state.deletion is not None) << 1))
+    _put_signed(out, base)
+    if state.marker is not None:
+        _put(out, base - state.marker.written)
+        _put_expiry(out, state.marker.ttl, state.marker.expires)
+    if state.deletion is not None:
+        _put_deletion(out, state.deletion, base)
+    _put(out, len(state.columns))
+    for name in sorted(state.columns):
+        _put_column(out, name, state.columns[name], base)
+    return bytes(out)
+
+
+def decode_state(encoded: bytes) -> RowState:
+    """The state of these bytes. Raises DecodeError for bytes that no version wrote."""
+    reader = _Reader(encoded)
+    flags = reader.byte()
+    base = reader.signed()
+    marker = None
+    if flags & _MARKER:
+        written = base - reader.unsigned()
+        marker = Marker(written, *reader.expiry(reader.byte()))
+    deletion = reader.deletion(base) if flags & _DELETION else None
+    columns = {}
+    for _ in range(reader.unsigned()):
+        name = reader.bytes()
+        columns[name] = reader.column(base)
+    reader.end()
+    return RowState(marker, deletion, columns)
+
+
+def encode_deletion(deletion: Deletion, end: bytes | None = None) -> bytes:
+    """A partition's or range's deletion; `end` is the range's exclusive end, None where it is open."""
+    out = bytearray((VERSION, end is not None))
+    if end is not None:
+        _put_bytes(out, end)
+    _put_signed(out, deletion.written)
+    _put_signed(out, deletion.local)
+    return bytes(out)
+
+
+def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
+    """The deletion and the range's end. Raises DecodeError for bytes that no version wrote."""
+    reader = _Reader(encoded)
+    end = reader.bytes() if reader.byte() & 1 else None
+    deletion = Deletion(reader.signed(), reader.signed())
+    reader.end()
+    return deletion, end
+
+
+def _newest(state: RowState) -> int:
+    times = [cell.written for column in state.columns.values() for cell in column.cells.values()]
+    times.extend(part.written for part in (state.marker, state.deletion) if part is not None)
+    times.extend(column.deletion.written for column in state.columns.values() if column.deletion is not None)
+    return max(times, default=0)
+
+
+def _put_column(out: bytearray, name: bytes, column: ColumnState, base: int) -> None:
+    _put_bytes(out, name)
+    out.append(column.deletion is not None)
+    if column.deletion is not None:
+        _put_deletion(out, column.deletion, base)
+    _put(out, len(column.cells))
+    for path in sorted(column.cells, key=lambda path: path or b""):
+        _put_cell(out, path, column.cells[path], base)
+
+
+def _put_cell(out: bytearray, path: bytes | None, cell: CellState, base: int) -> None:
+    flags = (path is not None) * _PATH | (cell.value is not None) * _VALUE | (cell.written != base) * _TIME
+    out.append(flags | (cell.ttl is not None) * _TTL | (cell.expires is not None) * _EXPIRES)
+    if path is not None:
+        _put_bytes(out, path)
+    if cell.written != base:
+        _put(out, base - cell.written)
+    if cell.ttl is not None:
+        _put(out, cell.ttl)
+    if cell.expires is not None:
+        _put_signed(out, cell.expires)
+    if cell.value is not None:
+        _put_bytes(out, cell.value)
+
+
+def _put_expiry(out: bytearray, ttl: int | None, expires: int | None) -> None:
+    out.append((ttl is not None) * _TTL | (expires is not None) * _EXPIRES)
+    if ttl is not None:
+        _put(out, ttl)
+    if expires is not None:
+        _put_signed(out, expires)
+
+
+def _put_deletion(out: bytearray, deletion: Deletion, base: int) -> None:
+    _put(out, base - deletion.written)
+    _put_signed(out, deletion.local)
+
+
+def _put_bytes(out: bytearray, octets: bytes) -> None:
+    _put(out, len(octets))
+    out += octets
+
+
+def _put_signed(out: bytearray, value: int) -> None:
+    out += write_signed(value)
+
+
+def _put(out: bytearray, value: int) -> None:
+    out += write_unsigned(value)
+
+
+class _Reader:
+    """Walks over one encoded value; every read past its end is a TruncatedError."""
+
+    def __init__(self, encoded: bytes) -> None:
+        self._bytes = encoded
+        self._at = 0
+        version = self.byte()
+        if version != VERSION:
+            raise UnsupportedError(f"row state of format {version}: this version reads {VERSION}; upgrade Tailrace")
+
+    def byte(self) -> int:
+        if self._at >= len(self._bytes):
+            raise TruncatedError("row state ends too early")
+        self._at += 1
+        return self._bytes[self._at - 1]
+
+    def unsigned(self) -> int:
+        value, self._at = read_unsigned(self._bytes, self._at)
+        return value
+
+    def signed(self) -> int:
+        value, self._at = read_signed(self._bytes, self._at)
+        return value
+
+    def bytes(self) -> bytes:
+        length = self.unsigned()
+        self._at += length
+        if self._at > len(self._bytes):
+            raise TruncatedError("row state ends too early")
+        return self._bytes[self._at - length : self._at]
+
+    def expiry(self, flags: int) -> tuple[int | None, int | None]:
+        return (self.unsigned() if flags & _TTL else None), (self.signed() if flags & _EXPIRES else None)
+
+    def deletion(self, base: int) -> Deletion:
+        written = base - self.unsigned()
+        return Deletion(written, self.signed())
+
+    def column(self, base: int) -> ColumnState:
+        deletion = self.deletion(base) if self.byte() else None
+        column = ColumnState(deletion)
+        for _ in range(self.unsigned()):
+            flags = self.byte()
+            path = self.bytes() if flags & _PATH else None
+            written = base - self.unsigned() if flags & _TIME else base
+            ttl, expires = self.expiry(flags)
+            column.cells[path] = CellState(written, ttl, expires, self.bytes() if flags & _VALUE else None)
+        return column
+
+    def end(self) -> None:
+        if self._at != len(self._bytes):
+            raise CorruptError(f"row state has {len(self._bytes) - self._at} bytes after its end")

@@ -1,0 +1,79 @@
+"""Partition and range deletions against a model that keeps every deletion and asks each of them."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Deletion
+from tailrace_spark.deletions import PartitionState, RangeDeletion, flatten, merge_partitions, stronger
+
+PLACES = [bytes([first, *rest]) for first in range(4) for rest in ([], [0], [255])]
+deletions = st.builds(Deletion, st.integers(-3, 3), st.integers(0, 2))
+ranges = st.builds(
+    RangeDeletion, st.sampled_from([b"", *PLACES]), st.one_of(st.none(), st.sampled_from(PLACES)), deletions
+)
+partitions = st.builds(
+    lambda deletion, parts: PartitionState(deletion, flatten(parts, deletion)),
+    st.one_of(st.none(), deletions),
+    st.lists(ranges, max_size=6),
+)
+
+
+def asked(deletion: Deletion | None, parts: list[RangeDeletion], at: bytes) -> Deletion | None:
+    """The model: every range that contains the place, and the partition's own; the strongest wins."""
+    holding = [p.deletion for p in parts if p.start <= at and (p.end is None or at < p.end)]
+    return reduce(stronger, holding, deletion)
+
+
+@given(st.one_of(st.none(), deletions), st.lists(ranges, max_size=8))
+def test_covering_is_what_every_deletion_together_says(deletion: Deletion | None, parts: list[RangeDeletion]) -> None:
+    state = PartitionState(deletion, flatten(parts, deletion))
+    for place in PLACES:
+        assert state.covering(place) == asked(deletion, parts, place)
+    assert state.covering(None) == deletion
+
+
+@given(st.lists(ranges, max_size=8), st.randoms(use_true_random=False))
+def test_ranges_have_one_form_whatever_their_order(parts: list[RangeDeletion], random: Random) -> None:
+    shuffled = list(parts)
+    random.shuffle(shuffled)
+    assert flatten(shuffled) == flatten(parts) == flatten(flatten(parts))
+    flat = flatten(parts)
+    for before, after in pairwise(flat):
+        assert before.end is not None
+        assert before.end < after.start or (before.end == after.start and before.deletion != after.deletion)
+
+
+@given(partitions, partitions, partitions)
+def test_merging_partitions_is_a_join(a: PartitionState, b: PartitionState, c: PartitionState) -> None:
+    assert merge_partitions(a, b) == merge_partitions(b, a)
+    assert merge_partitions(a, merge_partitions(b, c)) == merge_partitions(merge_partitions(a, b), c)
+    assert merge_partitions(a, a) == a
+
+
+@pytest.mark.parametrize(
+    ("parts", "flat"),
+    [
+        ([], []),
+        ([("b", "b", 1)], []),
+        ([("c", "b", 1)], []),
+        ([("a", "b", 1), ("b", "c", 1)], [("a", "c", 1)]),
+        ([("a", "b", 1), ("b", "c", 2)], [("a", "b", 1), ("b", "c", 2)]),
+        ([("a", "z", 1), ("f", "g", 2)], [("a", "f", 1), ("f", "g", 2), ("g", "z", 1)]),
+        ([("a", "z", 2), ("f", "g", 1)], [("a", "z", 2)]),
+        ([("", None, 1), ("f", None, 2)], [("", "f", 1), ("f", None, 2)]),
+    ],
+)
+def test_flatten(parts: list[tuple[str, str | None, int]], flat: list[tuple[str, str | None, int]]) -> None:
+    assert flatten(map(_range, parts)) == tuple(map(_range, flat))
+
+
+def _range(part: tuple[str, str | None, int]) -> RangeDeletion:
+    start, end, written = part
+    return RangeDeletion(start.encode(), None if end is None else end.encode(), Deletion(written, 0))

@@ -1,0 +1,163 @@
+"""Merging rows: the laws, and a model that keeps every write and works out the answer from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import reduce
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
+from tailrace_schemas.errors import UnsupportedError
+from tailrace_spark.rowstate import CellState, ColumnState, RowState, merge, newer_cell, newer_marker, state_of
+from tests.unit.spark.changes import PLAIN, deletions, row_changes
+from tests.unit.tables import table
+
+histories = st.lists(row_changes(), max_size=6)
+
+
+def absorbed(changes: Iterable[Change], covering: Deletion | None = None) -> RowState:
+    state = RowState()
+    for change in changes:
+        state.absorb(state_of(change))
+        if covering is not None:
+            state.shadow(covering)
+    return state
+
+
+# The model. Written along Cassandra's own branches, not along the ranks of the code under test.
+
+
+def _model_cell(left: Cell, right: Cell) -> Cell:
+    """Cells.resolveRegular, branch by branch."""
+    if left.written != right.written:
+        return left if left.written > right.written else right
+    left_ends, right_ends = left.expires is not None, right.expires is not None
+    if left_ends or right_ends:
+        if left_ends != right_ends:
+            return left if left_ends else right
+        left_dead, right_dead = left.ttl is None, right.ttl is None
+        if left_dead != right_dead:
+            return left if left_dead else right
+        if left.expires != right.expires:
+            return left if (left.expires or 0) > (right.expires or 0) else right
+        if left.ttl != right.ttl:
+            return left if (left.ttl or 0) < (right.ttl or 0) else right
+    return left if list(left.value or b"") >= list(right.value or b"") else right
+
+
+def _model_marker(left: Marker, right: Marker) -> Marker:
+    """LivenessInfo.supersedes, with the smaller TTL at a full tie."""
+    if left.written != right.written:
+        return left if left.written > right.written else right
+    if (left.ttl is None) == (right.ttl is None):
+        if left.expires != right.expires:
+            return left if (left.expires or 0) > (right.expires or 0) else right
+        return left if (left.ttl or 0) <= (right.ttl or 0) else right
+    return left if left.ttl is not None else right
+
+
+def _later(found: list[Deletion]) -> Deletion | None:
+    return max(found, key=lambda d: (d.written, d.local)) if found else None
+
+
+def model(changes: list[Change], covering: Deletion | None = None) -> RowState:
+    """Everything that was ever written, less what any deletion covers, the best of what is left."""
+    rows = [c.deletion for c in changes if c.deletion is not None]
+    active = _later([*rows, covering] if covering else rows)
+    floor = active.written if active else -1
+    row_deletion = active if active is not None and active != covering else None
+    living = [c.marker for c in changes if c.marker is not None and c.marker.written > floor]
+    columns = {}
+    for column in PLAIN.regular:
+        own = [d.deletion for c in changes for d in c.column_deletions if d.column == column]
+        deletion = _later(own)
+        if deletion is not None and active is not None and _later([active, deletion]) == active:
+            deletion = None
+        column_floor = max(floor, deletion.written if deletion else -1)
+        cells: dict[bytes | None, list[Cell]] = {}
+        for cell in (cell for c in changes for cell in c.cells if cell.column == column):
+            if cell.written > column_floor:
+                cells.setdefault(cell.path, []).append(cell)
+        best = {path: reduce(_model_cell, found) for path, found in cells.items()}
+        if best or deletion:
+            columns[column.name_bytes] = ColumnState(
+                deletion, {path: CellState(c.written, c.ttl, c.expires, c.value) for path, c in best.items()}
+            )
+    return RowState(reduce(_model_marker, living) if living else None, row_deletion, columns)
+
+
+@given(histories, st.one_of(st.none(), deletions), st.randoms(use_true_random=False))
+def test_any_order_gives_what_all_writes_together_say(
+    changes: list[Change], covering: Deletion | None, random: Random
+) -> None:
+    expected = model(changes, covering)
+    assert absorbed(changes, covering) == expected
+    shuffled = changes + changes[: len(changes) // 2]
+    random.shuffle(shuffled)
+    assert absorbed(shuffled, covering) == expected
+
+
+@given(histories, histories, histories)
+def test_merging_is_a_join(first: list[Change], second: list[Change], third: list[Change]) -> None:
+    a, b, c = absorbed(first), absorbed(second), absorbed(third)
+    assert merge(a, b) == merge(b, a)
+    assert merge(a, merge(b, c)) == merge(merge(a, b), c)
+    assert merge(a, a) == a == merge(a, RowState())
+    assert merge(merge(a, b), b) == merge(a, b)
+
+
+@given(histories, histories)
+def test_merging_leaves_its_arguments_alone(first: list[Change], second: list[Change]) -> None:
+    a, b = absorbed(first), absorbed(second)
+    merged = merge(a, b)
+    merged.shadow(Deletion(100, 0))
+    assert (a, b) == (absorbed(first), absorbed(second))
+
+
+@pytest.mark.parametrize(
+    ("loser", "winner", "why"),
+    [
+        (CellState(1, None, None, b"z"), CellState(2, None, None, b"a"), "newer write time"),
+        (CellState(1, None, None, b"z"), CellState(1, None, 5, None), "tombstone over live"),
+        (CellState(1, None, None, b"z"), CellState(1, 9, 50, b"a"), "expiring over plain"),
+        (CellState(1, 9, 50, b"z"), CellState(1, None, 5, None), "tombstone over expiring, whatever its time"),
+        (CellState(1, 9, 50, b"z"), CellState(1, 9, 51, b"a"), "later expiry"),
+        (CellState(1, 9, 50, b"z"), CellState(1, 8, 50, b"a"), "smaller TTL"),
+        (CellState(1, None, 5, None), CellState(1, None, 6, None), "later local deletion time"),
+        (CellState(1, None, None, b"\x00\x00\x00\x01"), CellState(1, None, None, b"\xff\xff\xff\xff"), "int -1 over 1"),
+        (CellState(1, None, None, b""), CellState(1, None, None, b"\x00"), "longer over its prefix"),
+    ],
+)
+def test_the_cell_that_holds(loser: CellState, winner: CellState, why: str) -> None:
+    assert newer_cell(loser, winner) == winner == newer_cell(winner, loser), why
+
+
+@pytest.mark.parametrize(
+    ("loser", "winner", "why"),
+    [
+        (Marker(1, 9, 50), Marker(2), "newer write time"),
+        (Marker(1), Marker(1, 9, 50), "expiring over plain"),
+        (Marker(1, 8, 50), Marker(1, 9, 51), "later expiry"),
+        (Marker(1, 9, 50), Marker(1, 8, 50), "a full tie has one answer"),
+    ],
+)
+def test_the_marker_that_holds(loser: Marker, winner: Marker, why: str) -> None:
+    assert newer_marker(loser, winner) == winner == newer_marker(winner, loser), why
+
+
+def test_what_is_not_merged_yet_says_so() -> None:
+    counters = replace(table({"p": "int"}, regular={"n": "counter"}), flags=frozenset({"compound", "counter"}))
+    counting = Change(op=Op.UPDATE, table=counters, token=0, key=b"", clustering=())
+    with pytest.raises(UnsupportedError, match="counter"):
+        state_of(counting)
+
+
+@pytest.mark.parametrize("op", [Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE])
+def test_what_is_not_of_one_row_is_refused(op: Op) -> None:
+    with pytest.raises(ValueError, match=op.value):
+        state_of(Change(op=op, table=PLAIN, token=0, key=b""))
