@@ -1,0 +1,263 @@
+"""The Java archives of Cassandra, Kafka and Spark's connectors: named sets in a lock file, fetched once per user.
+
+Every jar is pinned by coordinate, size and SHA-256 in jars.lock.json (written by tools/lock_jars.py). A file counts
+only after its checksum was computed from the bytes on disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPResponse
+from importlib.resources import files
+from pathlib import Path
+from typing import BinaryIO
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import stamina
+from platformdirs import user_cache_path
+
+from tailrace_common.maven_repository import VARIABLE, MavenRepository, find_repository
+from tailrace_schemas.errors import ServiceError
+
+CACHE_VARIABLE = "TAILRACE_CACHE"
+Progress = Callable[[int, int], None]
+"""Called with the bytes that are there and the bytes in all, from any of the fetching threads, one call at a time."""
+
+_THREADS = 8
+_ATTEMPTS = 4
+_TIMEOUT_SECONDS = 30.0
+_CHUNK = 256 * 1024
+
+
+class JarError(ServiceError):
+    """A jar cannot be had, or is not the one that the lock names; the message says which and from where."""
+
+
+class _BrokenTransferError(Exception):
+    """The connection failed or ended early; what came is kept, and the next attempt goes on from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One entry of the lock. `coordinate` is group:artifact:version[:classifier]; `size` is in bytes."""
+
+    coordinate: str
+    sha256: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """Where a Maven repository keeps it, below its root."""
+        group, artifact, version, *classifier = self.coordinate.split(":")
+        name = "-".join([artifact, version, *classifier])
+        return f"{group.replace('.', '/')}/{artifact}/{version}/{name}.jar"
+
+
+def cache_directory() -> Path:
+    """Where this user's downloads are kept: TAILRACE_CACHE, else the platform's cache folder."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).absolute() if chosen else user_cache_path("tailrace")
+
+
+def locked_jars(*sets: str) -> tuple[Jar, ...]:
+    """The jars of the named sets in the lock's order, each once. Raises KeyError for a set that is not in the lock."""
+    lock = json.loads(files("tailrace_common").joinpath("jars.lock.json").read_text())["sets"]
+    return tuple(dict.fromkeys(Jar(**entry) for name in sets for entry in lock[name]))
+
+
+def fetch_sets(*sets: str, progress: Progress | None = None) -> tuple[Path, ...]:
+    """The jars of the named sets as verified local files, in the lock's order; fetches what is missing or damaged.
+
+    Several processes may ask at once: each jar is fetched by one of them. Raises JarError or SettingsError.
+    """
+    return fetch(locked_jars(*sets), cache_directory() / "jars", progress=progress)
+
+
+def fetch(
+    jars: Sequence[Jar],
+    folder: Path,
+    *,
+    repository: MavenRepository | None = None,
+    progress: Progress | None = None,
+) -> tuple[Path, ...]:
+    """As `fetch_sets`, for any jars and folder. Without `repository`, one is looked for when a jar is missing."""
+    total = _Total(sum(jar.size for jar in jars), progress)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="jars") as pool:
+        present = list(pool.map(lambda jar: _is_whole(folder / jar.path, jar), jars))
+        missing = [jar for jar, there in zip(jars, present, strict=True) if not there]
+        total.add(sum(jar.size for jar, there in zip(jars, present, strict=True) if there))
+        if missing:
+            source = repository or find_repository()
+            futures = [pool.submit(_fetch_one, jar, folder / jar.path, source, total) for jar in missing]
+            with ExitStack() as cancelling:
+                cancelling.callback(lambda: [future.cancel() for future in futures])
+                for future in futures:
+                    future.result()
+    return tuple(folder / jar.path for jar in jars)
+
+
+@dataclass(slots=True)
+class _Total:
+    """Bytes so far, counted by several threads."""
+
+    size: int
+    progress: Progress | None
+    done: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, count: int) -> None:
+        with self.lock:
+            self.done += count
+            if self.progress is not None:
+                self.progress(self.done, self.size)
+
+
+def _fetch_one(jar: Jar, target: Path, repository: MavenRepository, total: _Total) -> None:
+    """Fetch into a `.part` file that only one process writes at a time, then rename it into place."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    with _open_alone(part) as file:
+        if _is_whole(target, jar):  # another process was faster
+            part.unlink()
+            total.add(jar.size)
+            return
+        _download(jar, file, repository, total)
+        file.flush()
+        os.fsync(file.fileno())
+        part.replace(target)
+
+
+def _open_alone(path: Path) -> BinaryIO:
+    """Open for appending under a lock. Whoever held the lock may have renamed the file: then open the new one."""
+    while True:
+        file = path.open("a+b")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        except FileNotFoundError:
+            pass
+        file.close()
+
+
+def _download(jar: Jar, file: BinaryIO, repository: MavenRepository, total: _Total) -> None:
+    """Fill `file` until it is the jar. What an earlier run left is gone on with; if that proves wrong, begun anew."""
+    started_with = file.seek(0, os.SEEK_END)
+    total.add(min(started_with, jar.size))
+    try:
+        _complete(jar, file, repository, total)
+        _verify(jar, file, repository)
+    except JarError:
+        if not started_with:
+            raise
+        total.add(-file.seek(0, os.SEEK_END))
+        file.truncate(0)
+        _complete(jar, file, repository, total)
+        _verify(jar, file, repository)
+
+
+def _complete(jar: Jar, file: BinaryIO, repository: MavenRepository, total: _Total) -> None:
+    retries = stamina.retry_context(on=_BrokenTransferError, attempts=_ATTEMPTS, timeout=None, wait_initial=0.2)
+    try:
+        for attempt in retries:
+            with attempt:
+                _transfer(jar, file, repository, total)
+    except _BrokenTransferError as error:
+        raise JarError(
+            f"{jar.coordinate} could not be fetched from {repository}: {error}. Run it again to go on from what came, "
+            f"or set {VARIABLE} to a mirror"
+        ) from error
+
+
+def _transfer(jar: Jar, file: BinaryIO, repository: MavenRepository, total: _Total) -> None:
+    """One request for what is missing, appended to the file."""
+    offset = file.seek(0, os.SEEK_END)
+    if offset >= jar.size:
+        return
+    try:
+        with _open(jar, offset, repository) as response:
+            if offset and response.status != 206:  # the whole file comes, asked or not
+                total.add(-offset)
+                file.truncate(0)
+                offset = 0
+            _refuse_other_size(jar, offset, response.headers.get("Content-Length"), repository)
+            while chunk := response.read(_CHUNK):
+                offset += len(chunk)
+                if offset > jar.size:
+                    raise _wrong_size(jar, f"more than {jar.size}", repository)
+                file.write(chunk)
+                total.add(len(chunk))
+    except HTTPError as error:
+        raise _refusal(jar, error, repository) from error
+    except (OSError, HTTPException) as error:
+        raise _BrokenTransferError(str(error) or type(error).__name__) from error
+    if offset < jar.size:
+        raise _BrokenTransferError(f"the connection ended after {offset} of {jar.size} bytes")
+
+
+def _open(jar: Jar, offset: int, repository: MavenRepository) -> HTTPResponse:
+    # S310: MavenRepository admits http, https and file only, and the operator chose it
+    request = Request(f"{repository.root}/{jar.path}", headers={"User-Agent": "tailrace"})  # noqa: S310
+    if offset:
+        request.add_header("Range", f"bytes={offset}-")
+    if repository.authorization is not None:
+        request.add_unredirected_header("Authorization", repository.authorization)  # stays with this host
+    response: HTTPResponse = urlopen(request, timeout=_TIMEOUT_SECONDS)  # noqa: S310
+    return response
+
+
+def _refuse_other_size(jar: Jar, offset: int, length: str | None, repository: MavenRepository) -> None:
+    if length is not None and length.isdecimal() and offset + int(length) != jar.size:
+        raise _wrong_size(jar, str(offset + int(length)), repository)
+
+
+def _wrong_size(jar: Jar, size: str, repository: MavenRepository) -> JarError:
+    return JarError(
+        f"{jar.coordinate} from {repository} has {size} bytes, not the {jar.size} of the lock: the repository serves "
+        f"something else; set {VARIABLE} to another mirror"
+    )
+
+
+def _refusal(jar: Jar, error: HTTPError, repository: MavenRepository) -> JarError | _BrokenTransferError:
+    """What an HTTP status means for the retry: 429 and 5xx may pass, all others stay."""
+    if error.code == 429 or error.code >= 500:
+        return _BrokenTransferError(f"HTTP {error.code}")
+    if error.code in (401, 403, 407):
+        advice = f"give user and password in {VARIABLE} (https://user:password@host/path) or in Maven's settings.xml"
+    else:
+        advice = f"set {VARIABLE} to a repository that has it"
+    return JarError(f"{repository} answers HTTP {error.code} for {jar.coordinate} ({jar.path}): {advice}")
+
+
+def _verify(jar: Jar, file: BinaryIO, repository: MavenRepository) -> None:
+    """Refuse the wrong bytes, and forget them so that the next run starts anew."""
+    file.flush()
+    found = _sha256(file)
+    if found != jar.sha256:
+        file.truncate(0)
+        raise JarError(
+            f"{jar.coordinate} from {repository} has SHA-256 {found}, not the {jar.sha256} of the lock: it is refused. "
+            f"The repository serves something else; set {VARIABLE} to another mirror"
+        )
+
+
+def _is_whole(path: Path, jar: Jar) -> bool:
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_size == jar.size and _sha256(file) == jar.sha256
+    except FileNotFoundError:
+        return False
+
+
+def _sha256(file: BinaryIO) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # BinaryIO reads into buffers too

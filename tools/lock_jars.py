@@ -1,0 +1,91 @@
+"""Writes schemas/tailrace_common/jars.lock.json: what Maven resolves for each jar set, with size and SHA-256.
+
+Needed only when a version below changes: `python tools/lock_jars.py`, with `mvn` on the PATH. Versions are given one by
+one and never computed from each other, because not every artifact exists in every version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LOCK = Path(__file__).parents[1] / "schemas" / "tailrace_common" / "jars.lock.json"
+LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
+
+# Set -> coordinates, and whether Maven adds what they depend on at run time.
+SETS: dict[str, tuple[tuple[str, ...], bool]] = {
+    "cassandra": (("org.apache.cassandra:cassandra-all:5.0.9",), True),
+    # Kafka brings slf4j's interface only; without a binding to it the broker logs nothing.
+    "kafka": (("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36"), True),
+    # Everything else that these need is among pyspark's own jars.
+    "spark": (
+        (
+            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
+            "org.apache.spark:spark-avro_2.13:4.1.1",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+            "org.apache.kafka:kafka-clients:3.9.1",
+            "org.apache.commons:commons-pool2:2.12.1",
+        ),
+        False,
+    ),
+}
+
+
+def main() -> int:
+    """Resolve every set with Maven and write the lock."""
+    sets = {name: resolve(coordinates, transitive) for name, (coordinates, transitive) in SETS.items()}
+    LOCK.write_text(json.dumps({"sets": sets}, indent=1) + "\n")
+    for name, jars in sets.items():
+        sys.stderr.write(f"{name}: {len(jars)} jars, {sum(int(jar['size']) for jar in jars):,} bytes\n")
+    return 0
+
+
+def resolve(coordinates: tuple[str, ...], transitive: bool) -> list[dict[str, str | int]]:
+    """The jars of one set, sorted by coordinate."""
+    with tempfile.TemporaryDirectory() as directory:
+        pom, listed = Path(directory, "pom.xml"), Path(directory, "list.txt")
+        pom.write_text(pom_of(coordinates, transitive))
+        options = ["-DincludeScope=runtime", "-DoutputAbsoluteArtifactFilename=true", f"-DoutputFile={listed}"]
+        subprocess.run(["mvn", "-q", "-B", "-f", str(pom), LIST, *options], check=True)  # noqa: S603, S607
+        return sorted(jars_of(listed.read_text()), key=lambda jar: str(jar["coordinate"]))
+
+
+def pom_of(coordinates: tuple[str, ...], transitive: bool) -> str:
+    """A pom that depends on the coordinates, with or without what these depend on."""
+    alone = "" if transitive else "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+        f"<exclusions>{alone}</exclusions></dependency>"
+        for group, artifact, version in (coordinate.split(":") for coordinate in coordinates)
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>local</groupId><artifactId>jars</artifactId>"
+        f"<version>1</version><packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def jars_of(listed: str) -> list[dict[str, str | int]]:
+    """`group:artifact:jar[:classifier]:version:scope:path` lines as entries of the lock."""
+    jars = []
+    for line in listed.splitlines():
+        parts = line.split(" -- ")[0].strip().split(":")
+        if len(parts) < 6 or parts[2] != "jar":
+            continue
+        group, artifact, _, *classifier, version, _, path = parts
+        data = Path(path).read_bytes()
+        jars.append(
+            {
+                "coordinate": ":".join([group, artifact, version, *classifier]),
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "size": len(data),
+            }
+        )
+    return jars
+
+
+if __name__ == "__main__":
+    sys.exit(main())
