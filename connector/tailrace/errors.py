@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.errors import DecodeError, TailraceError
 
 
 class UnknownTableError(TailraceError):
@@ -13,6 +13,18 @@ class UnknownTableError(TailraceError):
     def __init__(self, table_id: UUID) -> None:
         super().__init__(f"table id {table_id} is in no known schema")
         self.table_id = table_id
+
+
+class UnknownColumnError(DecodeError):
+    """A partition update names a column that its table's known definition has neither live nor dropped.
+
+    To be answered like an unknown table: the definition is older than the write, the bytes are not damaged.
+    """
+
+    def __init__(self, table_id: UUID, table: str, name: bytes) -> None:
+        super().__init__(f"column {name!r} of {table} is not in the known definition of table id {table_id}")
+        self.table_id = table_id
+        self.name = name
 
 
 class FencedError(TailraceError):
@@ -25,3 +37,14 @@ class DataLossError(TailraceError):
     """Segments were deleted before they were read; the message names the gap."""
 
     exit_code = 4
+
+
+class LogEpochError(TailraceError):
+    """A segment at or below the position was never read: this host id has another commit log than before."""
+
+    def __init__(self, file: str, position: str) -> None:
+        super().__init__(
+            f"{file} is at or below the published position {position}, but was never read: the node has another "
+            "commit log than before (a replaced disk, or a new node with an old host id). If that is so, "
+            "`tailrace offsets adopt --new-log` opens the next log epoch; nothing is published until then"
+        )

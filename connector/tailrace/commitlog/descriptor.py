@@ -1,0 +1,135 @@
+"""The head of a segment file: its name and its descriptor, to a value that says how to read the rest."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
+
+SegmentData = bytes | bytearray | memoryview | mmap.mmap
+"""What a segment is read from: anything with a length whose slices are bytes. Never copied as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentVersion:
+    """What one version of the format does differently from the others (commit-log layout and payload alike).
+
+    `release` names who writes it. Local deletion times are signed 32-bit seconds, or unsigned ones (CASSANDRA-14227).
+    """
+
+    number: int
+    release: str
+    unsigned_deletion_times: bool
+
+
+VERSIONS: Final[Mapping[int, SegmentVersion]] = {
+    7: SegmentVersion(7, "Cassandra 4.0, 4.1, and 5.0 with storage_compatibility_mode CASSANDRA_4", False),
+    8: SegmentVersion(8, "Cassandra 5.0", True),
+}
+"""Every version that is read. The header decides, never the server's release: 5.0 writes 7 unless told otherwise."""
+
+_KNOWN: Final = " and ".join(str(number) for number in sorted(VERSIONS))
+_NAME: Final = re.compile(r"CommitLog-(\d+)-(\d+)\.log", re.ASCII)
+_HEAD: Final = struct.Struct(">iqH")
+_CHECKED: Final = struct.Struct(">iIII")
+_COMPRESSORS: Final = "org.apache.cassandra.io.compress."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """A segment's header (CommitLogDescriptor).
+
+    `compression` is the compressor's class, without Cassandra's own package, None where there is none. `parameters`
+    are the header's JSON as it stands, `checksum` its CRC-32, `header_size` the offset of the first sync marker.
+    """
+
+    version: int
+    id: int
+    compression: str | None
+    parameters: Mapping[str, object]
+    header_size: int
+    checksum: int
+
+    @property
+    def cipher(self) -> str | None:
+        """The cipher transformation of an encrypted segment, else None. Encryption wins over compression."""
+        cipher = self.parameters.get("encCipher")
+        return cipher if isinstance(cipher, str) else None
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """(version, segment id) of a segment's file name, None for any other name.
+
+    Names without a version (before Cassandra 1.2) are not segments to us, as CommitLogDescriptor.fromFileName has it.
+    Sort segments by the id: the names do not sort.
+    """
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def read_descriptor(data: SegmentData) -> Descriptor:
+    """Read the header at the start of a segment (CommitLogDescriptor.readHeader).
+
+    Raises TruncatedError while the header is not all there (on a young file: not yet), UnsupportedError for a version
+    that is not read, CorruptError for a wrong checksum or for parameters that are not a JSON object.
+    """
+    size = len(data)
+    if size < _HEAD.size:
+        raise TruncatedError(f"segment header: {size} bytes of at least {_HEAD.size + 6}", offset=size)
+    version, segment, length = _HEAD.unpack_from(data, 0)
+    if version not in VERSIONS:
+        _refuse_version(version, data)
+    end = _HEAD.size + length + 4
+    if size < end:
+        raise TruncatedError(f"segment header: {size} bytes of {end}", offset=size)
+    parameters = bytes(data[_HEAD.size : end - 4])
+    checksum = int.from_bytes(data[end - 4 : end], "big")
+    # The checksum takes the id's low word first, and the length as four bytes although two are stored.
+    checked = _CHECKED.pack(version, segment & 0xFFFFFFFF, segment >> 32 & 0xFFFFFFFF, length)
+    if zlib.crc32(parameters, zlib.crc32(checked)) != checksum:
+        raise CorruptError("segment header: wrong checksum", offset=end - 4)
+    values = _parameters(parameters)
+    return Descriptor(
+        version=version,
+        id=segment,
+        compression=_compression(values),
+        parameters=values,
+        header_size=end,
+        checksum=checksum,
+    )
+
+
+def _refuse_version(version: int, data: SegmentData) -> None:
+    if not any(data[: _HEAD.size]):
+        raise TruncatedError("segment header: not written yet, all zero", offset=0)
+    if version > max(VERSIONS):
+        raise UnsupportedError(
+            f"segment version {version} is newer than this Tailrace reads ({_KNOWN}), or this is no segment", offset=0
+        )
+    raise UnsupportedError(f"segment version {version} is not read (only {_KNOWN}), or this is no segment", offset=0)
+
+
+def _parameters(text: bytes) -> Mapping[str, object]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"segment header: parameters are not JSON: {error}", offset=_HEAD.size) from None
+    if not isinstance(values, dict):
+        raise CorruptError("segment header: parameters are not a JSON object", offset=_HEAD.size)
+    return values
+
+
+def _compression(parameters: Mapping[str, object]) -> str | None:
+    name = parameters.get("compressionClass")
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise CorruptError("segment header: compressionClass is not a string", offset=_HEAD.size)
+    return name.removeprefix(_COMPRESSORS)

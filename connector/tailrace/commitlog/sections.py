@@ -1,0 +1,107 @@
+"""Sync sections: from one sync marker of a segment to the bytes that stand before the next, decompressed."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.commitlog.compression import codec
+from tailrace.commitlog.descriptor import Descriptor, SegmentData
+from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError, UnsupportedError
+
+MARKER_SIZE: Final = 8
+_MARKER: Final = struct.Struct(">iI")
+_CHECKED: Final = struct.Struct(">III")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The place of a sync marker: its offset in the file, and its logical position.
+
+    Logical positions count the writer's uncompressed buffer (CommitLogPosition); they differ from file offsets in
+    compressed segments only.
+    """
+
+    marker: int
+    logical: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The frames between two sync markers, uncompressed.
+
+    `logical` is the logical position of the first byte of `data`, `start` the marker that opens the section, `end` the
+    one behind it: `end.logical` is `logical + len(data)`, where the next section begins.
+    """
+
+    data: bytes
+    logical: int
+    start: Cursor
+    end: Cursor
+
+
+def first_cursor(descriptor: Descriptor) -> Cursor:
+    """The first sync marker of a segment: right behind its header."""
+    return Cursor(descriptor.header_size, descriptor.header_size)
+
+
+def read_section(descriptor: Descriptor, data: SegmentData, cursor: Cursor) -> Section | None:
+    """The section that the marker at `cursor` opens, or None while nothing complete stands there.
+
+    None means an all-zero marker, or no room for one: the clean end of a finished segment, and "not yet" in a live one.
+    `data` is the segment from its first byte up to its present size; only the section itself is copied. Rules:
+    CommitLogSegmentReader.readSyncMarker and its segmenters.
+
+    Raises TruncatedError for a valid marker that points past the end, CorruptError for a wrong checksum or a section
+    that breaks its rules, UnsupportedError for a compressor or cipher that is not read; each with the file offset. In
+    a segment that is still written, the first two may mean that the writer was met half-way.
+    """
+    end = _read_marker(descriptor, data, cursor.marker)
+    if end is None:
+        return None
+    start = cursor.marker + MARKER_SIZE
+    if descriptor.compression is None and descriptor.cipher is None:
+        content = bytes(data[start:end])
+    else:
+        content = _decompress(descriptor, data, start, end)
+    logical = cursor.logical + MARKER_SIZE
+    return Section(content, logical, cursor, Cursor(end, logical + len(content)))
+
+
+def _read_marker(descriptor: Descriptor, data: SegmentData, at: int) -> int | None:
+    """The file offset of the next marker, which is the end of the section behind the marker at `at`."""
+    size = len(data)
+    if at > size - MARKER_SIZE:
+        return None
+    following, checksum = _MARKER.unpack_from(data, at)
+    # The checksum covers where the marker stands, not what it points to; the id's low word comes first.
+    if zlib.crc32(_CHECKED.pack(descriptor.id & 0xFFFFFFFF, descriptor.id >> 32 & 0xFFFFFFFF, at)) != checksum:
+        if following == 0 and checksum == 0:
+            return None
+        raise CorruptError("sync marker: wrong checksum", offset=at)
+    if following > size:
+        raise TruncatedError(f"sync marker: section ends at {following}, the file at {size}", offset=at)
+    if following < at + MARKER_SIZE:
+        raise CorruptError(f"sync marker: section ends at {following}, before it begins", offset=at)
+    return int(following)
+
+
+def _decompress(descriptor: Descriptor, data: SegmentData, start: int, end: int) -> bytes:
+    """The content of a compressed section: its uncompressed length (i32), then one block up to `end`."""
+    if end - start < 4:
+        raise CorruptError("compressed section: no room for its length", offset=start)
+    size = int.from_bytes(data[start : start + 4], "big", signed=True)
+    if size < 0:
+        raise CorruptError(f"compressed section: length {size}", offset=start)
+    if size == 0:
+        # A segment may close on an empty section; what its block looks like is the compressor's own affair.
+        return b""
+    try:
+        if descriptor.cipher is not None:
+            raise UnsupportedError(f"segments encrypted with {descriptor.cipher} are not read")
+        return codec(descriptor.compression or "")(memoryview(bytes(data[start + 4 : end])), size)
+    except DecodeError as error:
+        error.offset = start
+        raise
