@@ -1,0 +1,58 @@
+"""A listing of cdc_raw to its segments: pairs of log and index, in order of id."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# CommitLogDescriptor's names; "-CDC.idx" is an older spelling of the index's. One number alone is older than 1.2.
+_LOG: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})\.log")
+_INDEX: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})(?:_cdc|-CDC)\.idx")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """The files of one segment. A log without index holds nothing released; an index without log has lost it."""
+
+    id: int
+    log: Path | None
+    index: Path | None
+
+    @property
+    def name(self) -> str:
+        """The file name that messages show."""
+        path = self.log or self.index
+        return str(self.id) if path is None else path.name
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Segments by ascending id (the number's order, not the name's), and names that are none of Cassandra's."""
+
+    segments: tuple[SegmentFiles, ...]
+    foreign: tuple[str, ...]
+
+
+def pair(directory: Path, names: Iterable[str]) -> Listing:
+    """The listing of `names` in `directory`."""
+    logs: dict[int, Path] = {}
+    indexes: dict[int, Path] = {}
+    foreign = []
+    for name in names:
+        if match := _LOG.fullmatch(name):
+            logs[int(match[2])] = directory / name
+        elif match := _INDEX.fullmatch(name):
+            indexes[int(match[2])] = directory / name
+        else:
+            foreign.append(name)
+    ids = sorted(logs.keys() | indexes.keys())
+    return Listing(tuple(SegmentFiles(id, logs.get(id), indexes.get(id)) for id in ids), tuple(sorted(foreign)))
+
+
+def list_segments(directory: Path) -> Listing:
+    """The listing of the directory now. Raises OSError when it cannot be read."""
+    return pair(directory, os.listdir(directory))

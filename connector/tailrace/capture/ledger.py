@@ -1,0 +1,107 @@
+"""Which segments are known to this host: linked, released while Cassandra still holds them, quarantined.
+
+This is what `open` in the offsets record says (docs/contracts.md section 1): a segment at or below the position that
+is not in it was never read, whatever its number, for a host id can come back with another disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tailrace.capture.directory import SegmentFiles
+from tailrace.capture.segment import header_checksum
+
+_LOG: Final = logging.getLogger("tailrace.capture")
+# As many as fit into commitlog_total_space by default (8 GiB of 32 MiB segments): Cassandra cannot hold more.
+REMEMBERED: Final = 256
+
+SegmentKey = tuple[int, int]
+"""Segment id and header checksum."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Mutable; one per reader.
+
+    `linked` are segments in the directory that were read or passed over. `released` are segments whose files we
+    deleted while the commit log's own link still stood: when the node replays its log after a crash, it links them
+    into cdc_raw again, and they must not be taken for a new log's. The file is held open to see the last link go.
+    """
+
+    linked: dict[int, int] = field(default_factory=dict)
+    released: dict[int, int] = field(default_factory=dict)
+    _held: dict[int, int] = field(default_factory=dict)
+
+    def keys(self) -> tuple[SegmentKey, ...]:
+        """Every known segment, by id: `open` of the offsets record."""
+        return tuple(sorted((self.released | self.linked).items()))
+
+    def note(self, segment: int, path: Path) -> None:
+        """A linked segment was read or passed over."""
+        if segment not in self.linked:
+            try:
+                self.linked[segment] = header_checksum(path)
+            except FileNotFoundError:
+                return
+            self.released.pop(segment, None)
+
+    def knows(self, segment: int, path: Path) -> bool:
+        """Whether this very segment, by id and header, was read before. A file that just vanished counts as known."""
+        known = self.linked.get(segment, self.released.get(segment))
+        try:
+            return known is not None and known == header_checksum(path)
+        except FileNotFoundError:
+            return True
+
+    def forget_missing(self, present: frozenset[int]) -> None:
+        """Drop what Cassandra deleted from the directory, and released segments that it holds no longer."""
+        for segment in self.linked.keys() - present:
+            del self.linked[segment]
+        for segment, descriptor in list(self._held.items()):
+            if os.fstat(descriptor).st_nlink == 0:
+                self._drop(segment)
+        for segment in sorted(self.released)[:-REMEMBERED]:
+            self._drop(segment)
+
+    def release(self, files: SegmentFiles) -> None:
+        """Delete a segment's files, the log first: an index alone is litter, a log alone would look unreleased.
+
+        Idempotent; files that are gone already are fine.
+        """
+        if files.log is not None:
+            self._unlink_log(files.id, files.log)
+        if files.index is not None:
+            files.index.unlink(missing_ok=True)
+        _LOG.info("released segment %d", files.id)
+
+    def _unlink_log(self, segment: int, log: Path) -> None:
+        try:
+            self.note(segment, log)
+            descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+            log.unlink(missing_ok=True)
+        except FileNotFoundError:
+            self.linked.pop(segment, None)
+            return
+        self.released[segment] = self.linked.pop(segment, 0)
+        previous = self._held.pop(segment, None)
+        if previous is not None:
+            os.close(previous)
+        self._held[segment] = descriptor
+        if os.fstat(descriptor).st_nlink == 0:
+            self._drop(segment)
+
+    def _drop(self, segment: int) -> None:
+        self.released.pop(segment, None)
+        descriptor = self._held.pop(segment, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close the held files."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()

@@ -1,0 +1,153 @@
+"""One segment of cdc_raw, read while Cassandra writes it: its released frames, each once, in order."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tailrace.commitlog.descriptor import Descriptor, read_descriptor
+from tailrace.commitlog.frames import Frame, frames
+from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
+from tailrace.position import Position
+from tailrace_schemas.errors import DecodeError
+
+_HEADER_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One released mutation, still serialized: its position (the frame's end), segment version, and file's name."""
+
+    position: Position
+    payload: bytes
+    version: int
+    file: str
+
+
+def header_checksum(path: Path) -> int:
+    """The checksum of a segment's header, 0 where the header cannot be read. Raises FileNotFoundError."""
+    with path.open("rb") as file:
+        try:
+            return read_descriptor(file.read(_HEADER_BYTES)).checksum
+        except DecodeError:
+            return 0
+
+
+class OpenSegment:
+    """A segment's open file. Stays readable when the name is deleted. Not thread-safe; close it.
+
+    Reading starts behind the logical position `after`: 0, or the end of a frame. Raises OSError when it cannot be
+    opened; FileNotFoundError is normal, as Cassandra deletes segments without cdc data itself.
+    """
+
+    def __init__(self, path: Path, segment: int, epoch: int, after: int = 0) -> None:
+        self.path = path
+        self.id = segment
+        self._epoch = epoch
+        self._after = after
+        self._file = path.open("rb")
+        self._data: mmap.mmap | bytes = b""
+        self._descriptor: Descriptor | None = None
+        self._cursor = Cursor(0, 0)
+        self._section: Section | None = None
+        self._frames: Iterator[Frame] = iter(())
+        self.ended = False
+        """Whether the last read came to the end of everything that stands in the file now."""
+
+    @property
+    def position(self) -> Position:
+        """Up to where entries were handed out."""
+        return Position(self._epoch, self.id, self._after)
+
+    @property
+    def logical(self) -> int:
+        """The logical position of the sync marker that is read next."""
+        return self._cursor.logical
+
+    @property
+    def unlinked_by_cassandra(self) -> bool:
+        """Whether the commit log's own link is gone while ours stands: Cassandra writes no more into this file.
+
+        False when our name was deleted too: the one link left would then be the commit log's.
+        """
+        try:
+            named = self.path.stat()
+        except OSError:
+            return False
+        held = os.fstat(self._file.fileno())
+        return held.st_nlink == 1 and (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
+
+    def read(self, limit: int, released: int | None) -> tuple[list[Entry], DecodeError | None]:
+        """The next entries, at most `limit`, and what broke behind them.
+
+        Only whole sections that end at or below the logical position `released` are read; None releases everything.
+        After an error the next read tries that section again, behind the last entry handed out.
+        """
+        entries: list[Entry] = []
+        self.ended = False
+        try:
+            while len(entries) < limit:
+                frame = next(self._frames, None)
+                if frame is not None:
+                    self._after = frame.end
+                    entries.append(self._entry(frame))
+                elif not self._next_section(released):
+                    break
+        except DecodeError as error:
+            self._section, self._frames = None, iter(())
+            error.file = self.path.name
+            return entries, error
+        return entries, None
+
+    def _entry(self, frame: Frame) -> Entry:
+        version = self._descriptor.version if self._descriptor is not None else 0
+        return Entry(self.position, frame.payload, version, self.path.name)
+
+    def _next_section(self, released: int | None) -> bool:
+        if self._section is not None:
+            self._cursor, self._section = self._section.end, None
+        self._remap()
+        if self._descriptor is None:
+            self._open_header()
+        descriptor = self._descriptor
+        if descriptor is None or (released is not None and self._cursor.logical >= released):
+            return False
+        section = read_section(descriptor, self._data, self._cursor)
+        if section is None:
+            self.ended = True
+            return False
+        if released is not None and section.end.logical > released:
+            return False
+        self._section = section
+        self._frames = frames(section, after=self._after) if section.end.logical > self._after else iter(())
+        return True
+
+    def _open_header(self) -> None:
+        descriptor = read_descriptor(self._data)
+        if descriptor.id != self.id:
+            raise DecodeError(f"the header's segment id is {descriptor.id}, the name's {self.id}", offset=4)
+        self._descriptor = descriptor
+        self._cursor = first_cursor(descriptor)
+
+    def _remap(self) -> None:
+        """Map the file at its present size: compressed and encrypted segments grow, others have their full size."""
+        size = os.fstat(self._file.fileno()).st_size
+        if size == len(self._data):
+            return
+        self._unmap()
+        if size:
+            self._data = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
+
+    def _unmap(self) -> None:
+        if isinstance(self._data, mmap.mmap):
+            self._data.close()
+        self._data = b""
+
+    def close(self) -> None:
+        """Close file and map."""
+        self._unmap()
+        self._file.close()
