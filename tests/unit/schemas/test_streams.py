@@ -1,0 +1,341 @@
+"""Stream ids bit for bit; generations of any ring, against the rules as they are written down."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.ring import Node, Ring, RingError, ring_seed
+from tailrace_schemas.streams import (
+    Entry,
+    Generation,
+    Mark,
+    StreamId,
+    build_generation,
+    differences,
+    operating,
+    shard,
+    stream_for,
+)
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
+
+TOKENS = st.integers(MIN_TOKEN, MAX_TOKEN)
+
+IDS = [
+    # token, random, index, the sixteen bytes
+    (100, 0, 0, "00000000000000640000000000000001"),
+    (-1, 2**38 - 1, 2**22 - 1, "fffffffffffffffffffffffffffffff1"),
+    (-9223372036854775807, 1, 5, "80000000000000010000000004000051"),
+]
+
+
+@pytest.mark.parametrize(("token", "bits", "index", "text"), IDS)
+def test_stream_id_bits(token: int, bits: int, index: int, text: str) -> None:
+    stream = StreamId.of(token, bits, index)
+    assert stream.value.hex() == text
+    assert str(stream) == f"0x{text}"
+    assert StreamId.parse(text) == StreamId.parse(f"0x{text.upper()}") == stream
+    assert (stream.token, stream.random, stream.index) == (token, bits, index)
+
+
+@given(TOKENS, st.integers(0, 2**38 - 1), st.integers(0, 2**22 - 1))
+def test_stream_id_gives_its_parts_back(token: int, bits: int, index: int) -> None:
+    stream = StreamId(StreamId.of(token, bits, index).value)
+    assert (stream.token, stream.random, stream.index) == (token, bits, index)
+    assert int.from_bytes(stream.value, "big") & 15 == 1
+
+
+@pytest.mark.parametrize("version", [v for v in range(16) if v != 1])
+def test_other_versions_are_rejected(version: int) -> None:
+    with pytest.raises(CorruptError, match=f"version {version};"):
+        StreamId(bytes(15) + bytes([version]))
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 17, 32])
+def test_other_lengths_are_rejected(length: int) -> None:
+    with pytest.raises(CorruptError, match=f"not {length}"):
+        StreamId((b"\x01" * length)[:length])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0x", "1" * 31, "1" * 33, "0X" + "1" * 32, "g" * 32, " " + "1" * 32, "11 " * 16, "1" * 32 + "\n"]
+)
+def test_other_texts_are_rejected(text: str) -> None:
+    with pytest.raises(CorruptError):
+        StreamId.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("token", "bits", "index"), [(2**63, 0, 0), (-(2**63) - 1, 0, 0), (0, 2**38, 0), (0, -1, 0), (0, 0, 2**22)]
+)
+def test_parts_that_do_not_fit(token: int, bits: int, index: int) -> None:
+    with pytest.raises(ValueError, match="no stream id"):
+        StreamId.of(token, bits, index)
+
+
+def test_ids_sort_as_unsigned_bytes() -> None:
+    ids = [StreamId.of(token, 0, 0) for token in (-1, 5, MIN_TOKEN, 0, MAX_TOKEN)]
+    assert [stream.token for stream in sorted(ids)] == [0, 5, MAX_TOKEN, MIN_TOKEN, -1]
+
+
+SHARDS = [(1, 0, 0), (2, 0, 1), (3, 1, 1), (7, 3, 3)]
+
+
+@pytest.mark.parametrize(("n", "of_minus_one", "of_zero"), SHARDS)
+def test_shard_table(n: int, of_minus_one: int, of_zero: int) -> None:
+    assert (shard(n, 0, -1), shard(n, 0, 0)) == (of_minus_one, of_zero)
+
+
+def test_seven_shards_start_where_they_start() -> None:
+    ring = _ring([[MAX_TOKEN]])
+    (entry,) = build_generation(ring, 7, timestamp=0, seed=0).entries
+    assert [stream.token for stream in entry.streams] == [
+        -9223372036854775807,
+        -6588122883467697005,
+        -3952873730080618203,
+        -1317624576693539401,
+        1317624576693539402,
+        3952873730080618204,
+        6588122883467697006,
+    ]
+    for n, stream in enumerate(entry.streams):
+        assert shard(7, 0, stream.token) == n
+        assert n == 0 or shard(7, 0, stream.token - 1) == n - 1
+
+
+@pytest.mark.parametrize(
+    ("token", "index"), [(-5, 0), (10, 0), (11, 1), (20, 1), (21, 2), (30, 2), (31, 0), (MIN_TOKEN, 0), (MAX_TOKEN, 0)]
+)
+def test_entry_of_a_token(token: int, index: int) -> None:
+    generation = build_generation(_ring([[10, 30], [20]]), timestamp=0, seed=0)
+    assert generation.entry_for(token) is generation.entries[index]
+    assert stream_for(generation, token).index == index
+
+
+def test_each_entry_counts_its_own_streams() -> None:
+    def streams(count: int, index: int) -> tuple[StreamId, ...]:
+        return tuple(StreamId.of(0, n, index) for n in range(count))
+
+    generation = Generation(0, (Entry(0, streams(1, 0)), Entry(MAX_TOKEN, streams(4, 1), 12)))
+    assert stream_for(generation, -1).random == 0
+    assert stream_for(generation, MAX_TOKEN).random == 3
+    assert [stream_for(generation, (1 << 52) + n * (1 << 50)).random for n in range(4)] == [0, 1, 2, 3]
+
+
+# Rings and what holds for each of them
+
+
+def _ring(tokens: Sequence[Sequence[int]]) -> Ring:
+    return Ring(tuple(Node(f"host-{n}", "dc1", tuple(held)) for n, held in enumerate(tokens)))
+
+
+@st.composite
+def rings(draw: st.DrawFn, max_nodes: int = 8) -> Ring:
+    """Rings with tokens anywhere, in tight clusters, and at the edges of the range."""
+    anywhere = draw(st.sets(TOKENS, min_size=1, max_size=40))
+    near = draw(TOKENS)
+    close = {token for n in range(draw(st.integers(0, 12))) if (token := near + n) <= MAX_TOKEN}
+    edges = draw(st.sets(st.sampled_from([MIN_TOKEN, MIN_TOKEN + 1, -1, 0, 1, MAX_TOKEN - 1, MAX_TOKEN])))
+    tokens = draw(st.permutations(sorted(anywhere | close | edges)))
+    nodes = draw(st.integers(1, min(max_nodes, len(tokens))))
+    return _ring([tokens[n::nodes] for n in range(nodes)])
+
+
+def _covers(ends: Sequence[int], index: int, token: int) -> bool:
+    """The rule as stated: entry i covers (end[i-1], end[i]]; entry 0 (last, max] and [min, end[0]]."""
+    if index == 0:
+        return token > ends[-1] or token <= ends[0]
+    return ends[index - 1] < token <= ends[index]
+
+
+def _check_invariants(
+    ring: Ring, generation: Generation, per_entry: int, ignore_msb: int, probe: Sequence[int]
+) -> None:
+    ends = [entry.token_range_end for entry in generation.entries]
+    assert ends == list(ring.tokens)
+    streams = [stream for entry in generation.entries for stream in entry.streams]
+    assert len(set(streams)) == len(streams) == len(ends) * per_entry
+    for index, entry in enumerate(generation.entries):
+        assert len(entry.streams) == per_entry
+        assert entry.sharding_ignore_msb == ignore_msb
+        for n, stream in enumerate(entry.streams):
+            assert stream.index == index
+            assert _covers(ends, index, stream.token)
+            owned = shard(per_entry, ignore_msb, stream.token) == n
+            assert owned or stream.token == entry.token_range_end
+    for token in probe:
+        stream = stream_for(generation, token)
+        assert _covers(ends, stream.index, token)
+        assert generation.entries[stream.index].streams[shard(per_entry, ignore_msb, token)] == stream
+
+
+@given(rings(), st.integers(1, 9), st.sampled_from([0, 0, 1, 12, 60, 63]), st.lists(TOKENS, max_size=20), st.data())
+def test_a_change_and_its_stream_share_a_vnode(
+    ring: Ring, per_entry: int, ignore_msb: int, probe: list[int], data: st.DataObject
+) -> None:
+    generation = build_generation(ring, per_entry, ignore_msb, timestamp=7, seed=data.draw(st.integers()))
+    near = [t + d for t in ring.tokens for d in (-1, 0, 1) if MIN_TOKEN <= t + d <= MAX_TOKEN]
+    _check_invariants(ring, generation, per_entry, ignore_msb, [*probe, *near, MIN_TOKEN, MAX_TOKEN])
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.integers(100, 1000), st.sampled_from([16, 256]), st.integers(0, 2**32))
+def test_large_rings(nodes: int, per_node: int, seed: int) -> None:
+    drawn = random.Random(seed)
+    per_node = min(per_node, 20_000 // nodes)
+    tokens = [drawn.randrange(MIN_TOKEN + 1, MAX_TOKEN) for _ in range(nodes * per_node)]
+    ring = _ring([tokens[n::nodes] for n in range(nodes)])
+    generation = build_generation(ring, 2, timestamp=7, seed=seed)
+    _check_invariants(ring, generation, 2, 0, [drawn.randrange(MIN_TOKEN, MAX_TOKEN) for _ in range(100)])
+
+
+@given(rings(), st.integers(1, 4), st.sampled_from([0, 3, 62]))
+def test_the_streams_token_is_the_first_that_its_shard_owns(ring: Ring, per_entry: int, ignore_msb: int) -> None:
+    """No token between the start of the range and the stream's belongs to its shard, where that can be enumerated."""
+    generation = build_generation(ring, per_entry, ignore_msb, timestamp=7, seed=0)
+    ends = ring.tokens
+    for index, entry in enumerate(generation.entries):
+        for n, stream in enumerate(entry.streams):
+            gap = (stream.token - ends[index - 1]) % 2**64
+            before = [stream.token - back for back in range(1, min(gap, 50)) if stream.token - back > MIN_TOKEN]
+            assert all(shard(per_entry, ignore_msb, token) != n for token in before)
+
+
+def test_a_wrapping_range_is_searched_to_the_maximum_then_from_the_minimum() -> None:
+    first = build_generation(_ring([[-4611686018427387904, 4611686018427387904]]), 4, timestamp=0, seed=0).entries[0]
+    # Shard 3 begins right after the last token; shard 0 at the minimum; 1 and 2 own only the range's end, or nothing.
+    assert [stream.token for stream in first.streams] == [MIN_TOKEN + 1, -4611686018427387904, -(2**62), 2**62 + 1]
+
+
+def test_the_range_before_the_minimum_token() -> None:
+    first, _ = build_generation(_ring([[MIN_TOKEN, MAX_TOKEN]]), 2, timestamp=0, seed=0).entries
+    assert [stream.token for stream in first.streams] == [MIN_TOKEN, MIN_TOKEN]
+
+
+@given(rings(), st.integers(), st.integers())
+def test_equal_seeds_draw_equal_streams(ring: Ring, one: int, other: int) -> None:
+    a = build_generation(ring, 2, timestamp=7, seed=one)
+    assert build_generation(Ring(ring.nodes[::-1]), 2, timestamp=7, seed=one) == a
+    b = build_generation(ring, 2, timestamp=7, seed=other)
+    assert (a == b) == (one == other)
+
+
+GOLDEN = [
+    "0x8000000000000001df70561c50000001",
+    "0x000000000000006538c5852b70000001",
+    "0x00000000000000321744312d68000011",
+    "0x0000000000000001fab57bb028000011",
+    "0x0000000000000064806925a180000021",
+    "0x000000000000003310023f5414000021",
+]
+
+
+def test_the_random_bits_of_a_seed_stay_the_same() -> None:
+    generation = build_generation(_ring([[0, 100], [50]]), 2, timestamp=7, seed=42)
+    assert [str(stream) for entry in generation.entries for stream in entry.streams] == GOLDEN
+
+
+@pytest.mark.parametrize(("per_entry", "ignore_msb"), [(0, 0), (-1, 0), (1, -1), (1, 64)])
+def test_impossible_settings(per_entry: int, ignore_msb: int) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        build_generation(_ring([[0]]), per_entry, ignore_msb, timestamp=0, seed=0)
+
+
+BAD_RINGS = [
+    ((), "no tokens"),
+    ((Node("a", "", ()),), "no tokens"),
+    ((Node("a", "", (1, 1)),), "token 1 is held more than once, by a"),
+    ((Node("a", "", (1,)), Node("b", "", (2, 1))), "token 1 is held more than once, by a and b"),
+    ((Node("a", "", (1,)), Node("a", "", (2,))), "host a stands in the ring twice"),
+    ((Node("a", "", (2**63,)),), "9223372036854775808 is outside"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "message"), BAD_RINGS)
+def test_rings_that_cannot_be(nodes: tuple[Node, ...], message: str) -> None:
+    with pytest.raises(RingError, match=message):
+        Ring(nodes)
+
+
+def test_rings_are_equal_whatever_the_order_and_the_state() -> None:
+    one = Ring((Node("b", "dc", (3, 1)), Node("a", "dc", (2,))))
+    other = Ring((Node("a", "dc", (2,)), Node("b", "dc", (1, 3), normal=False)))
+    assert one == other
+    assert ring_seed(one, None) == ring_seed(other, None)
+    assert (one.normal, other.normal) == (True, False)
+    assert one.owner()[3].host == "b"
+
+
+def test_the_seed_depends_on_ring_and_predecessor() -> None:
+    ring = Ring((Node("a", "dc", (1,)),))
+    others = [Ring((Node("a", "dc", (2,)),)), Ring((Node("b", "dc", (1,)),)), Ring((Node("a", "dc2", (1,)),))]
+    seeds = {ring_seed(ring, None), ring_seed(ring, 0), ring_seed(ring, 1), *(ring_seed(r, None) for r in others)}
+    assert len(seeds) == 6
+    assert all(0 <= seed < 2**256 for seed in seeds)
+
+
+# Generations in time
+
+T = [1_000, 2_000, 5_000]
+TIMES = [
+    # written (microseconds), known until (milliseconds), place, mark
+    (999_999, None, 0, Mark.BEFORE_FIRST),
+    (-1, None, 0, Mark.BEFORE_FIRST),
+    (MIN_TOKEN, None, 0, Mark.BEFORE_FIRST),
+    (1_000_000, None, 0, None),
+    (1_999_999, None, 0, None),
+    (2_000_000, None, 1, None),
+    (2_000_999, None, 1, None),
+    (4_999_999, None, 1, None),
+    (5_000_000, None, 2, None),
+    (MAX_TOKEN, None, 2, None),
+    (6_000_999, 6_000, 2, None),
+    (6_001_000, 6_000, 2, Mark.AHEAD),
+    (1_500_000, 1_499, 0, Mark.AHEAD),
+    (MAX_TOKEN, 6_000, 2, Mark.AHEAD),
+]
+
+
+@pytest.mark.parametrize(("written", "known_until", "place", "mark"), TIMES)
+def test_operating_table(written: int, known_until: int | None, place: int, mark: Mark | None) -> None:
+    assert operating(T, written, known_until) == (place, mark)
+
+
+def test_a_negative_write_time_rounds_down() -> None:
+    assert operating([-2, -1, 0], -1) == (1, None)
+    assert operating([-2, -1, 0], -1_001) == (0, None)
+
+
+def test_differences_applied_to_the_old_set_give_the_new() -> None:
+    a, b, c, d = (StreamId.of(token, 0, 0) for token in (10, 20, 30, 50))
+    old = Generation(1, (Entry(10, (a,)), Entry(20, (b,)), Entry(30, (c,))))
+    new = Generation(2, (Entry(10, (a,)), Entry(30, (c,)), Entry(50, (d,))))
+    found = differences(old, new)
+    assert found == (frozenset({b}), frozenset({d}))
+    assert (old.streams() - found.closed) | found.opened == new.streams()
+    assert differences(new, new) == (frozenset(), frozenset())
+
+
+BAD_ENTRIES = [
+    ((), "has no entries"),
+    ((Entry(2, (StreamId.of(2, 0, 0),)), Entry(1, (StreamId.of(1, 0, 1),))), "not sorted: range end 1 stands after 2"),
+    ((Entry(1, (StreamId.of(1, 0, 0),)), Entry(1, (StreamId.of(1, 0, 1),))), "not sorted"),
+]
+
+
+@pytest.mark.parametrize(("entries", "message"), BAD_ENTRIES)
+def test_generations_that_cannot_be(entries: tuple[Entry, ...], message: str) -> None:
+    with pytest.raises(CorruptError, match=message):
+        Generation(0, entries)
+
+
+def test_an_entry_needs_a_stream_and_a_possible_shift() -> None:
+    with pytest.raises(CorruptError, match="token 5 has no streams"):
+        Entry(5, ())
+    with pytest.raises(CorruptError, match="ignore_msb 64"):
+        Entry(5, (StreamId.of(5, 0, 0),), 64)
