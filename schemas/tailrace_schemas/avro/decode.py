@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -87,7 +88,13 @@ class Reader:
         return record
 
     def change(self, record: dict[str, Any]) -> Change:
-        """The change that a record describes."""
+        """The change that a record describes; DecodeError where its values are not what their columns' types hold."""
+        try:
+            return self._change(record)
+        except (ValueError, TypeError, OverflowError, struct.error) as error:
+            raise CorruptError(f"{self.entry.topic}: a value is not of its column's type: {error}") from error
+
+    def _change(self, record: dict[str, Any]) -> Change:
         table = self.entry.table
         raw = {(item["column"], item["path"], item["where"]): item["bytes"] for item in record["raw"] or ()}
         own = (record["written"], record["ttl"], record["expires"])

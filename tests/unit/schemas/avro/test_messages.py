@@ -168,7 +168,7 @@ INSERT = Change(
 )
 
 
-def _read(message: bytes, schema: object) -> dict[str, object]:
+def _read(message: bytes, schema: dict[str, object]) -> dict[str, object]:
     buffer = io.BytesIO(message)
     buffer.seek(10)
     record = fastavro.schemaless_reader(buffer, fastavro.parse_schema(schema), None)
