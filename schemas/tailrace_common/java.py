@@ -139,8 +139,7 @@ def _installed(environ: Mapping[str, str]) -> Iterator[Path]:
     if on_path := shutil.which("java", path=environ.get("PATH", "")):
         yield Path(on_path)
     for folder in _FOLDERS:
-        for program in sorted(Path(folder).expanduser().glob("*/bin/java")):
-            yield program
+        yield from sorted(Path(folder).expanduser().glob("*/bin/java"))
     yield from _bundled()
 
 

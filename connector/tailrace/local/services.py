@@ -1,0 +1,61 @@
+"""Cassandra and Kafka together, started side by side."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tailrace.local.cassandra import CassandraSettings, LocalCassandra
+from tailrace.local.kafka import KafkaSettings, LocalKafka
+from tailrace.local.service import LocalService
+from tailrace_common.jars import Progress, fetch_sets
+
+
+class Services:
+    """One Cassandra in `directory`/cassandra and one Kafka in `directory`/kafka; a context manager."""
+
+    def __init__(
+        self, directory: Path, cassandra: CassandraSettings | None = None, kafka: KafkaSettings | None = None
+    ) -> None:
+        self.directory = directory.absolute()
+        self.cassandra = LocalCassandra(self.directory / "cassandra", cassandra)
+        self.kafka = LocalKafka(self.directory / "kafka", kafka)
+
+    @property
+    def all(self) -> tuple[LocalService, ...]:
+        """Both, in the order in which they are shown."""
+        return (self.cassandra, self.kafka)
+
+    def fetch(self, progress: Progress | None = None) -> None:
+        """Fetch the jars of both ahead of `start`, to show how far it is. Raises JarError or SettingsError."""
+        fetch_sets("cassandra", "kafka", progress=progress)
+
+    def start(self) -> Self:
+        """Start both at once. When one fails, or the wait is interrupted, both are stopped before the error leaves."""
+        pool = ThreadPoolExecutor(len(self.all), thread_name_prefix="start")
+        try:
+            for future in as_completed([pool.submit(service.start) for service in self.all]):
+                future.result()
+        except BaseException:
+            self.stop()  # ends the other's start at once
+            pool.shutdown()
+            self.stop()  # and what it had not yet begun then
+            raise
+        pool.shutdown()
+        return self
+
+    def stop(self) -> None:
+        """Stop both at once; their directories stay."""
+        with ThreadPoolExecutor(len(self.all), thread_name_prefix="stop") as pool:
+            for future in [pool.submit(service.stop) for service in self.all]:
+                future.result()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
