@@ -1,0 +1,220 @@
+"""Kafka topics: names, settings and partition counts as values, and the partition that a host's records have."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Protocol
+from uuid import UUID
+
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.tokens import partition, token
+
+MAX_NAME: Final = 249
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]+")
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]")
+_ESCAPED: Final = re.compile(r"-([0-9a-f]+)-")
+_COMPONENT: Final = re.compile(r"(?:[A-Za-z0-9_]|-[0-9a-f]+-)+")
+_SUFFIX: Final = re.compile(r"\.-[0-9a-f]{6}$")
+
+
+class Internal(StrEnum):
+    """The topics beside those of tables; the value is what follows `<prefix>.`."""
+
+    OFFSETS = "offsets"
+    SCHEMAS = "schemas"
+    SCHEMA_HISTORY = "schema-history"
+    SCHEMA_CHANGES = "schema-changes"
+    PROGRESS = "progress"
+    GENERATIONS = "generations"
+    DEAD_LETTER = "dead-letter"
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix itself; SettingsError when Kafka could not have topics that begin with it."""
+    if not _PREFIX.fullmatch(prefix) or prefix.startswith(".") or len(prefix) > 100:
+        raise SettingsError(
+            f"topics.prefix {prefix!r}: only letters, digits, '.', '_' and '-', not '.' first, at most 100 characters"
+        )
+    return prefix
+
+
+def internal_topic(prefix: str, which: Internal) -> str:
+    """`<prefix>.offsets` and its like."""
+    return f"{check_prefix(prefix)}.{which}"
+
+
+def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, taken: Iterable[str] = ()) -> str:
+    """The topic of a table: `<prefix>.<keyspace>.<table>`, kept apart from the topics already `taken`.
+
+    Kafka allows letters, digits, '.', '_' and '-'. In keyspace and table every other character, and '.' and '-'
+    themselves, becomes `-<lower-case hex of the code point>-`, so that `table_of_topic` finds the names again. Kafka
+    holds names for equal that differ in '.' and '_' only (their metrics would be one): when a name taken is such a
+    one, or the name is too long, `.-<6 hex>` of the SHA-256 of the table id follows (contracts.md 4).
+    """
+    name = f"{check_prefix(prefix)}.{_escape(keyspace)}.{_escape(table)}"
+    collisions = {_as_metric(other) for other in taken}
+    if len(name) <= MAX_NAME and _as_metric(name) not in collisions:
+        return name
+    suffix = f".-{hashlib.sha256(table_id.bytes).hexdigest()[:6]}"
+    return name[: MAX_NAME - len(suffix)] + suffix
+
+
+def table_of_topic(prefix: str, topic: str) -> tuple[str, str] | None:
+    """Keyspace and table of a topic of this prefix; None for internal and foreign ones, and for shortened names.
+
+    `<prefix>.schemas` is what tells for certain; this is for people and tools that have a name only.
+    """
+    if not topic.startswith(f"{prefix}."):
+        return None
+    name, suffixed = _SUFFIX.subn("", topic[len(prefix) + 1 :])
+    parts = name.split(".")
+    if len(parts) != 2 or (suffixed and len(topic) == MAX_NAME):
+        return None
+    if not all(_COMPONENT.fullmatch(part) for part in parts):
+        return None
+    keyspace, table = (_ESCAPED.sub(lambda found: chr(int(found[1], 16)), part) for part in parts)
+    return keyspace, table
+
+
+def host_partition(host: UUID | str, n: int) -> int:
+    """The partition of a host's records in `.offsets`, `.progress` and `.schema-history` (contracts.md 1).
+
+    The murmur3 token of the UTF-8 host id, through the formula that places changes.
+    """
+    return partition(token(str(host).encode()), n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A topic as it has to be: settings by Kafka's own names, values as Kafka prints them.
+
+    Where `replication_factor` or `min_insync_replicas` is None, the number of brokers decides (contracts.md 4).
+    """
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(hash=False)
+    replication_factor: int | None = None
+    min_insync_replicas: int | None = None
+
+    def replication(self, brokers: int) -> int:
+        """The replication factor on a cluster of so many brokers: three, or as many as there are."""
+        return self.replication_factor or min(3, max(1, brokers))
+
+    def settings(self, brokers: int) -> dict[str, str]:
+        """Every setting to create the topic with on a cluster of so many brokers."""
+        in_sync = self.min_insync_replicas or max(1, self.replication(brokers) - 1)
+        return {**self.config, "min.insync.replicas": str(in_sync)}
+
+    def problems(self, partitions: int, actual: Mapping[str, str]) -> tuple[str, ...]:
+        """What forbids using a topic that exists with these partitions and settings; empty when it will do.
+
+        More partitions are the owner's choice where there may be several. Of the settings only those count that
+        promises rest on: the clean-up policy, unlimited retention, append time, and room for the largest record.
+        """
+        found = []
+        if self.partitions == 1 != partitions:
+            found.append(f"topic {self.name} has {partitions} partitions; it must have 1, since its order counts")
+        for setting, wanted in self.config.items():
+            if setting in actual and not _serves(setting, wanted, actual[setting]):
+                found.append(f"topic {self.name} has {setting}={actual[setting]}; it needs {wanted}")
+        return tuple(found)
+
+
+class TopicOptions(Protocol):
+    """What an owner may choose about the topics: the section [topics] of the settings."""
+
+    @property
+    def prefix(self) -> str:
+        """First part of every name."""
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of a table's topic."""
+
+    @property
+    def replication_factor(self) -> int | None:
+        """None: by the number of brokers."""
+
+    @property
+    def min_insync_replicas(self) -> int | None:
+        """None: by the replication factor."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest record: as large as a mutation may be."""
+
+
+_FOREVER: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+# The active segment is never compacted: small ones, closed often, leave a starting agent little to read.
+_COMPACT_OFTEN: Final = {
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "segment.bytes": str(16 << 20),
+    "max.compaction.lag.ms": "600000",
+}
+_DEAD_LETTERS: Final = {"cleanup.policy": "delete", "retention.ms": str(90 * 86_400_000), "retention.bytes": "-1"}
+_INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProxyType(
+    {
+        Internal.OFFSETS: (16, _COMPACT_OFTEN),
+        Internal.SCHEMAS: (1, {"cleanup.policy": "compact"}),
+        Internal.SCHEMA_HISTORY: (16, {"cleanup.policy": "compact"}),
+        Internal.SCHEMA_CHANGES: (1, _FOREVER),
+        Internal.PROGRESS: (16, _COMPACT_OFTEN),
+        Internal.GENERATIONS: (1, _FOREVER | {"message.timestamp.type": "LogAppendTime"}),
+        Internal.DEAD_LETTER: (3, _DEAD_LETTERS),
+    }
+)
+
+
+def internal_plan(options: TopicOptions, which: Internal) -> TopicPlan:
+    """The plan of an internal topic (the table of contracts.md 4)."""
+    partitions, config = _INTERNAL[which]
+    if which is Internal.DEAD_LETTER:
+        config = {**config, "max.message.bytes": str(options.max_message_bytes)}
+    return _plan(options, internal_topic(options.prefix, which), partitions, config)
+
+
+def table_plan(options: TopicOptions, topic: str) -> TopicPlan:
+    """The plan of a table's topic, by its name from `table_topic`.
+
+    Never compacted: that keeps the last change of a key only, and a change is not the whole row.
+    """
+    config = {"cleanup.policy": "delete", "max.message.bytes": str(options.max_message_bytes)}
+    return _plan(options, topic, options.partitions, config)
+
+
+def _plan(options: TopicOptions, name: str, partitions: int, config: Mapping[str, str]) -> TopicPlan:
+    return TopicPlan(
+        name=name,
+        partitions=partitions,
+        config=MappingProxyType({**config}),
+        replication_factor=options.replication_factor,
+        min_insync_replicas=options.min_insync_replicas,
+    )
+
+
+def _serves(setting: str, wanted: str, actual: str) -> bool:
+    match setting:
+        case "cleanup.policy" | "message.timestamp.type":
+            return actual == wanted
+        case "retention.ms" | "retention.bytes" if wanted == "-1":
+            return actual == wanted
+        case "max.message.bytes":
+            return int(actual) >= int(wanted)
+        case _:
+            return True
+
+
+def _escape(name: str) -> str:
+    return _PLAIN.sub(lambda found: f"-{ord(found[0]):x}-", name)
+
+
+def _as_metric(topic: str) -> str:
+    return topic.replace(".", "_")
