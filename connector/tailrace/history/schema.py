@@ -32,11 +32,13 @@ class SchemaHistory:
     """Every definition that was ever read; immutable, a merge gives a new one.
 
     `current` are the ids that the cluster had at the last read; definitions of others stay for the mutations that
-    the log still holds.
+    the log still holds. `cdc_keyspaces` have, or had, a table with cdc = true: mutations of others hold nothing to
+    publish.
     """
 
     definitions: Mapping[UUID, Table] = field(default_factory=lambda: MappingProxyType({}))
     current: frozenset[UUID] = frozenset()
+    cdc_keyspaces: frozenset[str] = frozenset()
 
     def table(self, table_id: UUID, position: Position) -> Table | None:  # noqa: ARG002 - see below
         """The definition, cdc flag included, that holds for a mutation at `position`; None for an id never read.
@@ -45,10 +47,6 @@ class SchemaHistory:
         is part of the question, because the answer will depend on it (docs/contracts.md section 2).
         """
         return self.definitions.get(table_id)
-
-    def at(self, position: Position) -> Mapping[UUID, Table]:  # noqa: ARG002 - see `table`
-        """All definitions by id that hold at `position`: what decodes its mutation."""
-        return self.definitions
 
     def merge(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
         """The history after a whole read of the cluster's schema, and what that changed."""
@@ -59,15 +57,12 @@ class SchemaHistory:
             dropped=_sorted(self.definitions[id] for id in self.current - read.keys()),
         )
         merged = MappingProxyType({**self.definitions, **read})
-        return SchemaHistory(merged, frozenset(read)), difference
+        keyspaces = self.cdc_keyspaces | {table.keyspace for table in read.values() if table.cdc}
+        return SchemaHistory(merged, frozenset(read), keyspaces), difference
 
     def tracked(self) -> tuple[Table, ...]:
         """The cluster's present tables with cdc = true, by name."""
         return _sorted(table for id, table in self.definitions.items() if id in self.current and table.cdc)
-
-    def keyspaces(self) -> frozenset[str]:
-        """Keyspaces that have, or had, a table with cdc = true: mutations of others hold nothing to publish."""
-        return frozenset(table.keyspace for table in self.definitions.values() if table.cdc)
 
 
 def _sorted(tables: Iterable[Table]) -> tuple[Table, ...]:

@@ -1,0 +1,216 @@
+"""The Cassandra node beside the agent: schema rows, identity, ring, schema events. The one importer of cassandra-driver."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cassandra import DriverException, OperationTimedOut
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ConsistencyLevel,
+    ExecutionProfile,
+    NoHostAvailable,
+    Session,
+)
+from cassandra.metadata import Metadata
+from cassandra.policies import ConstantReconnectionPolicy, WhiteListRoundRobinPolicy
+from cassandra.query import dict_factory
+
+from tailrace_common.secrets import redact
+from tailrace_schemas.definitions import Definitions, tables_from_rows
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.ring import Node, Ring
+from tailrace_schemas.tokens import token
+
+_LOG: Final = logging.getLogger("tailrace.cluster")
+MURMUR3: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
+_READS: Final = 5
+
+# Exactly the columns that tables_from_rows reads; dropped_time as milliseconds, because the system keyspaces' are
+# beyond any datetime.
+_SCHEMA_QUERIES: Final[Mapping[str, str]] = {
+    "tables": "SELECT keyspace_name, table_name, id, flags, cdc FROM system_schema.tables",
+    "views": "SELECT keyspace_name, view_name, id, cdc FROM system_schema.views",
+    "columns": (
+        "SELECT keyspace_name, table_name, column_name, column_name_bytes, kind, position, clustering_order, type "
+        "FROM system_schema.columns"
+    ),
+    "dropped_columns": (
+        "SELECT keyspace_name, table_name, column_name, kind, type, toUnixTimestamp(dropped_time) AS dropped_time "
+        "FROM system_schema.dropped_columns"
+    ),
+    "types": "SELECT keyspace_name, type_name, field_names, field_types FROM system_schema.types",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """How to reach the agent's own node: the first of `hosts`, from which everything is asked. Secrets stay hidden."""
+
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    port: int = 9042
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    protocol_version: int | None = None
+    connect_seconds: float = 10
+    request_seconds: float = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """Who the connected node is. `host` is its host id."""
+
+    host: str
+    datacenter: str
+    cluster: str
+    partitioner: str
+    release: str
+
+
+class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
+    """The driver's picture of the schema, reduced to the news that it changed.
+
+    The driver calls `refresh` for each schema event, and in whole after each (re)connection of its control connection,
+    when events may have been missed; building its own model of every table would cost memory and find no use.
+    """
+
+    def __init__(self, listener: Callable[[str], None]) -> None:
+        super().__init__()
+        self._listener = listener
+
+    def refresh(
+        self, connection: Any, timeout: Any, target_type: str | None = None, change_type: str | None = None, **what: Any
+    ) -> None:
+        """Pass on what changed, for people; a reader has to read the schema in whole anyway."""
+        del connection, timeout
+        names = [str(what[name]) for name in ("keyspace", "table", "type", "view") if what.get(name)]
+        self._listener(" ".join((target_type or "connection", ".".join(names), change_type or "")).strip())
+
+
+class LiveCluster:
+    """A connection to one node. The driver keeps it, and reconnects; queries raise ServiceError meanwhile.
+
+    `listener` is called from the driver's threads, with words for the log, when the schema may have changed.
+    """
+
+    def __init__(self, contact: Contact, listener: Callable[[str], None] = lambda _: None) -> None:
+        self._contact = contact
+        self._where = f"{contact.hosts[0]}:{contact.port}"
+        self._cluster = _driver(contact, listener)
+        try:
+            self._session: Session = self._cluster.connect()
+        except Exception as error:
+            self._cluster.shutdown()
+            raise _unreachable(self._where, error) from error
+
+    def check(self) -> LocalNode:
+        """Who the node is; compares its tokens with ours. Raises ServiceError when they could not agree."""
+        node = self.local()
+        if node.partitioner != MURMUR3:
+            raise ServiceError(
+                f"Cassandra at {self._where} uses {node.partitioner}; Tailrace computes the tokens of {MURMUR3} only"
+            )
+        for row in self._rows("SELECT DISTINCT keyspace_name, token(keyspace_name) AS t FROM system_schema.tables"):
+            ours = token(row["keyspace_name"].encode())
+            if ours != row["t"]:
+                raise ServiceError(
+                    f"Cassandra at {self._where} gives {row['keyspace_name']!r} the token {row['t']}, Tailrace {ours}: "
+                    "changes would go to wrong partitions. Please report this"
+                )
+        return node
+
+    def local(self) -> LocalNode:
+        """The connected node, as `system.local` has it."""
+        row = self._rows("SELECT host_id, data_center, cluster_name, partitioner, release_version FROM system.local")[0]
+        return LocalNode(
+            host=str(row["host_id"]),
+            datacenter=row["data_center"],
+            cluster=row["cluster_name"],
+            partitioner=row["partitioner"],
+            release=row["release_version"],
+        )
+
+    def schema_version(self) -> str:
+        """The node's schema version: another one, another schema."""
+        return str(self._rows("SELECT schema_version FROM system.local")[0]["schema_version"])
+
+    def definitions(self) -> Definitions:
+        """All tables and views of all keyspaces, the system's included, as one consistent read."""
+        for _ in range(_READS):
+            version = self.schema_version()
+            rows = {name: self._rows(query) for name, query in _SCHEMA_QUERIES.items()}
+            if self.schema_version() == version:
+                break
+        return tables_from_rows(**rows)
+
+    def ring(self) -> Ring:
+        """Tokens by host of all nodes that this one knows. Raises RingError when it knows none."""
+        local = self._rows("SELECT host_id, data_center, tokens FROM system.local")
+        peers = self._rows("SELECT host_id, data_center, tokens FROM system.peers_v2")
+        return Ring(tuple(_node(row) for row in (*local, *peers) if row["host_id"] is not None and row["tokens"]))
+
+    def close(self) -> None:
+        """End the driver's threads and connections."""
+        self._cluster.shutdown()
+
+    def _rows(self, query: str) -> Sequence[Mapping[str, Any]]:
+        try:
+            return list(self._session.execute(query))
+        except Exception as error:
+            raise _unreachable(self._where, error) from error
+
+
+def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
+    profile = ExecutionProfile(
+        load_balancing_policy=WhiteListRoundRobinPolicy([contact.hosts[0]]),
+        consistency_level=ConsistencyLevel.ONE,
+        request_timeout=contact.request_seconds,
+        row_factory=dict_factory,
+    )
+    auth = None
+    if contact.username is not None:
+        auth = PlainTextAuthProvider(contact.username, contact.password)
+    more: dict[str, Any] = {}
+    if contact.protocol_version is not None:
+        more["protocol_version"] = contact.protocol_version
+    cluster = Cluster(
+        [contact.hosts[0]],
+        port=contact.port,
+        auth_provider=auth,
+        ssl_context=contact.tls,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
+        connect_timeout=contact.connect_seconds,
+        # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
+        schema_event_refresh_window=0,
+        max_schema_agreement_wait=0,
+        token_metadata_enabled=False,
+        **more,
+    )
+    cluster.metadata = _Events(listener)
+    return cluster
+
+
+def _node(row: Mapping[str, Any]) -> Node:
+    return Node(str(row["host_id"]), row["data_center"], tuple(int(text) for text in row["tokens"]))
+
+
+def _unreachable(where: str, error: Exception) -> ServiceError:
+    reasons: Iterable[object] = [error]
+    if isinstance(error, NoHostAvailable) and error.errors:
+        reasons = error.errors.values() if isinstance(error.errors, Mapping) else error.errors
+    text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))
+    if isinstance(error, OperationTimedOut):
+        advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
+    elif isinstance(error, NoHostAvailable | DriverException | OSError):
+        advice = "is the node up, are cluster.contact_points, port, tls and credentials right?"
+    else:
+        advice = "may this role read system and system_schema?"
+    return ServiceError(f"Cassandra at {where}: {text}; {advice}")

@@ -1,0 +1,96 @@
+"""The agent's health as a value, and the board on which the run loop keeps it for other threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from tailrace.position import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """One moment. `degraded` says by cause what is wrong and what to do; empty when all is well.
+
+    `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
+    transactions committed, mutations read, segments released.
+    """
+
+    ready: bool = False
+    degraded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    committed: Position | None = None
+    counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    seen_alive: float = 0.0
+
+    def live(self, now: float, limit_seconds: float = 60.0) -> bool:
+        """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
+        return now - self.seen_alive <= limit_seconds
+
+    def as_json(self, now: float) -> dict[str, object]:
+        """For /status."""
+        at = self.committed
+        return {
+            "live": self.live(now),
+            "ready": self.ready,
+            "degraded": dict(self.degraded),
+            "committed": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
+            "counts": dict(self.counts),
+        }
+
+
+class HealthBoard:
+    """Holds the present health; any thread may read, the run loop writes. `clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._health = Health(seen_alive=clock())
+
+    @property
+    def now(self) -> Health:
+        """The present health."""
+        with self._lock:
+            return self._health
+
+    def alive(self) -> None:
+        """The run loop moves."""
+        self._change(seen_alive=self._clock())
+
+    def ready(self, ready: bool) -> None:
+        """Whether the agent is connected and publishing."""
+        self._change(ready=ready)
+
+    def degrade(self, cause: str, words: str) -> bool:
+        """Something is wrong: what, and what to do. Whether that is news."""
+        news = self.now.degraded.get(cause) != words
+        if news:
+            self._change(degraded=MappingProxyType({**self.now.degraded, cause: words}))
+        return news
+
+    def recover(self, cause: str) -> bool:
+        """That cause is gone. Whether it was there."""
+        if cause not in self.now.degraded:
+            return False
+        self._change(degraded=MappingProxyType({c: w for c, w in self.now.degraded.items() if c != cause}))
+        return True
+
+    def committed(self, position: Position | None) -> None:
+        """Kafka has everything up to this position."""
+        self._change(committed=position)
+
+    def count(self, **more: int) -> None:
+        """Add to counts."""
+        counts = dict(self.now.counts)
+        for name, number in more.items():
+            counts[name] = counts.get(name, 0) + number
+        self._change(counts=MappingProxyType(counts))
+
+    def seconds(self) -> float:
+        """The board's clock, to judge liveness by."""
+        return self._clock()
+
+    def _change(self, **fields: object) -> None:
+        with self._lock:
+            self._health = replace(self._health, **fields)  # type: ignore[arg-type]  # replace checks names at run time
