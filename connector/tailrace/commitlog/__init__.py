@@ -1,1 +1,1 @@
-"""The commit log's bytes to mutations: descriptor, sections, frames, partition updates. Pure: no clock, file or thread."""
+"""Bytes of the commit log to mutations: descriptor, sections, frames, partition updates. No clock, file or thread."""

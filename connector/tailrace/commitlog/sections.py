@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,6 +69,14 @@ def read_section(descriptor: Descriptor, data: SegmentData, cursor: Cursor) -> S
         content = _decompress(descriptor, data, start, end)
     logical = cursor.logical + MARKER_SIZE
     return Section(content, logical, cursor, Cursor(end, logical + len(content)))
+
+
+def sections(descriptor: Descriptor, data: SegmentData, cursor: Cursor | None = None) -> Iterator[Section]:
+    """The sections from `cursor` (by default the first) to the clean end; raises as `read_section` does."""
+    section = read_section(descriptor, data, cursor or first_cursor(descriptor))
+    while section is not None:
+        yield section
+        section = read_section(descriptor, data, section.end)
 
 
 def _read_marker(descriptor: Descriptor, data: SegmentData, at: int) -> int | None:
