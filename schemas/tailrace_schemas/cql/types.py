@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 # AbstractType.valueLengthIfFixed, equal in 3.11 to 5.0. smallint, tinyint, date and time are NOT here although
@@ -27,6 +28,16 @@ NATIVE: Final[frozenset[str]] = frozenset(
 COLLECTIONS: Final[frozenset[str]] = frozenset({"list", "set", "map"})
 
 _MARSHAL: Final = "org.apache.cassandra.db.marshal."
+# CQL has no word for this class, and it does not compare as uuid does: such a type keeps it as its name.
+LEXICAL_UUID: Final = _MARSHAL + "LexicalUUIDType"
+# No type of a real schema comes near; deeper ones would only overflow the stack.
+_MAX_DEPTH: Final = 64
+_RESERVED: Final[frozenset[str]] = frozenset(
+    """add allow alter and apply asc authorize batch begin by columnfamily create default delete desc describe drop
+    entries execute from full grant if in index infinity insert into is keyspace limit materialized mbean mbeans modify
+    nan norecursive not null of on or order primary rename replace revoke schema select set table to token truncate
+    unlogged unset update use using view where with""".split()
+)
 # Classes that system_schema may name where CQL has a word of its own.
 _CLASS_WORDS: Final[Mapping[str, str]] = {
     "AsciiType": "ascii",
@@ -66,8 +77,8 @@ class CqlType:
     """One CQL type.
 
     `kind` is a native type's word, or list, set, map, tuple, udt, vector, custom. `args` are element types (key and
-    value for a map, fields in order for a tuple or udt). `name` is a udt's name or a custom class; `fields` a udt's
-    field names; `dimension` a vector's length.
+    value for a map, fields in order for a tuple or udt). `name` is a udt's name, or the class of a type that CQL has
+    no word for; `fields` a udt's field names; `dimension` a vector's length.
     """
 
     kind: str
@@ -102,10 +113,8 @@ class CqlType:
                 return f"vector<{inner}, {self.dimension}>"
             case "udt":
                 text = quote_identifier(self.name)
-            case "custom":
-                return "'" + self.name + "'"
             case _:
-                return self.kind
+                return "'" + self.name.replace("'", "''") + "'" if self.name else self.kind
         return f"frozen<{text}>" if self.frozen else text
 
 
@@ -132,6 +141,8 @@ def parse_type(text: str, user_types: Mapping[str, UserTypeDefinition] | None = 
     Raises TypeSyntaxError for anything else.
     """
     tokens = list(_tokens(text))
+    if max(accumulate({"<": 1, ">": -1}.get(token, 0) for token in tokens), default=0) > _MAX_DEPTH:
+        raise TypeSyntaxError(f"type {text[:100]!r}...: more than {_MAX_DEPTH} types in one another")
     parsed, rest = _parse(tokens, 0, user_types or {}, ())
     if rest != len(tokens):
         raise TypeSyntaxError(f"type {text!r}: unexpected {tokens[rest]!r} after {parsed}")
@@ -139,8 +150,13 @@ def parse_type(text: str, user_types: Mapping[str, UserTypeDefinition] | None = 
 
 
 def quote_identifier(name: str) -> str:
-    """A CQL identifier, quoted where an unquoted one would fold or not parse."""
-    return name if re.fullmatch(r"[a-z][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+    """A CQL identifier, quoted where an unquoted one would fold or not parse (ColumnIdentifier.maybeQuote).
+
+    Words that only some versions reserve are quoted too.
+    """
+    if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
+        return name
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -159,22 +175,28 @@ def _parse(
     if at >= len(tokens):
         raise TypeSyntaxError("type string ends too early")
     word = tokens[at]
-    if at + 1 < len(tokens) and tokens[at + 1] == "<":
-        args: list[CqlType] = []
-        at += 2
-        while True:
-            if word == "vector" and args and at < len(tokens) and tokens[at].isdigit():
-                dimension, at = int(tokens[at]), at + 1
-                _expect(tokens, at, ">")
-                return CqlType("vector", (args[0],), dimension=dimension), at + 1
-            argument, at = _parse(tokens, at, user_types, outer)
-            args.append(argument)
-            if at < len(tokens) and tokens[at] == ",":
-                at += 1
-                continue
-            _expect(tokens, at, ">")
-            return _apply(word, tuple(args)), at + 1
-    return _word(word, user_types, outer), at + 1
+    if at + 1 == len(tokens) or tokens[at + 1] != "<":
+        return _word(word, user_types, outer), at + 1
+    args: list[CqlType] = []
+    at += 2
+    while True:
+        argument, at = _parse(tokens, at, user_types, outer)
+        args.append(argument)
+        if at == len(tokens) or tokens[at] != ",":
+            break
+        at += 1
+        if word.lower() == "vector":
+            return _vector(argument, tokens, at), at + 2
+    _expect(tokens, at, ">")
+    return _apply(word.lower(), tuple(args)), at + 1
+
+
+def _vector(element: CqlType, tokens: list[str], at: int) -> CqlType:
+    dimension = tokens[at] if at < len(tokens) else ""
+    if re.fullmatch("[1-9][0-9]{0,8}", dimension) is None:
+        raise TypeSyntaxError(f"a vector's dimension is a number from 1, not {dimension!r}")
+    _expect(tokens, at + 1, ">")
+    return CqlType("vector", (freeze(element),), dimension=int(dimension))
 
 
 def _expect(tokens: list[str], at: int, token: str) -> None:
@@ -202,22 +224,24 @@ def _apply(word: str, args: tuple[CqlType, ...]) -> CqlType:
 def _word(word: str, user_types: Mapping[str, UserTypeDefinition], outer: tuple[str, ...]) -> CqlType:
     if word.startswith("'"):
         name = word[1:-1].replace("''", "'")
-        short = name.removeprefix(_MARSHAL)
-        return CqlType(_CLASS_WORDS[short]) if short in _CLASS_WORDS else CqlType("custom", name=name)
+        kind = _CLASS_WORDS.get(name.removeprefix(_MARSHAL))
+        if kind is None:
+            return CqlType("custom", name=name)
+        return CqlType(kind, name=LEXICAL_UUID if name.endswith("LexicalUUIDType") else "")
     if word in ("<", ">", ","):
         raise TypeSyntaxError(f"type string: unexpected {word!r}")
-    name = word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
-    if name in user_types and name not in outer:
-        definition = user_types[name]
-        fields = tuple(
-            _parse(list(_tokens(field)), 0, user_types, (*outer, name))[0] for field in definition.field_types
-        )
-        # Fields of a udt stay as declared; collections in a udt are frozen by rule, nested udts by declaration.
-        return CqlType("udt", tuple(freeze(field) for field in fields), name=name, fields=definition.field_names)
     if word.startswith('"'):
-        raise TypeSyntaxError(f"user type {word} is not defined in this keyspace")
-    if name == "varchar":
-        return CqlType("text")
-    if name in NATIVE:
-        return CqlType(name)
-    raise TypeSyntaxError(f"type {word!r} is neither a CQL type nor a user type of this keyspace")
+        name = word[1:-1].replace('""', '"')
+    else:
+        # CQL's own words come first, as in Cassandra's grammar: a user type may only hide behind them in quotes.
+        name = word.lower()
+        if name == "varchar":
+            return CqlType("text")
+        if name in NATIVE:
+            return CqlType(name)
+    if name not in user_types or name in outer:
+        raise TypeSyntaxError(f"type {word!r} is neither a CQL type nor a user type of this keyspace")
+    definition = user_types[name]
+    fields = (_parse(list(_tokens(field)), 0, user_types, (*outer, name))[0] for field in definition.field_types)
+    # Whatever stands in a user type is frozen, whether the string says so or not.
+    return CqlType("udt", tuple(freeze(field) for field in fields), name=name, fields=definition.field_names)

@@ -1,0 +1,193 @@
+"""Clustering values as bytes that sort, unsigned, as Cassandra sorts the rows; ranges of rows as intervals of them.
+
+A component is one byte that says what follows, then the value's comparable form:
+
+    01        null, always first, in DESC columns too (ClusteringComparator.compareComponent; COMPACT STORAGE only)
+    02        empty bytes, before every value
+    03 ...    a value
+    FD, FC .. empty and value of a DESC column: all bytes inverted (ReversedType)
+
+No component is a prefix of another, and none starts with 00 or FF. So keys of several columns compare column by
+column, and with FF behind it a prefix of a key is above every key that starts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from tailrace_schemas.change import Bound
+from tailrace_schemas.cql import comparable
+from tailrace_schemas.cql.comparable import INVERTED, Comparable
+from tailrace_schemas.cql.nested import expect_end, read_count, read_element, read_vector_element
+from tailrace_schemas.cql.types import LEXICAL_UUID, CqlType
+from tailrace_schemas.errors import TruncatedError
+from tailrace_schemas.table import Table
+
+_NULL: Final = b"\x01"
+_EMPTY: Final = b"\x02"
+_VALUE: Final = b"\x03"
+_END: Final = b"\x00"  # behind the elements of a collection or record: below every component
+_ABOVE: Final = b"\xff"  # above every component
+
+_SCALARS: Final[Mapping[str, Comparable]] = {
+    "bigint": comparable.SignedInteger("bigint", 8),
+    "boolean": comparable.Boolean(),
+    "date": comparable.FixedBytes("date", 4),
+    "decimal": comparable.Decimal(),
+    "double": comparable.FloatingPoint("double", 8, 11),
+    "float": comparable.FloatingPoint("float", 4, 8),
+    "int": comparable.SignedInteger("int", 4),
+    "smallint": comparable.SignedInteger("smallint", 2),
+    "time": comparable.FixedBytes("time", 8),
+    "timestamp": comparable.SignedInteger("timestamp", 8),
+    "timeuuid": comparable.TimeUuid(),
+    "tinyint": comparable.SignedInteger("tinyint", 1),
+    "uuid": comparable.Uuid(),
+    "varint": comparable.Varint(),
+}
+_BYTE_ORDER: Final = comparable.ByteOrder()
+_LEXICAL_UUID: Final = comparable.LexicalUuid()
+
+
+def sortable(cql_type: CqlType, data: bytes | None, descending: bool) -> bytes:
+    """The component of one clustering value: compared unsigned as Cassandra compares values of the type.
+
+    `data` None is null. Equal components are one row to Cassandra. Raises TruncatedError or CorruptError where `data`
+    is no value of the type.
+    """
+    component = _component(order(cql_type), data)
+    return component.translate(INVERTED) if descending and data is not None else component
+
+
+def clustering_key(table: Table, values: tuple[bytes | None, ...]) -> bytes:
+    """The components of a clustering, or of a prefix of one, one behind the other, as `sortable` makes them.
+
+    Raises ValueError for more values than the table has clustering columns.
+    """
+    if len(values) > len(table.clustering):
+        raise ValueError(f"{table} has {len(table.clustering)} clustering columns, not {len(values)}")
+    pairs = zip(table.clustering, values, strict=False)
+    return b"".join([sortable(column.type, value, column.descending) for column, value in pairs])
+
+
+def range_limits(table: Table, start: Bound, end: Bound) -> tuple[bytes, bytes]:
+    """(low, high): the rows between two bounds are those with low <= clustering key < high.
+
+    Bounds are in storage order, so `start` of a DESC column has the larger value (ClusteringPrefix.Kind). A bound on
+    a prefix includes or excludes all rows that start with it; a bound without values is open.
+    """
+    low = clustering_key(table, start.values)
+    high = clustering_key(table, end.values)
+    if start.values and not start.inclusive:
+        low += _ABOVE
+    if end.inclusive or not end.values:
+        high += _ABOVE
+    return low, high
+
+
+@lru_cache(maxsize=4096)
+def order(cql_type: CqlType) -> Comparable:
+    """How values of a type compare; types without an order of their own compare as bytes."""
+    if cql_type.name == LEXICAL_UUID:
+        return _LEXICAL_UUID
+    make = _NESTED.get(cql_type.kind)
+    return _SCALARS.get(cql_type.kind, _BYTE_ORDER) if make is None else make(cql_type)
+
+
+class _Elements(Comparable):
+    """Element by element, then the shorter first: CollectionType.compareListOrSet, MapType.compareMaps.
+
+    `elements` are the types of one entry: one, or key and value.
+    """
+
+    def __init__(self, elements: tuple[Comparable, ...]) -> None:
+        self._elements = elements
+
+    def form(self, data: bytes) -> bytes:
+        parts: list[bytes] = []
+        at = 4
+        for _ in range(read_count(data, 4 * len(self._elements))):
+            for element in self._elements:
+                value, at = read_element(data, at)
+                parts.append(_component(element, value))
+        expect_end("collection", data, at)
+        parts.append(_END)
+        return b"".join(parts)
+
+
+class _Fields(Comparable):
+    """Field by field, null first; fields missing at the end are nulls (TupleType.compareCustom, UserType).
+
+    Nulls at the end are left out, so that a key stays the same when a field is added to its user type.
+    """
+
+    def __init__(self, fields: tuple[Comparable, ...]) -> None:
+        self._fields = fields
+
+    def form(self, data: bytes) -> bytes:
+        parts: list[bytes] = []
+        at = 0
+        for field in self._fields:
+            if at == len(data):
+                break
+            value, at = read_element(data, at)
+            parts.append(_component(field, value))
+        expect_end("tuple", data, at)
+        while parts and parts[-1] == _NULL:
+            parts.pop()
+        parts.append(_END)
+        return b"".join(parts)
+
+
+class _Vector(Comparable):
+    """Element by element; all of one length (VectorType.compareCustom). `size` is an element's, None where it varies."""
+
+    def __init__(self, element: Comparable, size: int | None, dimension: int) -> None:
+        self._element = element
+        self._size = size
+        self._dimension = dimension
+
+    def form(self, data: bytes) -> bytes:
+        parts: list[bytes] = []
+        at = 0
+        for _ in range(self._dimension):
+            if self._size is None:
+                value, at = read_vector_element(data, at)
+            else:
+                value, at = data[at : at + self._size], at + self._size
+                if at > len(data):
+                    raise TruncatedError(f"a vector of {self._dimension} elements in {len(data)} bytes")
+            parts.append(_component(self._element, value))
+        expect_end("vector", data, at)
+        return b"".join(parts)
+
+
+def _component(compared: Comparable, data: bytes | None) -> bytes:
+    if data is None:
+        return _NULL
+    return _VALUE + compared.form(data) if data else _EMPTY
+
+
+def _collection(cql_type: CqlType) -> Comparable:
+    return _Elements(tuple(order(arg) for arg in cql_type.args))
+
+
+def _record(cql_type: CqlType) -> Comparable:
+    return _Fields(tuple(order(arg) for arg in cql_type.args))
+
+
+def _vector(cql_type: CqlType) -> Comparable:
+    element = cql_type.args[0]
+    return _Vector(order(element), element.fixed_size, cql_type.dimension)
+
+
+_NESTED: Final[Mapping[str, Callable[[CqlType], Comparable]]] = {
+    "list": _collection,
+    "set": _collection,
+    "map": _collection,
+    "tuple": _record,
+    "udt": _record,
+    "vector": _vector,
+}
