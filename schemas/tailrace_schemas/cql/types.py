@@ -32,11 +32,12 @@ _MARSHAL: Final = "org.apache.cassandra.db.marshal."
 LEXICAL_UUID: Final = _MARSHAL + "LexicalUUIDType"
 # No type of a real schema comes near; deeper ones would only overflow the stack.
 _MAX_DEPTH: Final = 64
-_RESERVED: Final[frozenset[str]] = frozenset(
-    """add allow alter and apply asc authorize batch begin by columnfamily create default delete desc describe drop
-    entries execute from full grant if in index infinity insert into is keyspace limit materialized mbean mbeans modify
-    nan norecursive not null of on or order primary rename replace revoke schema select set table to token truncate
-    unlogged unset update use using view where with""".split()
+# ReservedKeywords of 3.11 to 5.0.
+_RESERVED: Final = re.compile(
+    "add|allow|alter|and|apply|asc|authorize|batch|begin|by|columnfamily|create|default|delete|desc|describe|drop|"
+    "entries|execute|from|full|grant|if|in|index|infinity|insert|into|is|keyspace|limit|materialized|mbean|mbeans|"
+    "modify|nan|norecursive|not|null|of|on|or|order|primary|rename|replace|revoke|schema|select|set|table|to|token|"
+    "truncate|unlogged|unset|update|use|using|view|where|with"
 )
 # Classes that system_schema may name where CQL has a word of its own.
 _CLASS_WORDS: Final[Mapping[str, str]] = {
@@ -154,7 +155,7 @@ def quote_identifier(name: str) -> str:
 
     Words that only some versions reserve are quoted too.
     """
-    if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
+    if re.fullmatch(r"[a-z][a-z0-9_]*", name) and _RESERVED.fullmatch(name) is None:
         return name
     return '"' + name.replace('"', '""') + '"'
 
