@@ -1,0 +1,30 @@
+# The agent: one container beside each Cassandra node, as Cassandra's user, on the node's own cdc_raw.
+#   docker build -f deploy/agent.Dockerfile -t tailrace-agent .
+# Pin the base by digest with --build-arg BASE=python:3.11.14-slim-bookworm@sha256:...
+ARG BASE=python:3.11.14-slim-bookworm
+
+FROM ${BASE} AS build
+WORKDIR /src
+RUN python -m venv /opt/tailrace
+COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
+COPY tools/build_backend.py tools/build_backend.py
+COPY schemas schemas
+COPY connector connector
+COPY spark spark
+RUN /opt/tailrace/bin/pip install --no-cache-dir --disable-pip-version-check .
+
+FROM ${BASE}
+# The ids of the `cassandra` user in Cassandra's official image: the agent deletes segments that this user wrote.
+ARG UID=999
+ARG GID=999
+RUN groupadd --system --gid ${GID} tailrace \
+    && useradd --system --uid ${UID} --gid ${GID} --home-dir /var/lib/tailrace --create-home tailrace
+COPY --from=build /opt/tailrace /opt/tailrace
+ENV PATH=/opt/tailrace/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    TAILRACE_LOG_FORMAT=json
+USER tailrace
+WORKDIR /var/lib/tailrace
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["tailrace"]
+CMD ["agent", "-c", "/etc/tailrace/tailrace.toml"]
