@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from typer.main import get_command
+
 from tailrace.cli.main import LogFormat, LogLevel, app
-from tailrace_common.java import VARIABLE as JAVA
 from tailrace_common.jars import CACHE_VARIABLE
+from tailrace_common.java import VARIABLE as JAVA
 from tailrace_common.maven_repository import VARIABLE as MAVEN_REPOSITORY
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError
 from tests.unit.deploy.dockerfile import Dockerfile
-from typer.main import get_command
 
 CONDITIONS: Final = {"service_started", "service_healthy", "service_completed_successfully"}
 # Variables of ours that are not settings, and what they may hold.
@@ -140,5 +141,5 @@ def command_faults(line: list[str]) -> Iterator[str]:
         context = group.make_context(program, arguments)
         name, command, rest = group.resolve_command(context, context._protected_args + context.args)
         command.make_context(name, rest, parent=context)
-    except Exception as error:  # noqa: BLE001 - whatever the parser says is what the test reports
+    except Exception as error:
         yield f"{' '.join(line)}: {getattr(error, 'message', None) or type(error).__name__}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tailrace_common.settings import Settings, load_settings
 from tests.unit.deploy.compose import command_faults, faults
 from tests.unit.deploy.dockerfile import Dockerfile
