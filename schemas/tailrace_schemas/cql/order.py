@@ -142,7 +142,7 @@ class _Fields(Comparable):
 
 
 class _Vector(Comparable):
-    """Element by element, of which all have as many (VectorType.compareCustom); `size` of each, None where it varies."""
+    """Element by element (VectorType.compareCustom); `size` is that of each element, None where it varies."""
 
     def __init__(self, element: Comparable, size: int | None, dimension: int) -> None:
         self._element = element
