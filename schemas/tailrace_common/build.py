@@ -56,8 +56,10 @@ def require_fresh() -> None:
 
 def describe() -> str:
     """Version and active code in one line, for `--version` and the log."""
-    count = len(compiled_sources())
-    return f"tailrace {version()} ({f'compiled: {count} modules' if count else 'pure Python'})"
+    sources = compiled_sources()
+    stale = len(list(stale_modules(sources)))
+    code = f"compiled: {len(sources)} modules" if sources else "pure Python"
+    return f"tailrace {version()} ({code}{f', {stale} of them not of the sources beside them' if stale else ''})"
 
 
 def _source_of(name: str) -> Path:

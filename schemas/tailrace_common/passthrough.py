@@ -47,6 +47,7 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
     defaults: ClassVar[Mapping[str, Scalar]] = {}
     owned: ClassVar[Mapping[str, str]] = {}
+    examples: ClassVar[Mapping[str, Scalar]] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -82,12 +83,20 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
 class KafkaSettings(Properties):
     """librdkafka's configuration, by its own names: `bootstrap.servers`, `security.protocol`, `sasl.password`..."""
 
-    defaults = {"bootstrap.servers": "127.0.0.1:9092"}
-    owned = {
+    defaults: ClassVar[Mapping[str, Scalar]] = {"bootstrap.servers": "127.0.0.1:9092"}
+    owned: ClassVar[Mapping[str, str]] = {
         "transactional.id": "it is <prefix>.<host id>, and fences a second agent for the same node",
         "enable.idempotence": "the producer is always idempotent",
         "isolation.level": "readers are always read_committed",
         "transaction.timeout.ms": "set agent.transaction_timeout_seconds",
+    }
+
+    examples: ClassVar[Mapping[str, Scalar]] = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": "/etc/tailrace/kafka-ca.pem",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "tailrace",
+        "sasl.password_file": "/run/secrets/kafka-password",
     }
 
     @property
@@ -98,3 +107,14 @@ class KafkaSettings(Properties):
 
 class SparkSettings(Properties):
     """Spark's configuration, by its own names: `spark.master`, `spark.executor.memory`..."""
+
+    examples: ClassVar[Mapping[str, Scalar]] = {"spark.master": "local[2]", "spark.executor.memory": "4g"}
+
+
+class JavaKafkaSettings(Properties):
+    """Java's Kafka client configuration, by its own names: `ssl.truststore.location`..."""
+
+    examples: ClassVar[Mapping[str, Scalar]] = {
+        "ssl.truststore.location": "/etc/tailrace/kafka.p12",
+        "ssl.truststore.type": "PKCS12",
+    }

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from tailrace_common.passthrough import KafkaSettings, Scalar, SparkSettings, read_secret_file
+from tailrace_common.passthrough import JavaKafkaSettings, KafkaSettings, Scalar, SparkSettings, read_secret_file
 from tailrace_common.secrets import redact
 from tailrace_common.settings_sources import load_into
 
@@ -47,34 +47,52 @@ class ClusterSettings(Section):
     """The Cassandra cluster, as the agent reaches it for schema and ring."""
 
     name: str | None = Field(
-        default=None, description="Name of the cluster in our topics. Unset: the cluster_name that Cassandra says"
+        default=None,
+        examples=["production"],
+        description="Name of the cluster in our topics. Unset: the cluster_name that Cassandra says",
     )
     contact_points: tuple[str, ...] = Field(
         default=("127.0.0.1",), min_length=1, description="Addresses to connect to; the agent's own node first"
     )
     port: Port = Field(default=9042, description="The native protocol's port")
     datacenter: str | None = Field(
-        default=None, description="Datacenter to send queries to. Unset: the contact point's own"
+        default=None, examples=["dc1"], description="Datacenter to send queries to. Unset: the contact point's own"
     )
-    username: str | None = Field(default=None, description="Role to log in as. Unset: no authentication")
-    password: SecretStr | None = Field(default=None, description="Its password")
-    password_file: Path | None = Field(default=None, description="File that holds the password, instead of `password`")
+    username: str | None = Field(
+        default=None, examples=["tailrace"], description="Role to log in as. Unset: no authentication"
+    )
+    password: SecretStr | None = Field(default=None, examples=["..."], description="Its password")
+    password_file: Path | None = Field(
+        default=None,
+        examples=["/run/secrets/cassandra-password"],
+        description="File that holds the password, instead of `password`",
+    )
     protocol_version: Annotated[int, Field(ge=3, le=5)] | None = Field(
-        default=None, description="Native protocol version, 3 to 5. Unset: negotiated"
+        default=None, examples=[5], description="Native protocol version, 3 to 5. Unset: negotiated"
     )
     connect_timeout_seconds: Seconds = Field(default=10, description="How long a connection may take")
     request_timeout_seconds: Seconds = Field(default=10, description="How long a query may take")
     tls: bool = Field(default=False, description="Connect with TLS")
     tls_ca_file: Path | None = Field(
-        default=None, description="PEM file of the authorities to trust. Unset: the system's"
+        default=None,
+        examples=["/etc/tailrace/ca.pem"],
+        description="PEM file of the authorities to trust. Unset: the system's",
     )
     tls_certificate_file: Path | None = Field(
-        default=None, description="PEM file of the client's certificate, for mutual TLS"
+        default=None,
+        examples=["/etc/tailrace/client.pem"],
+        description="PEM file of the client's certificate, for mutual TLS",
     )
-    tls_key_file: Path | None = Field(default=None, description="PEM file of the client's private key")
-    tls_key_password: SecretStr | None = Field(default=None, description="Password of the private key")
+    tls_key_file: Path | None = Field(
+        default=None, examples=["/etc/tailrace/client.key"], description="PEM file of the client's private key"
+    )
+    tls_key_password: SecretStr | None = Field(
+        default=None, examples=["..."], description="Password of the private key"
+    )
     tls_key_password_file: Path | None = Field(
-        default=None, description="File that holds it, instead of `tls_key_password`"
+        default=None,
+        examples=["/run/secrets/client-key-password"],
+        description="File that holds it, instead of `tls_key_password`",
     )
     tls_verify_host: bool = Field(default=True, description="Refuse a certificate that does not name the host")
 
@@ -97,6 +115,7 @@ class AgentSettings(Section):
     )
     commitlog_directory: Path | None = Field(
         default=None,
+        examples=["/var/lib/cassandra/commitlog"],
         description="The node's commitlog_directory; tells a finished segment apart sooner. Unset: not looked at",
     )
     poll_seconds: Seconds = Field(
@@ -116,7 +135,7 @@ class AgentSettings(Section):
         description="Kafka aborts an agent's transaction after this; a dead agent delays readers by that + 10 s",
     )
     health_address: str = Field(default="127.0.0.1", description="Address that the health endpoint listens on")
-    health_port: Port | None = Field(default=None, description="Its port. Unset: no endpoint")
+    health_port: Port | None = Field(default=None, examples=[8083], description="Its port. Unset: no endpoint")
 
     @field_validator("publish")
     @classmethod
@@ -136,9 +155,11 @@ class TopicSettings(Section):
     prefix: str = Field(default="tailrace", description="First part of every topic's name; one per Cassandra cluster")
     create: bool = Field(default=True, description="Create topics that are missing. false: their owner makes them")
     partitions: Positive = Field(default=3, description="Partitions of a table's topic")
-    replication_factor: Positive | None = Field(default=None, description="Unset: 3, or the number of brokers if fewer")
+    replication_factor: Positive | None = Field(
+        default=None, examples=[3], description="Copies of each partition. Unset: 3, or the number of brokers if fewer"
+    )
     min_insync_replicas: Positive | None = Field(
-        default=None, description="Unset: the replication factor - 1, at least 1"
+        default=None, examples=[2], description="Copies that must have a record before it counts. Unset: replication_factor - 1, at least 1"
     )
     max_message_bytes: Positive = Field(
         default=16 * 1024 * 1024, description="Largest record; as large as Cassandra's max_mutation_size"
@@ -181,9 +202,12 @@ class GenerationSettings(Section):
 class StreamSettings(Section):
     """The Spark job from the topics to one sink."""
 
-    sink: str | None = Field(default=None, description="Name of the [sink.NAME] to write. Unset: the only one there is")
+    sink: str | None = Field(
+        default=None, examples=["local"], description="Name of the [sink.NAME] to write. Unset: the only one there is"
+    )
     topics: str | None = Field(
         default=None,
+        examples=["tailrace\\.shop\\..*"],
         description="Java regular expression of topics to read. Unset: every table's topic under the prefix",
     )
     checkpoint: str = Field(
@@ -193,17 +217,14 @@ class StreamSettings(Section):
     starting_offsets: Literal["earliest", "latest"] = Field(
         default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
     )
-    max_offsets_per_trigger: Positive | None = Field(default=100_000, description="Most records of one micro-batch")
+    max_offsets_per_trigger: Positive = Field(default=100_000, description="Most records of one micro-batch")
     trigger_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
     )
     fail_on_data_loss: bool = Field(default=True, description="Stop when Kafka deleted records before they were read")
-    spark: SparkSettings = Field(
-        default=SparkSettings({}), description='Spark\'s own settings, for example "spark.executor.memory" = "4g"'
-    )
-    kafka: SparkSettings = Field(
-        default=SparkSettings({}),
-        description='Settings of the Java Kafka client beyond [kafka], such as "ssl.truststore.location" = "..."',
+    spark: SparkSettings = Field(default=SparkSettings({}), description="Spark's own settings, passed through")
+    kafka: JavaKafkaSettings = Field(
+        default=JavaKafkaSettings({}), description="What Java's Kafka client, which Spark uses, needs beyond [kafka]"
     )
 
 
@@ -215,7 +236,9 @@ class SqlSinkSettings(Section):
         default=SecretStr("sqlite:///tailrace.db"),
         description='SQLAlchemy URL, such as "sqlite:///file.db" or "postgresql+psycopg://user:password@host/database"',
     )
-    url_file: Path | None = Field(default=None, description="File that holds the URL, instead of `url`")
+    url_file: Path | None = Field(
+        default=None, examples=["/run/secrets/database-url"], description="File that holds the URL, instead of `url`"
+    )
     table: str = Field(default="{keyspace}_{table}", description="Name of a source table in the database")
 
     @field_validator("table")
@@ -292,4 +315,12 @@ def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settin
     return load_into(Settings, None if path is None else Path(path), environ)
 
 
-__all__ = ["KafkaSettings", "Scalar", "Settings", "SparkSettings", "SqlSinkSettings", "load_settings"]
+__all__ = [
+    "JavaKafkaSettings",
+    "KafkaSettings",
+    "Scalar",
+    "Settings",
+    "SparkSettings",
+    "SqlSinkSettings",
+    "load_settings",
+]

@@ -53,7 +53,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=True,
+    add_completion=False,
     rich_markup_mode=None,  # help texts speak of [sections] in brackets
     pretty_exceptions_enable=False,  # they show local variables, and so secrets
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,0 +1,62 @@
+# Every target makes and uses the project's own .venv: nothing has to be activated or installed before.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+# Installed anew when what is installed changes, or the place, or the recipe; else reused.
+STAMP := $(VENV)/.installed-$(shell { pwd; cat pyproject.toml setup.py tools/venv.sh; } | sha256sum | cut -c1-16)
+# Compiled code for the tests, apart from the sources: the editable installation stays pure.
+COMPILED := build/compiled
+
+.PHONY: help demo test test-long check unit unit-compiled integration bench compiled generated clean
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
+
+$(STAMP):
+	@tools/venv.sh $(VENV)
+	@touch $@
+
+demo: $(STAMP) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
+	@$(BIN)/tailrace demo $(ARGS)
+
+test: check unit unit-compiled integration ## Everything that a change must pass: check, units pure and compiled, integration
+
+check: $(STAMP) ## Style, types, layers, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/generate.py --check
+
+unit: $(STAMP) ## The unit tests, on pure code
+	$(PYTEST) -q -m "not integration and not long"
+
+unit-compiled: $(STAMP) ## The unit tests, on compiled code
+	tools/compile.sh $(BIN)/python $(COMPILED)
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(PYTEST) -q -m "not integration and not long"
+
+integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark
+	$(PYTEST) -q -m "integration and not long"
+
+test-long: $(STAMP) ## The tests that take minutes each
+	$(PYTEST) -q -m long
+
+bench: $(STAMP) ## Measure, and write the numbers under benchmarks/
+	$(BIN)/python -m benchmarks
+
+compiled: $(STAMP) ## Compile the hot path into .venv's installation (make clean goes back to pure)
+	TAILRACE_COMPILE=1 $(BIN)/pip install -q --no-build-isolation --no-deps -e .
+	@$(BIN)/tailrace --version
+
+generated: $(STAMP) ## Write the generated files anew: tailrace.toml, docs/commands.md
+	$(BIN)/python tools/generate.py
+
+clean: ## Remove compiled code and what was built; .venv and caches stay
+	rm -rf build dist *.egg-info schemas/tailrace_schemas/_compiled_sources.py
+	find . -name '*.so' -not -path './$(VENV)/*' -not -path './.git/*' -delete

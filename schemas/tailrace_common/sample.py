@@ -1,0 +1,87 @@
+"""The sample settings file, made from the model, so that it is complete and cannot drift."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from tailrace_common.passthrough import Properties
+from tailrace_common.settings import Settings
+
+_HEAD: Final = """\
+The settings of Tailrace, every one of them, with its default. Written by `make generated` from the code.
+
+A line that is commented out is unset by default. Environment variables win over this file: TAILRACE_, the section,
+two underscores, the name: TAILRACE_CLUSTER__PORT=9142, TAILRACE_CLUSTER__CONTACT_POINTS=10.0.0.1,10.0.0.2,
+TAILRACE_KAFKA__BOOTSTRAP_SERVERS=broker:9092, TAILRACE_SINK__LOCAL__URL=sqlite:///tailrace.db. Lists may have commas,
+tables are JSON. A secret can stand in a file of its own: password_file, "sasl.password_file",
+TAILRACE_KAFKA__SASL_PASSWORD_FILE. `tailrace check -c tailrace.toml` reaches what is named here."""
+_WIDTH: Final = 116
+
+
+def render_sample() -> str:
+    """The text of `tailrace.toml`: loading it gives the defaults."""
+    lines = list(_comment(_HEAD))
+    defaults = Settings()
+    for name, field in Settings.model_fields.items():
+        value = getattr(defaults, name)
+        if isinstance(value, dict):
+            for key, entry in value.items():
+                lines += ["", *_comment(field.description or ""), f"[{name}.{key}]", *_section(entry)]
+        else:
+            lines += ["", *_comment((type(value).__doc__ or "").split("\n")[0]), f"[{name}]", *_section(value)]
+            lines += _below(name, value)
+    return "\n".join(lines) + "\n"
+
+
+def _section(section: BaseModel) -> Iterator[str]:
+    if isinstance(section, Properties):
+        yield from (f"{json.dumps(key)} = {_toml(value)}" for key, value in section.root.items())
+        yield from (f"# {json.dumps(key)} = {_toml(value)}" for key, value in type(section).examples.items())
+        return
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if not isinstance(value, Properties):
+            yield from _comment(field.description or "")
+            yield f"# {name} = {_toml(_example(field))}" if value is None else f"{name} = {_toml(value)}"
+
+
+def _below(name: str, section: BaseModel) -> Iterator[str]:
+    """Tables within a section come after all its values: TOML gives what follows a head to that table."""
+    if isinstance(section, Properties):
+        return
+    for key, field in type(section).model_fields.items():
+        value = getattr(section, key)
+        if isinstance(value, Properties):
+            yield from ("", *_comment(field.description or ""), f"[{name}.{key}]", *_section(value))
+
+
+def _comment(text: str) -> Iterator[str]:
+    for paragraph in text.split("\n\n"):
+        yield from textwrap.wrap(" ".join(paragraph.split()), _WIDTH, initial_indent="# ", subsequent_indent="# ")
+        if paragraph != text.split("\n\n")[-1]:
+            yield "#"
+
+
+def _example(field: FieldInfo) -> object:
+    if not field.examples:
+        raise ValueError(f"a setting without default needs an example: {field.description}")
+    return field.examples[0]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return str(value)

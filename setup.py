@@ -1,0 +1,65 @@
+"""The compiled build: with TAILRACE_COMPILE=1 mypyc makes the hot path's modules native, as one group.
+
+Everything else about the distribution is in pyproject.toml. The SHA-256 of every compiled source is compiled in
+(`tailrace_schemas._compiled_sources`), so that `tailrace_common.build` can tell when a source was edited afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from setuptools import setup
+
+ROOT = Path(__file__).resolve().parent
+SOURCE_ROOTS = ("schemas", "connector", "spark")
+# Never an __init__.py: a package that is a compiled module loses the path its other modules are found by.
+HOT_PATH = (
+    "schemas/tailrace_schemas/cql/*.py",
+    "schemas/tailrace_schemas/transcode/*.py",
+    "connector/tailrace/commitlog/*.py",
+    "connector/tailrace/changes/*.py",
+    "spark/tailrace_spark/rowstate.py",
+)
+RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"
+BUILDS = {"bdist_wheel", "editable_wheel", "build_ext", "build"}
+
+
+def hot_modules() -> list[Path]:
+    """The sources to compile, in a fixed order."""
+    found = (path for pattern in HOT_PATH for path in sorted(ROOT.glob(pattern)))
+    return [path for path in found if path.name != "__init__.py"]
+
+
+def module_name(path: Path) -> str:
+    """`schemas/tailrace_schemas/cql/types.py` is tailrace_schemas.cql.types."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts[1:])
+
+
+def write_record(modules: list[Path]) -> None:
+    """Write the module that says which sources were compiled."""
+    lines = [f'    "{module_name(path)}": "{hashlib.sha256(path.read_bytes()).hexdigest()}",' for path in modules]
+    head = '"""Written by setup.py: the sources that were compiled."""\n\nfrom typing import Final\n\n'
+    RECORD.write_text(f"{head}SOURCES: Final[dict[str, str]] = {{\n" + "\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def compiled_modules() -> list[Any]:
+    """The extensions to build: none for the pure build, and none where setuptools only asks for metadata."""
+    if not BUILDS & set(sys.argv[1:]):
+        return []
+    RECORD.unlink(missing_ok=True)
+    if os.environ.get("TAILRACE_COMPILE") != "1":
+        return []
+    from mypyc.build import mypycify
+
+    modules = hot_modules()
+    write_record(modules)
+    paths = [str(path.relative_to(ROOT)) for path in (*modules, RECORD)]
+    extensions: list[Any] = mypycify(["--config-file=pyproject.toml", *paths], group_name="tailrace", verbose=False)
+    return extensions
+
+
+setup(ext_modules=compiled_modules())

@@ -1,0 +1,246 @@
+"""The settings: file, environment, secrets, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+
+from tailrace_common.sample import render_sample
+from tailrace_common.settings import Section, Settings, load_settings
+from tailrace_schemas.errors import SettingsError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def load(tmp_path: Path, text: str, **environ: str) -> Settings:
+    path = tmp_path / "t.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_settings(path, {f"TAILRACE_{name}": value for name, value in environ.items()})
+
+
+def complaint(tmp_path: Path, text: str = "", **environ: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, text, **environ)
+    assert caught.value.exit_code == 2
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    settings = load_settings(None, {})
+    assert settings == Settings()
+    assert settings.kafka.reveal() == {"bootstrap.servers": "127.0.0.1:9092"}
+    assert (settings.agent.transaction_changes, settings.agent.transaction_milliseconds) == (64, 20)
+    assert settings.stream_sink() == ("local", settings.sink["local"])
+
+
+def test_the_process_environment_is_read_only_when_it_is_handed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_CLUSTER__PORT", "1")
+    assert Settings().cluster.port == load_settings(None, {}).cluster.port == 9042
+
+
+def test_environment_wins_over_file_and_the_rest_of_the_section_stays(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[cluster]\nport = 1\ndatacenter = "a"', CLUSTER__PORT="2")
+    assert (settings.cluster.port, settings.cluster.datacenter) == (2, "a")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "path", "expected"),
+    [
+        ("CLUSTER__CONTACT_POINTS", "10.0.0.1, 10.0.0.2", "cluster.contact_points", ("10.0.0.1", "10.0.0.2")),
+        ("CLUSTER__CONTACT_POINTS", '["a"]', "cluster.contact_points", ("a",)),
+        ("CLUSTER__TLS", "true", "cluster.tls", True),
+        ("AGENT__CDC_RAW_DIRECTORY", "/x", "agent.cdc_raw_directory", Path("/x")),
+        ("AGENT__POLL_SECONDS", "0.5", "agent.poll_seconds", 0.5),
+        ("TABLES__INCLUDE", "shop.*,*.orders", "tables.include", ("shop.*", "*.orders")),
+        ("TABLES__INCLUDE", "", "tables.include", ()),
+        ("TOPICS__REPLICATION_FACTOR", "1", "topics.replication_factor", 1),
+    ],
+)
+def test_variables(tmp_path: Path, variable: str, value: str, path: str, expected: object) -> None:
+    found: object = load(tmp_path, "", **{variable: value})
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == expected
+
+
+def test_kafka_passes_through_whole_from_bare_quoted_and_variable_names(tmp_path: Path) -> None:
+    text = (
+        '[kafka]\nbootstrap.servers = "a:1"\n"sasl.username" = "u"\n"linger.ms" = 5\n"socket.keepalive.enable" = true'
+    )
+    settings = load(tmp_path, text, KAFKA__SASL_USERNAME="v", KAFKA__SECURITY_PROTOCOL="SSL")
+    assert settings.kafka.bootstrap_servers == "a:1"
+    assert settings.kafka.reveal() == {
+        "bootstrap.servers": "a:1",
+        "sasl.username": "v",
+        "linger.ms": 5,
+        "socket.keepalive.enable": True,
+        "security.protocol": "SSL",
+    }
+
+
+def test_spark_names_keep_their_case(tmp_path: Path) -> None:
+    text = '[stream.spark]\n"spark.dynamicAllocation.enabled" = true\nspark.executor.memory = "4g"'
+    expected = {"spark.dynamicAllocation.enabled": True, "spark.executor.memory": "4g"}
+    assert load(tmp_path, text).stream.spark.reveal() == expected
+    by_variable = load(tmp_path, "", STREAM__SPARK='{"spark.dynamicAllocation.enabled": "true"}')
+    assert by_variable.stream.spark.reveal() == {"spark.dynamicAllocation.enabled": "true"}
+
+
+def test_a_named_sink_replaces_the_default_one(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[sink.warehouse]\nurl = "postgresql+psycopg://u:hunter2@h/d"')
+    name, sink = settings.stream_sink()
+    assert (name, sink.location) == ("warehouse", "postgresql+psycopg://u:**********@h/d")
+    assert sink.url.get_secret_value() == "postgresql+psycopg://u:hunter2@h/d"
+
+
+def test_secrets_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n", encoding="utf-8")
+    path = str(tmp_path / "secret")
+    settings = load(
+        tmp_path,
+        f'[cluster]\nusername = "u"\npassword_file = "{path}"\n[kafka]\n"ssl.key.password_file" = "{path}"\n',
+        KAFKA__SASL_PASSWORD_FILE=path,
+        SINK__X__URL_FILE=path,
+    )
+    assert settings.cluster.password is not None
+    assert settings.cluster.password.get_secret_value() == "hunter2"
+    assert settings.kafka.reveal()["sasl.password"] == settings.kafka.reveal()["ssl.key.password"] == "hunter2"
+    assert settings.sink["x"].url.get_secret_value() == "hunter2"
+
+
+def test_names_of_librdkafka_that_end_in_file_are_its_own(tmp_path: Path) -> None:
+    name = "sasl.oauthbearer.assertion.file"
+    assert load(tmp_path, f'[kafka]\n"{name}" = "/nope"').kafka.reveal()[name] == "/nope"
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    text = """
+        [cluster]
+        username = "u"
+        password = "hunter2"
+        [kafka]
+        "sasl.password" = "hunter2"
+        "sasl.oauthbearer.client.secret" = "hunter2"
+        "ssl.key.pem" = "hunter2"
+        [stream.spark]
+        "spark.hadoop.fs.s3a.secret.key" = "hunter2"
+        [stream.kafka]
+        "sasl.jaas.config" = "x password=hunter2;"
+        [sink.x]
+        url = "postgresql://u:hunter2@h/d"
+    """
+    settings = load(tmp_path, text)
+    for shown in (repr(settings), str(settings), repr(settings.model_dump()), settings.model_dump_json()):
+        assert "hunter2" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "message"),
+    [
+        (
+            "[cluster]\ncontact_point = []",
+            {},
+            "t.toml: unknown setting cluster.contact_point; did you mean cluster.contact_points?",
+        ),
+        ("[clutser]", {}, "t.toml: unknown setting clutser; did you mean cluster?"),
+        (
+            "",
+            {"CLUSTER__PROT": "1"},
+            "TAILRACE_CLUSTER__PROT: unknown setting cluster.prot; did you mean cluster.port?",
+        ),
+        (
+            "[tables]\nzzzz = 1",
+            {},
+            "t.toml: unknown setting tables.zzzz; valid names of tables: exclude, include",
+        ),
+        ("[sink.a]\nurll = ''", {}, "t.toml: unknown setting sink.a.urll; did you mean sink.a.url?"),
+        ("", {"KAFKA_SASL_PASSWORD": "hunter2"}, "two underscores follow a section: TAILRACE_KAFKA__SASL_PASSWORD"),
+        ("[cluster]\nport = 0", {}, "t.toml: cluster.port must be greater than or equal to 1, not 0"),
+        ("", {"CLUSTER__PORT": "x"}, "TAILRACE_CLUSTER__PORT: cluster.port must be a valid integer, not 'x'"),
+        ("[cluster]\ncontact_points = []", {}, "cluster.contact_points"),
+        ("[agent]\npublish = 'dc:'", {}, """agent.publish must be "all" or "dc:NAME,NAME", not 'dc:'"""),
+        ("[agent]\ndelivery = 'once'", {}, "must be 'exactly-once' or 'at-least-once', not 'once'"),
+        ("[topics]\nprefix = 'a b'", {}, "topics.prefix may have letters"),
+        ("[tables]\ninclude = ['shop']", {}, 'tables.include pattern "shop" must have the form keyspace.table'),
+        ("[cluster]\nusername = 'u'", {}, "t.toml: cluster: username needs password or password_file"),
+        ("[cluster]\npassword = 'hunter2'", {}, "t.toml: cluster: password needs username"),
+        ("[cluster]\ntls_ca_file = 'x'", {}, "set tls = true"),
+        ("[kafka]\n'transactional.id' = 'x'", {}, "t.toml: kafka: transactional.id is not yours to set"),
+        ("[kafka]\n'sasl.password_file' = '/nope'", {}, "cannot read /nope: No such file or directory"),
+        ("[kafka]\nx_file = 'a'\nx = 1", {}, "x and x_file are both given: keep one"),
+        ("[kafka]\nx = [1]", {}, "kafka: x must be a string, number or boolean"),
+        ("kafka = 1", {}, "must be a table of names and values"),
+        ("cluster = 1", {"CLUSTER__PORT": "1"}, "TAILRACE_CLUSTER__PORT: cluster is a value in the file, not a table"),
+        ("[stream]\nsink = 'x'", {}, 'stream.sink = "x" has no [sink.x]; the sinks are: local'),
+        ("[sink.a]\ntype = 'delta'", {}, "t.toml: sink.a.type must be 'sql', not 'delta'"),
+        ("[sink.a]\ntable = '{x}'", {}, "sink.a.table may contain {keyspace} and {table}"),
+        ("[sink.a]\ntable = 'x'", {}, "sink.a.table must contain {table}"),
+        ("[cluster", {}, "t.toml: not TOML: "),
+    ],
+)
+def test_complaints(tmp_path: Path, text: str, environ: dict[str, str], message: str) -> None:
+    said = complaint(tmp_path, text, **environ)
+    assert message in said
+    assert "\n" not in said
+    assert "hunter2" not in said
+
+
+def test_one_line_for_each_fault(tmp_path: Path) -> None:
+    said = complaint(tmp_path, "[cluster]\nport = 0\nprot = 1", AGENT__POLL_SECONDS="0").splitlines()
+    assert len(said) == 3
+    assert [line.split(":")[0] for line in said] == ["t.toml", "t.toml", "TAILRACE_AGENT__POLL_SECONDS"]
+
+
+def test_a_missing_file_says_where_to_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no such file; start from the sample tailrace\.toml"):
+        load_settings(tmp_path / "none.toml", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TAILRACE_COMPILE", "1"),
+        ("TAILRACE_MAVEN_REPOSITORY", "https://example.org"),
+        ("TAILRACE_AGENT_SERVICE_HOST", "10.0.0.1"),
+        ("TAILRACE_AGENT_PORT", "tcp://10.0.0.1:80"),
+        ("TAILRACE_AGENT_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("PATH", "/bin"),
+    ],
+)
+def test_variables_that_are_no_settings(name: str, value: str) -> None:
+    assert load_settings(None, {name: value}) == Settings()
+
+
+def test_publish() -> None:
+    assert Settings().agent.publishes("anywhere")
+    some = load_settings(None, {"TAILRACE_AGENT__PUBLISH": "dc:a,b"}).agent
+    assert [some.publishes(name) for name in ("a", "b", "c", "dc:a")] == [True, True, False, False]
+
+
+def test_the_sample_is_what_the_model_says() -> None:
+    assert (ROOT / "tailrace.toml").read_text(encoding="utf-8") == render_sample(), "run `make generated`"
+
+
+def test_the_sample_loads_as_the_defaults() -> None:
+    assert load_settings(ROOT / "tailrace.toml", {}) == Settings()
+
+
+@pytest.mark.parametrize("model", [Settings, *Section.__subclasses__()], ids=lambda model: model.__name__)
+def test_every_setting_has_a_description_a_default_and_a_valid_example(model: type[BaseModel]) -> None:
+    for name, field in model.model_fields.items():
+        assert field.description, name
+        assert not field.is_required(), name
+        assert field.annotation is not None
+        for example in field.examples or ():
+            TypeAdapter(field.annotation).validate_python(example)
+
+
+def test_commented_settings_of_the_sample_are_toml() -> None:
+    lines = [line.removeprefix("# ") for line in render_sample().splitlines() if " = " in line]
+    settings = [line for line in lines if line.split(" = ")[0].strip('"').replace(".", "").replace("_", "").isalpha()]
+    assert len(settings) > 50
+    for line in settings:
+        tomllib.loads(line)

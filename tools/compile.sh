@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Installs the compiled code into directory $2 with interpreter $1, unless it is there from the same sources.
+# The tree is copied first: mypyc and setuptools leave their products beside what they build.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$1
+target=$(pwd)/$2
+
+sources() { find connector schemas spark -name '*.py' -not -name _compiled_sources.py -print0 | sort -z; }
+stamp=$({ "$python" -V; sources | xargs -0 cat setup.py pyproject.toml tools/build_backend.py; } | sha256sum | cut -c1-16)
+if [ -e "$target/.from-$stamp" ]; then
+    exit
+fi
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+{ sources; find connector schemas spark \( -name '*.json' -o -name py.typed \) -print0; } |
+    xargs -0 cp --parents -t "$copy"
+cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE tools/build_backend.py
+rm -rf "$target"
+TAILRACE_COMPILE=1 "$python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
+    --target "$target" "$copy"
+touch "$target/.from-$stamp"
