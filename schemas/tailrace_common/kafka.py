@@ -1,0 +1,230 @@
+"""A Kafka partition as our readers see it: every committed record up to its end, and then what follows.
+
+The importer of confluent_kafka for what both halves read: `.offsets`, `.schemas`, `.generations`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import stamina
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+
+from tailrace_common.passthrough import Scalar
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError
+
+DEFAULT_TIMEOUT_SECONDS: Final = 60.0
+"""Longer than a dead agent's transaction can stay open: its time-out of 10 s, and 10 s until Kafka looks."""
+
+Clock = Callable[[], float]
+
+_LOG: Final = logging.getLogger("tailrace.kafka")
+_POLL_SECONDS: Final = 0.1
+_REQUEST_SECONDS: Final = 10.0
+# A topic that was just created is not known to every broker at once.
+_APPEARS_SECONDS: Final = 5.0
+# librdkafka's own error codes are documented, in spite of the underscore.
+_AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
+_MISSING: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._NOENT,  # noqa: SLF001  # what list_offsets says of them: no leaders
+    }
+)
+# librdkafka looks for a coordinator whenever a group.id is set; we are in no group and do not need one.
+_HARMLESS: Final = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
+_OWN: Final[Mapping[str, Scalar]] = {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the partition. `timestamp`: milliseconds, by the broker's clock where it is append time."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+def read_to_end(
+    config: Mapping[str, Scalar],
+    topic: str,
+    partition: int,
+    *,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    clock: Clock = time.monotonic,
+) -> Iterator[Record]:
+    """Every committed record of the partition, from its beginning to the end it has when the reading begins.
+
+    As PartitionReader.read_to_end, which see, on a connection of its own.
+    """
+    with PartitionReader(config, topic, partition, timeout=timeout, clock=clock) as reader:
+        yield from reader.read_to_end()
+
+
+class PartitionReader:
+    """Reads one partition in order from its beginning, read_committed; one thread at a time, no consumer group.
+
+    `config` is librdkafka's, as the settings pass it through. `timeout` is how long, in seconds, a read to the end
+    may stand still. Nothing connects before the first read; `close` it, or use it in a `with`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Scalar],
+        topic: str,
+        partition: int,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._config = dict(config)
+        self._where = TopicPartition(topic, partition)
+        self._timeout = timeout
+        self._clock = clock
+        self._last_error = ""
+        self._admin: AdminClient | None = None
+        self._consumer: Consumer | None = None
+        self.next_offset = 0
+        """The first offset not read yet; control records and what compaction removed count as read."""
+
+    def read_to_end(self) -> Iterator[Record]:
+        """The committed records not read yet, up to the end that the partition has at the call.
+
+        The end is the high watermark, open transactions included: they are waited for until they end one way or the
+        other, since the last stable offset would hide all records behind one that a killed producer left open
+        (contracts.md 1). Control records leave holes, so the end counts as reached when the consumer says that it
+        stands there, not when a record comes. Raises ServiceError when nothing moves for `timeout` seconds, or when
+        the partition is shorter than what was read of it.
+        """
+        end = self._end()
+        if end < self.next_offset:
+            raise ServiceError(
+                f"Kafka: {self} ends at offset {end}, but was read up to {self.next_offset} before: it was deleted and"
+                " made anew; start this reader again if that was meant"
+            )
+        deadline = self._clock() + self._timeout
+        while self.next_offset < end:
+            before = self.next_offset
+            record = self._poll(_POLL_SECONDS)
+            if record is not None:
+                yield record
+            if self.next_offset > before:
+                deadline = self._clock() + self._timeout
+            elif self._clock() > deadline:
+                raise ServiceError(self._stuck(end))
+
+    def poll(self, seconds: float) -> Record | None:
+        """The next committed record, waiting at most so long for it; None when there was none. Raises ServiceError."""
+        deadline = self._clock() + seconds
+        while (left := deadline - self._clock()) >= 0:
+            record = self._poll(left)
+            if record is not None:
+                return record
+        return None
+
+    def close(self) -> None:
+        """Leave the partition; the reader can be used no more."""
+        consumer, self._consumer, self._admin = self._consumer, None, None
+        if consumer is not None:
+            consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return f"{self._where.topic}[{self._where.partition}]"
+
+    def _poll(self, seconds: float) -> Record | None:
+        message: Any = self._assigned().poll(seconds)
+        if message is None:
+            return None
+        error = message.error()
+        if error is None:
+            self.next_offset = message.offset() + 1
+            return Record(message.offset(), message.timestamp()[1], message.key(), message.value())
+        if error.code() == _AT_END:
+            self.next_offset = max(self.next_offset, message.offset())
+        elif error.code() in _MISSING or error.retriable():
+            self._remember(error)
+        elif error.code() not in _HARMLESS:
+            raise ServiceError(f"Kafka: reading {self}: {redact(error.str())}")
+        return None
+
+    def _assigned(self) -> Consumer:
+        if self._consumer is None:
+            config = {"group.id": "tailrace-reader", **self._with(_OWN)}
+            self._consumer = _made(lambda: Consumer(config, logger=_LOG))
+            where = TopicPartition(self._where.topic, self._where.partition, OFFSET_BEGINNING)
+            self._consumer.assign([where])
+        return self._consumer
+
+    def _end(self) -> int:
+        """The high watermark. Of the consumer it could not be asked: a read_committed one is told the stable end."""
+        if self._admin is None:
+            self._admin = _made(lambda: AdminClient(self._with({}), logger=_LOG))
+        try:
+            for attempt in stamina.retry_context(on=_is_missing, timeout=_APPEARS_SECONDS, attempts=None):
+                with attempt:
+                    asked = self._admin.list_offsets(
+                        {self._where: OffsetSpec.latest()},  # type: ignore[no-untyped-call]  # theirs
+                        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                        request_timeout=min(self._timeout, _REQUEST_SECONDS),
+                    )
+                    return int(asked[self._where].result().offset)
+        except KafkaException as exception:
+            raise ServiceError(f"Kafka: the end of {self}: {self._explain(exception.args[0])}") from exception
+        raise AssertionError("the retries end with a result or an exception")
+
+    def _with(self, own: Mapping[str, Scalar]) -> dict[str, Any]:
+        return {**self._config, **own, "error_cb": self._remember}
+
+    def _remember(self, error: KafkaError) -> None:
+        """Of a wrong password, or a broker that is gone, this is the only trace."""
+        self._last_error = redact(error.str())
+
+    def _explain(self, error: KafkaError) -> str:
+        if error.code() in _MISSING:
+            return "there is no such topic or partition, or it has no leader"
+        last = f"; the last error of its connections: {self._last_error}" if self._last_error else ""
+        return f"{redact(error.str())}{last}"
+
+    def _stuck(self, end: int) -> str:
+        last = f"; the last error: {self._last_error}" if self._last_error else ""
+        return (
+            f"Kafka: {self} was read up to offset {self.next_offset} of {end}, then nothing came for"
+            f" {self._timeout:g} s: a broker does not answer, or a producer keeps a transaction open{last}"
+        )
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """A client; its own complaint about a setting becomes ours."""
+    try:
+        return make()
+    except KafkaException as exception:
+        raise ServiceError(f"Kafka: {redact(exception.args[0].str())}: see [kafka] in the settings") from exception
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _MISSING

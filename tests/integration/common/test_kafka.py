@@ -1,0 +1,197 @@
+"""Reading a partition to its end on a real Kafka: holes, open transactions, a producer killed inside one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its __all__ forgets it
+
+from tailrace.local import LocalKafka
+from tailrace_common.kafka import PartitionReader, Record, read_to_end
+from tailrace_schemas.errors import ServiceError
+
+# A producer that opens a transaction, has its record in the log, says so, and then waits to be killed.
+DANGLING = Path(__file__).with_name("dangling_transaction.py")
+
+
+@pytest.fixture
+def config(kafka: LocalKafka) -> dict[str, str]:
+    """How a client reaches the broker."""
+    return {"bootstrap.servers": kafka.bootstrap}
+
+
+@pytest.fixture
+def topic(config: dict[str, str], prefix: str) -> Iterator[str]:
+    """An empty topic of two partitions."""
+    admin = AdminClient({**config})
+    name = f"{prefix}.reading"
+    admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])[name].result(30)
+    yield name
+    admin.delete_topics([name])[name].result(30)
+
+
+class Writer:
+    """Transactions that end as told, to partition 1."""
+
+    def __init__(self, config: dict[str, str], topic: str) -> None:
+        self._topic = topic
+        self._plain = Producer(config)
+        self._producer = Producer({**config, "transactional.id": f"{topic}.writer"})
+        self._producer.init_transactions(30)
+
+    def transaction(self, *values: str, commit: bool = True) -> None:
+        """One transaction with these values."""
+        self.open(*values)
+        if commit:
+            self._producer.commit_transaction(30)
+        else:
+            self._producer.abort_transaction(30)
+
+    def open(self, *values: str) -> None:
+        """Begin a transaction, and have its values in the log."""
+        self._producer.begin_transaction()
+        for value in values:
+            self._producer.produce(self._topic, value=value, key="k", partition=1)
+        assert self._producer.flush(30) == 0
+
+    def commit(self) -> None:
+        """Commit what is open."""
+        self._producer.commit_transaction(30)
+
+    def outside(self, *values: str) -> None:
+        """Values without a transaction."""
+        for value in values:
+            self._plain.produce(self._topic, value=value, key="k", partition=1)
+        assert self._plain.flush(30) == 0
+
+
+@pytest.fixture
+def writer(config: dict[str, str], topic: str) -> Writer:
+    """A writer of the topic."""
+    return Writer(config, topic)
+
+
+def _values(records: Iterator[Record]) -> list[str]:
+    return [record.value.decode() for record in records if record.value is not None]
+
+
+def test_an_empty_partition_ends_at_once(config: dict[str, str], topic: str) -> None:
+    assert list(read_to_end(config, topic, 0, timeout=10)) == []
+
+
+def test_committed_records_are_read_across_the_holes_of_control_records(
+    config: dict[str, str], topic: str, writer: Writer
+) -> None:
+    writer.transaction("a", "b")
+    writer.transaction("lost", commit=False)
+    writer.outside("c")
+    writer.transaction("d")
+    records = list(read_to_end(config, topic, 1, timeout=10))
+    assert [record.value for record in records] == [b"a", b"b", b"c", b"d"]
+    assert [record.offset for record in records] == [0, 1, 5, 6]
+    assert all(record.key == b"k" and record.timestamp > 0 for record in records)
+    assert list(read_to_end(config, topic, 0, timeout=10)) == []
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_of_control_records_only_is_reached(
+    config: dict[str, str], topic: str, writer: Writer, commit: bool
+) -> None:
+    writer.transaction("last", commit=commit)
+    assert _values(read_to_end(config, topic, 1, timeout=10)) == (["last"] if commit else [])
+
+
+def test_a_reader_goes_on_where_it_was(config: dict[str, str], topic: str, writer: Writer) -> None:
+    with PartitionReader(config, topic, 1, timeout=10) as reader:
+        assert _values(reader.read_to_end()) == []
+        writer.transaction("a")
+        assert _values(reader.read_to_end()) == ["a"]
+        writer.transaction("lost", commit=False)
+        assert _values(reader.read_to_end()) == []
+        assert reader.next_offset == 4
+        assert reader.poll(0) is None
+        writer.transaction("b", "c")
+        first = reader.poll(10)
+        assert first is not None
+        assert first.value == b"b"
+        assert _values(reader.read_to_end()) == ["c"]
+
+
+def test_an_open_transaction_is_waited_for_until_it_ends(config: dict[str, str], topic: str, writer: Writer) -> None:
+    writer.outside("a")
+    writer.open("b")
+    writer.outside("c")
+    with PartitionReader(config, topic, 1, timeout=30) as reader:
+        reading = reader.read_to_end()
+        assert next(reading).value == b"a"
+        writer.commit()
+        assert _values(reading) == ["b", "c"]
+
+
+def test_a_transaction_that_stays_open_ends_in_an_error_that_says_so(
+    config: dict[str, str], topic: str, writer: Writer
+) -> None:
+    writer.outside("a")
+    writer.open("b")
+    reading = read_to_end(config, topic, 1, timeout=1)
+    assert next(reading).value == b"a"
+    with pytest.raises(ServiceError, match=r"offset 1 of 2.*keeps a transaction open"):
+        next(reading)
+    writer.commit()
+
+
+def test_a_producer_killed_inside_a_transaction_hides_nothing(
+    config: dict[str, str], topic: str, writer: Writer
+) -> None:
+    command = [sys.executable, str(DANGLING), config["bootstrap.servers"], topic, "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "open\n"
+        killed.send_signal(signal.SIGKILL)
+    writer.outside("behind it")
+    writer.transaction("and this")
+    # What must not be taken for the end: to a read_committed reader it stands in front of everything.
+    assert _last_stable_offset(config, topic) == 0
+    assert _values(read_to_end(config, topic, 1, timeout=40)) == ["behind it", "and this"]
+
+
+def _last_stable_offset(config: dict[str, str], topic: str) -> int:
+    consumer = Consumer({**config, "group.id": "none", "isolation.level": "read_committed"})
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 1), timeout=10)
+        assert low == 0
+        return int(high)
+    finally:
+        consumer.close()
+
+
+def test_a_missing_topic_or_partition_is_named(config: dict[str, str], topic: str) -> None:
+    for name, partition in ((f"{topic}.not", 0), (topic, 2)):
+        with pytest.raises(ServiceError, match=rf"{name}\[{partition}\]: there is no such topic or partition"):
+            list(read_to_end(config, name, partition, timeout=10))
+
+
+def test_a_topic_made_anew_is_noticed(config: dict[str, str], prefix: str) -> None:
+    admin = AdminClient({**config})
+    name = f"{prefix}.anew"
+    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
+    producer = Producer(config)
+    producer.produce(name, value="a", partition=0)
+    assert producer.flush(30) == 0
+    with PartitionReader(config, name, 0, timeout=10) as reader:
+        assert _values(reader.read_to_end()) == ["a"]
+        admin.delete_topics([name])[name].result(30)
+        admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
+        with pytest.raises(ServiceError, match=r"ends at offset 0, but was read up to 1 before"):
+            list(reader.read_to_end())
+
+
+def test_a_broker_that_does_not_answer_is_an_error() -> None:
+    with pytest.raises(ServiceError, match=r"nowhere\[0\]"):
+        list(read_to_end({"bootstrap.servers": "127.0.0.1:1"}, "nowhere", 0, timeout=1))
