@@ -98,16 +98,19 @@ class LocalCassandra(LocalService):
         (self.directory / "conf" / "cassandra.yaml").write_text(json.dumps(configuration, indent=1))
         (self.directory / "conf" / "logback.xml").write_text(_LOGBACK)
         (self.directory / "conf" / "logback-tools.xml").write_text(_LOGBACK_OF_TOOLS)
-        options = jvm_options(settings, self.directory, self._ports.get("jmx"))
-        main = "org.apache.cassandra.service.CassandraDaemon"
         return Launch(
             name=self.name,
-            command=(str(find_java().program), *options, *_classpath(), main),
+            command=self._command(),
             directory=self.directory,
             address=settings.address,
             port=self._ports["cql"],
             ready_line="Startup complete",
         )
+
+    def _command(self) -> tuple[str, ...]:
+        options = jvm_options(self.settings, self.directory, self._ports.get("jmx"))
+        main = "org.apache.cassandra.service.CassandraDaemon"
+        return (str(find_java().program), *options, *_classpath(), main)
 
     def _port(self, name: str) -> int:
         if name not in self._ports:

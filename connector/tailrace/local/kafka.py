@@ -57,20 +57,29 @@ class LocalKafka(LocalService):
         wanted = {"broker": settings.port, "controller": settings.controller_port}
         self._ports = settle_ports(self.directory, settings.address, wanted)
         properties = server_properties(settings, self.directory, **self._ports)
-        configuration = self.directory / "server.properties"
-        configuration.write_text(java_properties(properties), "ascii")
-        java = (str(find_java().program), *jvm_options(settings), "-cp", ":".join(map(str, fetch_sets("kafka"))))
-        if not (self.directory / "data" / "meta.properties").is_file():
-            tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(configuration))
-            run_to_end("kafka-format", (*java, *tool), self.directory)
+        self._configuration.write_text(java_properties(properties), "ascii")
         return Launch(
             name=self.name,
-            command=(*java, "kafka.Kafka", str(configuration)),
+            command=self._command(),
             directory=self.directory,
             address=settings.address,
             port=self._ports["broker"],
             ready_line="Kafka Server started",
         )
+
+    @property
+    def _configuration(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _command(self) -> tuple[str, ...]:
+        """The broker's command; formats the data directory before, when it is new."""
+        classpath = ":".join(map(str, fetch_sets("kafka")))
+        java = (str(find_java().program), *jvm_options(self.settings), "-cp", classpath)
+        configuration = str(self._configuration)
+        if not (self.directory / "data" / "meta.properties").is_file():
+            tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", configuration)
+            run_to_end("kafka-format", (*java, *tool), self.directory)
+        return (*java, "kafka.Kafka", configuration)
 
 
 def cluster_id() -> str:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from tailrace.local import guard
 from tailrace.local.ports import is_open
@@ -46,12 +46,37 @@ class Launch:
         return self.directory / f"{self.name}.log"
 
 
+class Running(Protocol):
+    """A server that was started, wherever it runs."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still there."""
+        ...
+
+    def await_ready(self) -> None:
+        """Return when it is ready, or raise ServiceError that quotes its log and leave nothing running."""
+        ...
+
+    def stop(self) -> None:
+        """End it in order, by force when that takes too long. Does nothing when it is gone."""
+        ...
+
+    def kill(self) -> None:
+        """End it as a crash would; returns when it is gone."""
+        ...
+
+
 class Child:
     """A server that runs until `stop` or `kill`, or until this process dies, which the kernel tells it by SIGTERM."""
 
     def __init__(self, launch: Launch, process: subprocess.Popen[bytes], log_offset: int) -> None:
         self.launch = launch
-        self.pid = process.pid
         self._process = process
         self._log_offset = log_offset
 
@@ -62,6 +87,11 @@ class Child:
             offset = log.seek(0, os.SEEK_END)
             process = _spawner().submit(_spawn, launch, log, lock).result()
         return cls(launch, process, offset)
+
+    @property
+    def pid(self) -> int:
+        """The server's own process id; the guard has become the server."""
+        return self._process.pid
 
     @property
     def running(self) -> bool:
@@ -102,9 +132,9 @@ class Child:
         while not (self._logged(launch.ready_line) and is_open(launch.address, launch.port)):
             code = self._process.poll()
             if code is not None:
-                raise self._failure(f"ended at its start with {_describe(code)}")
+                raise start_failure(launch, f"ended at its start with {_describe(code)}")
             if time.monotonic() > deadline:
-                raise self._failure(f"was not ready after {launch.start_seconds:.0f} s")
+                raise start_failure(launch, f"was not ready after {launch.start_seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
 
     def _logged(self, line: str) -> bool:
@@ -112,10 +142,10 @@ class Child:
             log.seek(self._log_offset)
             return line.encode() in log.read()
 
-    def _failure(self, what: str) -> ServiceError:
-        return ServiceError(
-            f"{self.launch.name} {what}. Its log is {self.launch.log}, which ends:\n{tail(self.launch.log)}"
-        )
+
+def start_failure(launch: Launch, what: str) -> ServiceError:
+    """The error for a server that does not come up: names the log and quotes its end."""
+    return ServiceError(f"{launch.name} {what}. Its log is {launch.log}, which ends:\n{tail(launch.log)}")
 
 
 def run_to_end(name: str, command: tuple[str, ...], directory: Path, seconds: float = 60.0) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tailrace.local.process import Child, Launch
+from tailrace.local.process import Child, Launch, Running
 from tailrace_schemas.errors import ServiceError
 
 
@@ -20,30 +20,33 @@ class LocalService(ABC):
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         self.directory = directory.absolute()
-        self._child: Child | None = None
+        self._process: Running | None = None
 
     @abstractmethod
     def _prepare(self) -> Launch:
         """Fetch what is needed, settle the ports, write the configuration."""
+
+    def _run(self, launch: Launch) -> Running:
+        return Child.start(launch)
 
     def start(self) -> Self:
         """Start it and wait until clients may connect. Raises ServiceError, with the end of the log, when it fails."""
         if self.running:
             raise ServiceError(f"{self.name} runs already in {self.directory}")
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._child = Child.start(self._prepare())
-        self._child.await_ready()
+        self._process = self._run(self._prepare())
+        self._process.await_ready()
         return self
 
     def stop(self) -> None:
         """End it in order (SIGTERM), by force after a while; its directory stays."""
-        if self._child is not None:
-            self._child.stop()
+        if self._process is not None:
+            self._process.stop()
 
     def kill(self) -> None:
         """End it as a crash would (SIGKILL)."""
-        if self._child is not None:
-            self._child.kill()
+        if self._process is not None:
+            self._process.kill()
 
     def restart(self) -> Self:
         """Stop it if it runs, and start it on the same data and, where still free, the same ports."""
@@ -53,14 +56,14 @@ class LocalService(ABC):
     @property
     def running(self) -> bool:
         """Whether its process is there."""
-        return self._child is not None and self._child.running
+        return self._process is not None and self._process.running
 
     @property
     def pid(self) -> int:
         """The process id of the last start. Raises ServiceError before the first."""
-        if self._child is None:
+        if self._process is None:
             raise ServiceError(f"{self.name} in {self.directory} was not started")
-        return self._child.pid
+        return self._process.pid
 
     @property
     def log(self) -> Path:

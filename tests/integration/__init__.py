@@ -1,0 +1,1 @@
+"""Tests against real Cassandra, Kafka and Spark, which the run starts once."""

@@ -1,0 +1,84 @@
+"""One Cassandra, one Kafka and one Spark session for the whole run; names of its own for each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tests.services.choice import ChoiceError, Means, choose
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs the real services, and lives with py4j's habit of dropping sockets unclosed."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def means() -> Means:
+    """Child processes or containers, as TAILRACE_TEST_SERVICES says."""
+    try:
+        return choose(os.environ)
+    except ChoiceError as error:
+        pytest.exit(str(error), returncode=2)
+
+
+@pytest.fixture(scope="session")
+def service_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared services keep their data and logs; pytest keeps the folders of the last runs."""
+    return tmp_path_factory.mktemp("services")
+
+
+@pytest.fixture(scope="session")
+def cassandra(means: Means, service_directory: Path) -> Iterator[LocalCassandra]:
+    """A Cassandra 5.0.9 with CDC on, its commit log turning over every MiB. A test that kills it starts it again."""
+    if means is Means.CONTAINERS:
+        from tests.services.containers import ContainerCassandra as Service
+    else:
+        from tailrace.local import LocalCassandra as Service  # type: ignore[assignment]  # the same interface
+    with Service(service_directory / "cassandra") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def kafka(means: Means, service_directory: Path) -> Iterator[LocalKafka]:
+    """A Kafka 4.3.1 that creates no topic by itself. A test that kills it starts it again."""
+    if means is Means.CONTAINERS:
+        from tests.services.containers import ContainerKafka as Service
+    else:
+        from tailrace.local import LocalKafka as Service  # type: ignore[assignment]  # the same interface
+    with Service(service_directory / "kafka") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session with the Kafka source and Avro; every test has its own checkpoint folder."""
+    from tests.services.spark import start_spark
+
+    session = start_spark(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def keyspace_name() -> str:
+    """A keyspace name that no other test uses."""
+    return f"ks_{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A topic prefix that no other test uses."""
+    return f"t{uuid4().hex[:12]}"
