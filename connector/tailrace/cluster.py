@@ -1,4 +1,4 @@
-"""The Cassandra node beside the agent: schema rows, identity, ring, schema events. The one importer of cassandra-driver."""
+"""The Cassandra node beside the agent: schema, identity, ring, schema events. The one importer of cassandra-driver."""
 
 from __future__ import annotations
 
@@ -165,6 +165,14 @@ class LiveCluster:
             return list(self._session.execute(query))
         except Exception as error:
             raise _unreachable(self._where, error) from error
+
+
+def _not_downgrading(record: logging.LogRecord) -> bool:
+    """The driver warns of each protocol version that it tries in vain, DSE's first: that is how it negotiates."""
+    return not str(record.msg).startswith("Downgrading core protocol version")
+
+
+logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
 
 
 def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:

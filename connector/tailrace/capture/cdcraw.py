@@ -184,9 +184,7 @@ class CdcRaw:
 
     def _lose(self, segment: int) -> None:
         if segment not in self.lost:
-            self.lost[segment] = (
-                f"segment {segment} was released by its index, but is gone unread: changes lost"
-            )
+            self.lost[segment] = f"segment {segment} was released by its index, but is gone unread: changes lost"
             _LOG.error("%s", self.lost[segment])
 
     def _scan(self) -> None:

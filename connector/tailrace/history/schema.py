@@ -56,9 +56,19 @@ class SchemaHistory:
             altered=_sorted(table for id, table in read.items() if self.definitions.get(id, table) != table),
             dropped=_sorted(self.definitions[id] for id in self.current - read.keys()),
         )
-        merged = MappingProxyType({**self.definitions, **read})
+        return self._with(read, frozenset(read)), difference
+
+    def learn(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
+        """The history with the ids that it lacks; known definitions stay as they are, until the log is at their DDL.
+
+        A new id can be learnt at any time, for the log names it only after its creation.
+        """
+        new = {table.id: table for table in tables if table.id not in self.definitions}
+        return self._with(new, self.current | new.keys()), SchemaDifference(added=_sorted(new.values()))
+
+    def _with(self, read: Mapping[UUID, Table], current: frozenset[UUID]) -> SchemaHistory:
         keyspaces = self.cdc_keyspaces | {table.keyspace for table in read.values() if table.cdc}
-        return SchemaHistory(merged, frozenset(read), keyspaces), difference
+        return SchemaHistory(MappingProxyType({**self.definitions, **read}), current, keyspaces)
 
     def tracked(self) -> tuple[Table, ...]:
         """The cluster's present tables with cdc = true, by name."""

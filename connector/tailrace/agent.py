@@ -1,0 +1,393 @@
+"""The run loop, written once: read -> publish -> commit -> release. Kafka, files, cluster and clock are parameters."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.segment import Entry
+from tailrace.errors import UnknownColumnError, UnknownTableError
+from tailrace.history.decode import changes_at
+from tailrace.history.live import LiveHistory
+from tailrace.ops.health import HealthBoard
+from tailrace.position import Position
+from tailrace.publish.record import Record
+from tailrace_schemas.change import Change, Source
+from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.table import Table
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+
+
+class Capture(Protocol):
+    """The node's released mutations in position order; see capture.cdcraw.CdcRaw."""
+
+    @property
+    def quarantined(self) -> dict[int, Quarantined]: ...
+
+    @property
+    def lost(self) -> dict[int, str]: ...
+
+    def read(self, limit: int) -> list[Entry]: ...
+
+    def open_segments(self) -> tuple[SegmentKey, ...]: ...
+
+    def finished(self, position: Position) -> bool: ...
+
+    def release(self, position: Position) -> tuple[int, ...]: ...
+
+    def quarantine(self, position: Position, error: DecodeError) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Publisher(Protocol):
+    """A fenced, transactional way into Kafka; see publish.kafka.KafkaPublisher."""
+
+    def start(self) -> Resume: ...
+
+    def send(self, record: Record) -> None: ...
+
+    def commit(self, resume: Resume) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Routing(Protocol):
+    """Changes to records; see publish.routing.Router."""
+
+    def open(self, table: Table) -> None: ...
+
+    def records(self, changes: Iterable[Change]) -> list[Record]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the loop runs on. `clock` is monotonic seconds, `milliseconds` wall-clock time, `wait` sleeps until
+    something happens, at most so many seconds, `stop` says whether to end after the current transaction."""
+
+    publisher: Callable[[], Publisher]
+    capture: Callable[[Resume], Capture]
+    routing: Routing
+    history: LiveHistory
+    health: HealthBoard
+    clock: Callable[[], float]
+    milliseconds: Callable[[], int]
+    wait: Callable[[float], object]
+    stop: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a transaction is committed: at so many changes for each partition that it touches (each costs the commit
+    about the same), or at an age. `idle_seconds` apart, at least, are commits that only move the position."""
+
+    changes: int = 64
+    seconds: float = 0.02
+    idle_seconds: float = 10.0
+    poll_seconds: float = 1.0
+    retry_seconds: float = 0.5
+    retry_seconds_most: float = 30.0
+    read: int = 256
+
+
+class Agent:
+    """Publishes one node's changes until it is told to stop."""
+
+    def __init__(self, parts: Parts, host: str, datacenter: str, limits: Limits | None = None) -> None:
+        self._parts = parts
+        self._host = host
+        self._datacenter = datacenter
+        self._limits = limits or Limits()
+
+    def run(self) -> None:
+        """Run until `stop`. After a failure of Kafka or of the directory it starts over from what Kafka has.
+
+        Raises what no new start can cure: FencedError, LogEpochError, OffsetsError, SettingsError.
+        """
+        backoff = _Backoff(self._limits)
+        while not self._parts.stop():
+            try:
+                self._session(backoff)
+            except ServiceError as error:
+                self._parts.health.ready(False)
+                if self._parts.health.degrade("service", str(error)):
+                    _LOG.error("%s", error)
+                _wait(self._parts, backoff.next())
+
+    def _session(self, backoff: _Backoff) -> None:
+        parts = self._parts
+        with closing(parts.publisher()) as publisher:
+            resume = publisher.start()
+            _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
+            with closing(parts.capture(resume)) as capture:
+                source = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
+                run = _Run(parts, self._limits, publisher, capture, resume.position, source)
+                parts.health.recover("service")
+                parts.health.ready(True)
+                while not parts.stop():
+                    run.step()
+                    backoff.reset()
+                run.finish()
+
+
+class _Backoff:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.reset()
+
+    def reset(self) -> None:
+        self._seconds = self._limits.retry_seconds
+
+    def next(self) -> float:
+        seconds = self._seconds
+        self._seconds = min(2 * seconds, self._limits.retry_seconds_most)
+        return seconds
+
+
+class _UnexplainedError(Exception):
+    """A mutation that the present schema does not explain."""
+
+
+class _Run:
+    """One stretch of work between two starts of the publisher: its position, and the transaction that is open."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        limits: Limits,
+        publisher: Publisher,
+        capture: Capture,
+        position: Position | None,
+        source: Source,
+    ) -> None:
+        self._parts = parts
+        self._limits = limits
+        self._publisher = publisher
+        self._capture = capture
+        self._source = source
+        self._entries: deque[Entry] = deque()
+        self._refreshed = False
+        self._held = False
+        self._backoff = _Backoff(limits)
+        self._done = self._committed = position
+        self._began: float | None = None
+        self._moved = parts.clock()
+        self._changes = 0
+        self._mutations = 0
+        self._touched: set[tuple[str, int]] = set()
+
+    def step(self) -> None:
+        """One round: a batch of mutations, or a wait. Returns at a mutation's boundary."""
+        self._parts.health.alive()
+        if not self._entries:
+            self._read()
+        if not self._entries:
+            self._settle()
+            return
+        while self._entries and not self._parts.stop():
+            entry = self._entries[0]
+            try:
+                changes = self._translate(entry)
+            except _UnexplainedError as error:
+                self._hold(entry, str(error))
+                return
+            except DecodeError as error:
+                self._quarantine(entry, error)
+                continue
+            self._go_on()
+            self._publish(changes)
+            self._entries.popleft()
+            self._done = entry.position
+            self._mutations += 1
+            if self._full():
+                self._commit()
+
+    def finish(self) -> None:
+        """Commit what is open, and how far it came."""
+        if self._began is not None or self._done != self._committed:
+            self._commit()
+
+    # -- reading
+
+    def _read(self) -> None:
+        self._entries.extend(self._capture.read(self._limits.read))
+        self._refreshed = False
+        self._report()
+        if self._entries:
+            first = self._entries[0].position.segment
+            before = None if self._done is None else self._done.segment
+            # Segments in between had no cdc data, but perhaps DDL; they may be gone, and the present schema has to do.
+            if before is not None and first > before + 1:
+                self._try(self._parts.history.refresh)
+        if self._parts.history.hinted:
+            self._try(self._parts.history.learn)
+            self._open_topics()
+
+    def _report(self) -> None:
+        health = self._parts.health
+        for segment, one in self._capture.quarantined.items():
+            health.degrade(
+                f"segment {segment}", f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
+            )
+        for segment, words in self._capture.lost.items():
+            health.degrade(f"segment {segment}", words)
+
+    def _open_topics(self) -> None:
+        for table in self._parts.history.history.tracked():
+            self._parts.routing.open(table)
+
+    def _try(self, read: Callable[[], object]) -> bool:
+        """Read the schema; where Cassandra does not answer, what is known goes on to hold, and health says so."""
+        health = self._parts.health
+        try:
+            read()
+        except ServiceError as error:
+            if health.degrade("schema", str(error)):
+                _LOG.warning("%s", error)
+            return False
+        if health.recover("schema"):
+            _LOG.info("the schema can be read again")
+        return True
+
+    # -- translating
+
+    def _translate(self, entry: Entry) -> tuple[Change, ...]:
+        """The changes of a mutation; none for what is no table's of ours. Raises _UnexplainedError, DecodeError."""
+        try:
+            return self._decode(entry)
+        except (UnknownTableError, DecodeError) as error:
+            # A definition that does not fit looks like damage; only one that was read just now is believed.
+            if not self._try(self._parts.history.refresh):
+                raise _UnexplainedError(f"{error}, and the schema cannot be read") from error
+        try:
+            return self._decode(entry)
+        except (UnknownTableError, UnknownColumnError) as error:
+            raise _UnexplainedError(str(error)) from error
+
+    def _decode(self, entry: Entry) -> tuple[Change, ...]:
+        at = entry.position
+        source = replace(
+            self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=self._parts.milliseconds()
+        )
+        changes = changes_at(self._parts.history.history, entry.payload, entry.version, source)
+        if changes is None:
+            self._take_ddl()
+        return changes or ()
+
+    def _take_ddl(self) -> None:
+        """The log is at DDL: what follows was written under the schema that the cluster has now.
+
+        One read does for all DDL among the mutations at hand, since they were all released before it.
+        """
+        if self._refreshed:
+            return
+        if not self._try(self._parts.history.refresh):
+            raise _UnexplainedError("the schema changed here, and it cannot be read")
+        self._refreshed = True
+        self._open_topics()
+
+    # -- publishing
+
+    def _publish(self, changes: tuple[Change, ...]) -> None:
+        for record in self._parts.routing.records(changes):
+            if self._began is None:
+                self._began = self._parts.clock()
+            self._publisher.send(record)
+            self._changes += 1
+            self._touched.add((record.topic, record.partition))
+
+    def _full(self) -> bool:
+        if self._began is None:
+            return False
+        return self._changes >= self._limits.changes * len(self._touched) or self._age() >= self._limits.seconds
+
+    def _age(self) -> float:
+        return 0.0 if self._began is None else self._parts.clock() - self._began
+
+    def _settle(self) -> None:
+        """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
+        left = self._limits.seconds - self._age()
+        if self._began is not None and left > 0:
+            self._parts.wait(left)
+        elif self._began is not None or self._is_worth_moving():
+            self._commit()
+        else:
+            self._parts.wait(self._limits.poll_seconds)
+
+    def _is_worth_moving(self) -> bool:
+        if self._done is None or self._done == self._committed:
+            return False
+        return self._capture.finished(self._done) or self._parts.clock() - self._moved >= self._limits.idle_seconds
+
+    def _commit(self, release: bool = True) -> None:
+        """Commit changes and position in one transaction; then, and only then, finished segments may go."""
+        if self._began is None and self._done is None:
+            return
+        parts = self._parts
+        self._publisher.commit(
+            Resume(self._done, self._capture.open_segments(), tuple(self._capture.quarantined.values()))
+        )
+        _LOG.debug("committed %d changes up to %s", self._changes, self._done)
+        parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
+        parts.health.committed(self._done)
+        self._committed, self._began, self._changes, self._mutations = self._done, None, 0, 0
+        self._touched.clear()
+        self._moved = parts.clock()
+        if release:
+            self._release()
+
+    def _release(self) -> None:
+        if self._committed is not None and self._capture.finished(self._committed):
+            self._parts.health.count(released=len(self._capture.release(self._committed)))
+
+    # -- what cannot be published
+
+    def _quarantine(self, entry: Entry, error: DecodeError) -> None:
+        """The mutation at hand cannot be read, and its segment from there on; the next segment goes on."""
+        segment = entry.position.segment
+        good = self._done if self._done is not None and self._done.segment == segment else None
+        error.file = error.file or entry.file
+        self._capture.quarantine(good or Position(entry.position.epoch, segment, 0), error)
+        self._entries = deque(other for other in self._entries if other.position.segment != segment)
+        self._report()
+
+    def _go_on(self) -> None:
+        """The mutation at hand can be published."""
+        if self._held:
+            self._held = False
+            self._backoff.reset()
+            self._parts.health.recover("held")
+            _LOG.info("going on: the schema explains the mutation that held everything")
+
+    def _hold(self, entry: Entry, reason: str) -> None:
+        """Publish nothing from this mutation on, release nothing, and try again: soon, then less often."""
+        if self._began is not None:
+            self._commit(release=False)
+        words = (
+            f"stopped at {entry.position} in {entry.file}: {reason}. Nothing later is published and no file released "
+            "until the schema explains it"
+        )
+        if self._parts.health.degrade("held", words):
+            _LOG.error("%s", words)
+        self._held = True
+        until = self._parts.clock() + self._backoff.next()
+        while not self._parts.stop() and not self._parts.history.hinted:
+            left = until - self._parts.clock()
+            if left <= 0:
+                break
+            self._parts.health.alive()
+            self._parts.wait(left)
+
+
+def _wait(parts: Parts, seconds: float) -> None:
+    until = parts.clock() + seconds
+    while not parts.stop() and (left := until - parts.clock()) > 0:
+        parts.health.alive()
+        parts.wait(left)

@@ -1,0 +1,202 @@
+"""`tailrace agent`: the settings to the parts of one agent, which then runs until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from tailrace.agent import Agent, Limits, Parts
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.wakeup import Signal
+from tailrace.capture.watch import Watch
+from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cluster import Contact, LiveCluster, LocalNode
+from tailrace.history.live import LiveHistory
+from tailrace.ops.health import HealthBoard
+from tailrace.ops.server import HealthServer
+from tailrace.publish.destinations import SchemaDestinations
+from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
+from tailrace.publish.routing import Router, Selection
+from tailrace_common.kafka import read_to_end
+from tailrace_common.settings import ClusterSettings, Settings
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.topics import Internal, internal_topic
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+T = TypeVar("T")
+_RETRY_SECONDS: Final = 1.0
+_RETRY_SECONDS_MOST: Final = 30.0
+
+
+class _Stop:
+    """Set by SIGTERM and SIGINT: the agent ends after its current transaction."""
+
+    def __init__(self, wakeup: Signal) -> None:
+        self._wakeup = wakeup
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def ask(self, number: int, _frame: object) -> None:
+        _LOG.info("%s: ending after the current transaction", signal.Signals(number).name)
+        self.asked = True
+        self._wakeup.set()
+
+
+@contextmanager
+def _on_signals(stop: _Stop) -> Iterator[None]:
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def agent(config: SettingsFile = None) -> None:
+    """Publish this node's changes to Kafka, until SIGTERM or SIGINT. Runs beside each Cassandra node.
+
+    Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 5: another agent
+    was started for this node; do not restart in a loop.
+
+    Example: tailrace agent -c tailrace.toml
+    """
+    settings = settings_of(config)
+    if settings.agent.delivery != "exactly-once":
+        raise SettingsError('agent.delivery: only "exactly-once" is there so far')
+    wakeup = Signal()
+    stop = _Stop(wakeup)
+    with _on_signals(stop), ExitStack() as stack:
+        health = HealthBoard(time.monotonic)
+        if settings.agent.health_port is not None:
+            stack.enter_context(HealthServer(health, settings.agent.health_address, settings.agent.health_port))
+        _Start(settings, wakeup, stop, health, stack).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What the services have to give before the loop can run; each is asked until it answers, or until `stop`."""
+
+    settings: Settings
+    wakeup: Signal
+    stop: _Stop
+    health: HealthBoard
+    stack: ExitStack
+
+    def run(self) -> None:
+        hints: list[Callable[[], None]] = [self.wakeup.set]
+
+        def changed(what: str) -> None:
+            _LOG.debug("schema event: %s", what)
+            for hint in hints:
+                hint()
+
+        cluster = self._until_done(lambda: self._connect(changed))
+        node = None if cluster is None else self._until_done(cluster.check)
+        if cluster is None or node is None:
+            return
+        history = LiveHistory(cluster)
+        hints.insert(0, history.hint)
+        if self._until_done(lambda: (history.refresh(),)) is None:
+            return
+        router = self._until_done(lambda: self._router(node))
+        if router is None:
+            return
+        self.stack.enter_context(Watch(self.settings.agent.cdc_raw_directory, self.wakeup))
+        self._agent(node, history, router).run()
+
+    def _connect(self, changed: Callable[[str], None]) -> LiveCluster:
+        cluster = LiveCluster(contact_of(self.settings.cluster), changed)
+        return self.stack.enter_context(closing(cluster))
+
+    def _router(self, node: LocalNode) -> Router:
+        """Topics, schemas known so far, and what publishes more of them."""
+        settings, prefix = self.settings, self.settings.topics.prefix
+        kafka = settings.kafka.reveal()
+        topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
+        topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
+        schemas = internal_topic(prefix, Internal.SCHEMAS)
+        known = [(record.key, record.value) for record in read_to_end(kafka, schemas, 0)]
+        destinations = SchemaDestinations(prefix, topics, KafkaLog(kafka, schemas), known)
+        selection = Selection(settings.tables.include, settings.tables.exclude)
+        publishes = settings.agent.publishes(node.datacenter)
+        return Router(prefix, destinations, lambda table: publishes and selection.wants(table))
+
+    def _agent(self, node: LocalNode, history: LiveHistory, router: Router) -> Agent:
+        settings = self.settings
+        parts = Parts(
+            publisher=lambda: KafkaPublisher(
+                settings.kafka.reveal(),
+                prefix=settings.topics.prefix,
+                cluster=settings.cluster.name or node.cluster,
+                host=node.host,
+                clock=time.monotonic,
+                timeout=settings.agent.transaction_timeout_seconds,
+            ),
+            capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume),
+            routing=router,
+            history=history,
+            health=self.health,
+            clock=time.monotonic,
+            milliseconds=lambda: time.time_ns() // 1_000_000,
+            wait=self.wakeup.wait,
+            stop=self.stop,
+        )
+        limits = Limits(
+            changes=settings.agent.transaction_changes,
+            seconds=settings.agent.transaction_milliseconds / 1000,
+            poll_seconds=settings.agent.poll_seconds,
+        )
+        return Agent(parts, node.host, node.datacenter, limits)
+
+    def _until_done(self, attempt: Callable[[], T]) -> T | None:
+        """The result of the first attempt that succeeds; None when the agent is to stop before."""
+        seconds = _RETRY_SECONDS
+        while not self.stop():
+            self.health.alive()
+            try:
+                result = attempt()
+            except ServiceError as error:
+                if self.health.degrade("service", str(error)):
+                    _LOG.error("%s", error)
+                self.wakeup.wait(seconds)
+                seconds = min(2 * seconds, _RETRY_SECONDS_MOST)
+                continue
+            self.health.recover("service")
+            return result
+        return None
+
+
+def contact_of(settings: ClusterSettings) -> Contact:
+    """How the settings say to reach the node."""
+    password = None if settings.password is None else settings.password.get_secret_value()
+    return Contact(
+        hosts=settings.contact_points,
+        port=settings.port,
+        username=settings.username,
+        password=password,
+        tls=_tls_of(settings) if settings.tls else None,
+        protocol_version=settings.protocol_version,
+        connect_seconds=settings.connect_timeout_seconds,
+        request_seconds=settings.request_timeout_seconds,
+    )
+
+
+def _tls_of(settings: ClusterSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca_file)
+        context.check_hostname = settings.tls_verify_host
+        if settings.tls_certificate_file is not None:
+            secret = settings.tls_key_password
+            password = None if secret is None else secret.get_secret_value()
+            context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file, password)
+    except OSError as error:
+        raise SettingsError(f"cluster.tls_...: {error}") from error
+    return context

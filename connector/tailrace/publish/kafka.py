@@ -1,0 +1,290 @@
+"""Kafka as the agent writes it: one transactional producer, one idempotent one, and topics. Imports confluent_kafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import stamina
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tailrace.capture.cdcraw import Resume
+from tailrace.errors import FencedError
+from tailrace.publish.offsets import decode_offsets, encode_offsets, offsets_key, offsets_partition
+from tailrace.publish.record import Record
+from tailrace_common.kafka import read_to_end
+from tailrace_common.passthrough import Scalar
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.topics import Internal, TopicOptions, TopicPlan, internal_plan, internal_topic, table_plan
+
+_LOG: Final = logging.getLogger("tailrace.publish")
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001 - librdkafka's own codes are named so
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+    }
+)
+_POLL_SECONDS: Final = 0.1
+
+Config = Mapping[str, Scalar]
+Clock = Callable[[], float]
+T = TypeVar("T")
+
+
+class _Errors:
+    """The last thing that librdkafka said of its connections: a wrong password shows nowhere else."""
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        self.last = redact(error.str())
+
+    def __str__(self) -> str:
+        return f"; the last error of its connections: {self.last}" if self.last else ""
+
+
+def _service_error(doing: str, error: KafkaError, errors: _Errors) -> ServiceError:
+    return ServiceError(f"Kafka: {doing}: {redact(error.str())}{errors}")
+
+
+class KafkaPublisher:
+    """Publishes records and offsets in transactions of `<prefix>.<host id>`; one thread at a time.
+
+    After any error but FencedError: `close` it, and go on with a new one from its `start`. `clock` is monotonic, in
+    seconds; `timeout` is how long Kafka may take over anything, and Kafka's own limit for an open transaction.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        prefix: str,
+        cluster: str,
+        host: str,
+        clock: Clock,
+        timeout: int = 10,
+    ) -> None:
+        self._config = dict(config)
+        self._topic = internal_topic(prefix, Internal.OFFSETS)
+        self._key = offsets_key(cluster, host)
+        self._host = host
+        self._clock = clock
+        self._timeout = timeout
+        self._errors = _Errors()
+        self._id = f"{prefix}.{host}"
+        self._producer: Producer | None = None
+        self._began: float | None = None
+        self._refused: KafkaError | None = None
+        self._partitions: dict[str, int] = {}
+
+    def start(self) -> Resume:
+        """Fence an older agent, end its transaction, and read how far it came (contracts.md 1, "Start").
+
+        Raises FencedError, ServiceError, OffsetsError.
+        """
+        own = {
+            "transactional.id": self._id,
+            "transaction.timeout.ms": self._timeout * 1000,
+            # A record that waits longer than its transaction may live cannot be committed any more.
+            "message.timeout.ms": self._timeout * 800,
+            "error_cb": self._errors,
+            "on_delivery": self._delivered,
+        }
+        self._producer = Producer({"linger.ms": 5, **self._config, **own}, logger=_LOG)
+        self._call("starting transactions", lambda p: p.init_transactions(3 * self._timeout))
+        partition = offsets_partition(self._host, self.partitions(self._topic))
+        resume = Resume()
+        for record in read_to_end(self._config, self._topic, partition):
+            if record.key == self._key and record.value is not None:
+                resume = decode_offsets(record.value)
+        return resume
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; asked once. Raises ServiceError where it does not exist."""
+        if topic not in self._partitions:
+            metadata = self._call("reading topics", lambda p: p.list_topics(topic, timeout=self._timeout)).topics[topic]
+            if metadata.error is not None:
+                raise _service_error(f"topic {topic}", metadata.error, self._errors)
+            self._partitions[topic] = len(metadata.partitions)
+        return self._partitions[topic]
+
+    def send(self, record: Record) -> None:
+        """Add a record to the transaction, which begins with it. Waits while the producer's buffer is full."""
+        self._begin()
+        deadline = self._clock() + self._timeout
+        while True:
+            try:
+                self._call(f"a change for {record.topic}", lambda p: _produce(p, record))
+                return
+            except BufferError:
+                if self._clock() > deadline:
+                    raise ServiceError(f"Kafka takes no records of {record.topic}: its buffer stays full") from None
+                self._call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
+
+    def commit(self, resume: Resume) -> None:
+        """Commit everything sent since the last commit together with how far it goes. All or nothing."""
+        self._begin()
+        partition = offsets_partition(self._host, self.partitions(self._topic))
+        self.send(Record(self._topic, partition, self._key, encode_offsets(resume)))
+        deadline = self._clock() + self._timeout
+        while True:
+            try:
+                self._call("committing a transaction", lambda p: p.commit_transaction(self._timeout))
+                self._began = None
+                return
+            except _RetryError as error:
+                if self._clock() > deadline:
+                    raise ServiceError(str(error)) from error
+
+    def close(self) -> None:
+        """Give up what is not committed. A second agent would end our transaction anyway, so errors do not matter."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            if self._began is not None:
+                producer.abort_transaction(self._timeout)
+        except KafkaException as error:
+            _LOG.info("a transaction is left for the next start to abort: %s", error.args[0].str())
+        producer.purge()
+        producer.poll(0)
+        self._began = None
+
+    def _begin(self) -> None:
+        if self._began is None:
+            self._refused = None
+            self._call("beginning a transaction", lambda p: p.begin_transaction())
+            self._began = self._clock()
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self._refused is None:
+            self._refused = error
+            _LOG.warning("Kafka refused a record of %s: %s", message.topic(), error.str())
+
+    def _call(self, doing: str, action: Callable[[Producer], T]) -> T:
+        if self._producer is None:
+            raise ServiceError("Kafka: the producer is closed")
+        try:
+            return action(self._producer)
+        except KafkaException as exception:
+            raise self._explain(doing, exception.args[0]) from exception
+
+    def _explain(self, doing: str, error: KafkaError) -> Exception:
+        if error.code() in _FENCED and not self._timed_out():
+            return FencedError(
+                f"another agent started as {self._id}: this one may publish nothing more. "
+                "Run one agent per Cassandra node and topic prefix"
+            )
+        if error.retriable() and not error.txn_requires_abort():
+            return _RetryError(f"Kafka: {doing}: {error.str()}{self._errors}")
+        if self._refused is not None:
+            doing = f"{doing} (a record was refused: {self._refused.str()})"
+        return _service_error(doing, error, self._errors)
+
+    def _timed_out(self) -> bool:
+        """Whether Kafka has ended our transaction by its time limit, which looks as if we had been fenced."""
+        return self._began is not None and self._clock() - self._began >= self._timeout
+
+
+class _RetryError(ServiceError):
+    """The same call may succeed when it is made again."""
+
+
+def _produce(producer: Producer, record: Record) -> None:
+    producer.produce(record.topic, value=record.value, key=record.key, partition=record.partition)
+    producer.poll(0)
+
+
+class KafkaLog:
+    """Appends to a topic of one partition with an idempotent producer, each record acknowledged before the next."""
+
+    def __init__(self, config: Config, topic: str, timeout: int = 10) -> None:
+        self._topic = topic
+        self._timeout = timeout
+        self._errors = _Errors()
+        own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors}
+        self._producer = Producer({**config, **own}, logger=_LOG)
+
+    def append(self, key: bytes, value: bytes) -> None:
+        """Append one record and wait until Kafka has it. Raises ServiceError."""
+        results: list[KafkaError | None] = []
+        try:
+            self._producer.produce(
+                self._topic, value=value, key=key, partition=0, on_delivery=lambda error, _: results.append(error)
+            )
+            self._producer.flush(self._timeout + 1)
+        except (KafkaException, BufferError) as error:
+            raise ServiceError(f"Kafka: a record for {self._topic}: {error}{self._errors}") from error
+        if not results:
+            raise ServiceError(f"Kafka: {self._topic} does not answer in {self._timeout} s{self._errors}")
+        if results[0] is not None:
+            raise _service_error(f"a record for {self._topic}", results[0], self._errors)
+
+
+class KafkaTopics:
+    """Creates what is missing of the topics that we need, and says how many partitions they have."""
+
+    def __init__(self, config: Config, options: TopicOptions, *, create: bool = True, timeout: int = 10) -> None:
+        self._options = options
+        self._create = create
+        self._timeout = timeout
+        self._errors = _Errors()
+        own: dict[str, Any] = {"error_cb": self._errors}
+        self._client = AdminClient({**config, **own}, logger=_LOG)
+
+    def ensure_internal(self, which: Collection[Internal]) -> None:
+        """Make sure of these internal topics. Raises SettingsError, ServiceError."""
+        topics, brokers = self._there()
+        self._ensure([internal_plan(self._options, one) for one in which], topics, brokers)
+
+    def ensure_table(self, topic: str) -> int:
+        """Make sure of a table's topic; its partitions. Raises SettingsError, ServiceError."""
+        topics, brokers = self._there()
+        self._ensure([table_plan(self._options, topic)], topics, brokers)
+        for attempt in stamina.retry_context(on=_NotThereError, timeout=self._timeout, attempts=None, wait_max=0.5):
+            with attempt:
+                topics, _ = self._there()
+                if not topics.get(topic):
+                    raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
+        return topics[topic]
+
+    def _there(self) -> tuple[dict[str, int], int]:
+        """Topics with their partitions, and the number of brokers."""
+        try:
+            metadata = self._client.list_topics(timeout=self._timeout)
+        except KafkaException as error:
+            raise _service_error("listing topics", error.args[0], self._errors) from error
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
+
+    def _ensure(self, plans: Iterable[TopicPlan], there: Collection[str], brokers: int) -> None:
+        missing = [plan for plan in plans if plan.name not in there]
+        if missing and not self._create:
+            names = ", ".join(plan.name for plan in missing)
+            raise SettingsError(
+                f"topics.create is false, and these topics are missing: {names}; `tailrace topics plan` prints them"
+            )
+        if not missing:
+            return
+        topics = [_new_topic(plan, brokers) for plan in missing]
+        # Another agent may create the same topic meanwhile; that is as good as ours.
+        for name, future in self._client.create_topics(topics, operation_timeout=self._timeout).items():
+            try:
+                future.result(self._timeout + 5)
+                _LOG.info("created topic %s", name)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise _service_error(f"creating topic {name}", error.args[0], self._errors) from error
+
+
+def _new_topic(plan: TopicPlan, brokers: int) -> NewTopic:
+    return NewTopic(plan.name, plan.partitions, plan.replication(brokers), config=dict(plan.settings(brokers)))
+
+
+class _NotThereError(ServiceError):
+    """A topic that was just created is not known to the broker that was asked."""

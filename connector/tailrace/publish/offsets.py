@@ -1,0 +1,63 @@
+"""The agent's record in `<prefix>.offsets`: how far it has published, as UTF-8 JSON (docs/contracts.md section 1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.position import Position
+from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.tokens import partition, token
+
+VERSION: Final = 1
+
+
+class OffsetsError(TailraceError):
+    """The record under our key is not one that this version can go on from."""
+
+
+def offsets_key(cluster: str, host: str) -> bytes:
+    """The record's key: `<cluster name>/<host id>`."""
+    return f"{cluster}/{host}".encode()
+
+
+def offsets_partition(host: str, partitions: int) -> int:
+    """The partition of everything keyed by host: murmur3 token of the UTF-8 host id, by the formula of section 4."""
+    return partition(token(host.encode()), partitions)
+
+
+def encode_offsets(resume: Resume) -> bytes:
+    """{position: {epoch, segment, offset} | null, open: [[id, checksum]], quarantined: [[id, checksum, offset, why]],
+    parked: [], version: 1}."""
+    at = resume.position
+    record = {
+        "position": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
+        "open": [list(key) for key in resume.open],
+        "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
+        "parked": [],
+        "version": VERSION,
+    }
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_offsets(value: bytes) -> Resume:
+    """The way back. Raises OffsetsError for a later version, and for anything that is no offsets record."""
+    try:
+        record = json.loads(value)
+        if record["version"] > VERSION:
+            raise OffsetsError(
+                f"the offsets record has version {record['version']}, this Tailrace writes {VERSION}: "
+                "run the newer Tailrace that wrote it"
+            )
+        at = record["position"]
+        return Resume(
+            position=None if at is None else Position(int(at["epoch"]), int(at["segment"]), int(at["offset"])),
+            open=tuple((int(segment), int(checksum)) for segment, checksum in record["open"]),
+            quarantined=tuple(
+                Quarantined(int(segment), int(checksum), int(offset), str(reason))
+                for segment, checksum, offset, reason in record.get("quarantined", ())
+            ),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error

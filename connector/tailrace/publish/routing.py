@@ -1,0 +1,96 @@
+"""Changes to records: topic, partition, framed key and value, one encoder for each table shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol
+from uuid import UUID
+
+from tailrace.publish.record import Record
+from tailrace_schemas.avro import Encoder, schema_records
+from tailrace_schemas.change import Change
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition
+from tailrace_schemas.topics import table_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which tables are published, of those with cdc = true: patterns of "keyspace.table" with * and ?."""
+
+    include: tuple[str, ...] = ("*.*",)
+    exclude: tuple[str, ...] = ()
+
+    def wants(self, table: Table) -> bool:
+        """Whether a pattern includes the table and none excludes it."""
+        name = str(table)
+        return any(fnmatchcase(name, p) for p in self.include) and not any(fnmatchcase(name, p) for p in self.exclude)
+
+
+def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]) -> dict[UUID, str]:
+    """The topic of each table. `taken` are topics in use -> "keyspace.table" of each; the table with the earlier id
+    (a time uuid) has the plain name where Kafka would see a collision (contracts.md 4)."""
+    used = dict(taken)
+    topics: dict[UUID, str] = {}
+    for table in sorted(tables, key=lambda table: (table.id.time, table.id)):
+        others = [topic for topic, name in used.items() if name != str(table)]
+        topics[table.id] = table_topic(prefix, table.keyspace, table.name, table.id, others)
+        used[topics[table.id]] = str(table)
+    return topics
+
+
+class Destinations(Protocol):
+    """Where records go: topics are there and schemas known before the first record that needs them."""
+
+    def topic(self, table: Table) -> str:
+        """The name of the table's topic."""
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions it has; it is created where it is missing. Raises ServiceError."""
+
+    def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
+        """Put records into `<prefix>.schemas`, and wait until they are acknowledged. Raises ServiceError."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    table: Table
+    encoder: Encoder
+    topic: str
+    partitions: int
+
+
+class Router:
+    """Makes records of changes. Everything that a table shape needs is done at its first change."""
+
+    def __init__(self, prefix: str, destinations: Destinations, wants: Callable[[Table], bool]) -> None:
+        self._prefix = prefix
+        self._destinations = destinations
+        self._wants = wants
+        self._routes: dict[UUID, _Route] = {}
+
+    def open(self, table: Table) -> None:
+        """Make topic and schema of a table ready, if it is published at all. Raises ServiceError."""
+        if self._wants(table):
+            self._route(table)
+
+    def records(self, changes: Iterable[Change]) -> list[Record]:
+        """The records of those changes whose table is published, in order. Raises ServiceError."""
+        return [self._record(change) for change in changes if self._wants(change.table)]
+
+    def _record(self, change: Change) -> Record:
+        route = self._route(change.table)
+        to = partition(change.token, route.partitions)
+        return Record(route.topic, to, route.encoder.key(change), route.encoder.value(change))
+
+    def _route(self, table: Table) -> _Route:
+        route = self._routes.get(table.id)
+        if route is None or (route.table is not table and route.table != table):
+            encoder = Encoder(table, self._prefix)
+            topic = self._destinations.topic(table)
+            partitions = self._destinations.partitions(topic)
+            self._destinations.announce(schema_records(encoder, topic))
+            route = self._routes[table.id] = _Route(table, encoder, topic, partitions)
+        return route
