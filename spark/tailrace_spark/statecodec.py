@@ -30,7 +30,7 @@ _PATH, _VALUE, _TTL, _EXPIRES, _TIME = 1, 2, 4, 8, 16
 
 def encode_state(state: RowState) -> bytes:
     """The one form of a state; equal states give equal bytes."""
-    base = _newest(state)
+    base = newest(state)
     out = bytearray((VERSION, (state.marker is not None) | (state.deletion is not None) << 1))
     _put_signed(out, base)
     if state.marker is not None:
@@ -81,7 +81,8 @@ def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
     return deletion, end
 
 
-def _newest(state: RowState) -> int:
+def newest(state: RowState) -> int:
+    """The newest write time, in microseconds, of anything in a state; 0 for an empty one."""
     times = [cell.written for column in state.columns.values() for cell in column.cells.values()]
     times.extend(part.written for part in (state.marker, state.deletion) if part is not None)
     times.extend(column.deletion.written for column in state.columns.values() if column.deletion is not None)

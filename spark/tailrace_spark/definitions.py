@@ -1,0 +1,52 @@
+"""Several writers' definitions of one table as one: agents learn of a schema change at different moments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
+
+
+def merge_definitions(first: Table, second: Table) -> Table:
+    """The definition that both know together, of one table id; commutative but for the key columns' names.
+
+    A column was dropped when the definition that knows its latest drop says so; with no drop between them, a column
+    that one of them has was added. Of two types the wider holds: user types only ever gain fields.
+    """
+    if first.id != second.id:
+        raise ValueError(f"{first} has two table ids, {first.id} and {second.id}: they are two tables")
+    if first == second:
+        return first
+    columns: list[Column] = []
+    dropped: list[DroppedColumn] = []
+    for name in sorted({c.name_bytes for t in (first, second) for c in (*t.columns, *_dropped(t).values())}):
+        live, drop = _decide(name, first, second)
+        if live is not None:
+            columns.append(live)
+        if drop is not None:
+            dropped.append(drop)
+    return replace(
+        first,
+        static=tuple(c for c in columns if c.kind is ColumnKind.STATIC),
+        regular=tuple(c for c in columns if c.kind is not ColumnKind.STATIC),
+        dropped=tuple(dropped),
+    )
+
+
+def _dropped(table: Table) -> dict[bytes, Column]:
+    return {drop.column.name_bytes: drop.column for drop in table.dropped}
+
+
+def _decide(name: bytes, first: Table, second: Table) -> tuple[Column | None, DroppedColumn | None]:
+    """(the live column of this name, its latest drop), each None where there is none."""
+    one, other = _drop(first, name), _drop(second, name)
+    drops = [drop for drop in (one, other) if drop is not None]
+    latest = max(drops, key=lambda drop: drop.dropped_at, default=None)
+    at = None if latest is None else latest.dropped_at
+    knowing = [t for t, drop in ((first, one), (second, other)) if (drop and drop.dropped_at) == at]
+    live = [column for t in knowing for column in t.columns if column.name_bytes == name]
+    return max(live, key=lambda column: (len(repr(column.type)), repr(column.type)), default=None), latest
+
+
+def _drop(table: Table, name: bytes) -> DroppedColumn | None:
+    return next((drop for drop in table.dropped if drop.column.name_bytes == name), None)

@@ -1,0 +1,68 @@
+"""What every sink takes: pieces of a micro-batch, each change with its place in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailrace_schemas.change import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record's place in Kafka, and the id of its writer's schema (empty where its frame was not readable)."""
+
+    topic: str
+    partition: int
+    offset: int
+    schema_id: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One change, as it was read from its place."""
+
+    place: Place
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One record that cannot be merged: where it is, and why."""
+
+    place: Place
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a micro-batch that fits into memory: changes in any order, and records that were no changes."""
+
+    changes: tuple[Delivered, ...]
+    dead_letters: tuple[DeadLetter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What became of a micro-batch: changes merged, rows whose state changed, records set aside."""
+
+    changes: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(self.changes + other.changes, self.rows + other.rows, self.dead_letters + other.dead_letters)
+
+
+class Sink(Protocol):
+    """Where a stream writes. tests/unit/spark/sinks/contract.py says what each implementation must do.
+
+    `write` takes in all pieces of one micro-batch or none of them; a batch delivered again, whole or with others,
+    changes nothing more. It raises ServiceError when the store does not answer; the batch is then delivered again.
+    One thread at a time calls it. `close` may be called more than once.
+    """
+
+    def write(self, pieces: Iterable[Piece]) -> Summary: ...
+
+    def close(self) -> None: ...

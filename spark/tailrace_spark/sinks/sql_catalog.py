@@ -1,0 +1,226 @@
+"""Which source table is followed by which tables of the database: made, widened and renamed as the source changes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.schema import CreateColumn, CreateIndex
+
+from tailrace_schemas.table import ColumnKind, Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.sinks.sql_layout import (
+    ColumnPlace,
+    Layout,
+    lay_out,
+    rows_table,
+    state_table,
+    static_table,
+    view_query,
+)
+from tailrace_spark.sinks.sql_names import table_name
+from tailrace_spark.sinks.sql_types import POSTGRESQL
+
+log = logging.getLogger("tailrace_spark")
+
+_METADATA: Final = sa.MetaData()
+TABLES: Final = sa.Table(
+    "tailrace_tables",
+    _METADATA,
+    sa.Column("table_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("definition", sa.Text, nullable=False),
+    sa.Column("columns", sa.Text, nullable=False),
+)
+DEAD_LETTERS: Final = sa.Table(
+    "tailrace_dead_letters",
+    _METADATA,
+    sa.Column("topic", sa.Text, primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True),
+    sa.Column("offset", sa.BigInteger, primary_key=True),
+    sa.Column("schema_id", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The tables of one layout. `static` is None for a table that never had static columns."""
+
+    layout: Layout
+    state: sa.Table
+    rows: sa.Table
+    static: sa.Table | None
+
+
+def target_of(layout: Layout) -> Target:
+    """The tables of a layout, as SQLAlchemy describes them."""
+    metadata = sa.MetaData()
+    return Target(layout, state_table(layout, metadata), rows_table(layout, metadata), static_table(layout, metadata))
+
+
+def overwrite(table: sa.Table, dialect: str) -> sa.Insert:
+    """INSERT of whole rows that takes the place of rows with the same key."""
+    insert = postgresql_insert(table) if dialect == POSTGRESQL else sqlite_insert(table)
+    rest = {column.name: insert.excluded[column.name] for column in table.columns if not column.primary_key}
+    return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=rest)
+
+
+class Catalog:
+    """Finds and makes the tables of source tables. After a rollback, `forget` what the transaction had made."""
+
+    def __init__(self, dialect: sa.Dialect, template: str) -> None:
+        self._dialect = dialect
+        self._template = template
+        self._limit = dialect.max_identifier_length if dialect.name == POSTGRESQL else 255
+        self._targets: dict[UUID, Target] = {}
+        self._seen: dict[int, Table] = {}
+
+    def create(self, connection: sa.Connection) -> None:
+        """Make the catalog's own tables where they are missing."""
+        _METADATA.create_all(connection)
+
+    def forget(self) -> None:
+        """Read everything again from the database when it is next needed."""
+        self._targets.clear()
+        self._seen.clear()
+
+    def target(self, connection: sa.Connection, table: Table) -> tuple[Target, list[ColumnPlace]]:
+        """The tables that follow `table`, made or widened first where needed, and the columns dropped by that."""
+        known = self._targets.get(table.id)
+        if known is not None and self._seen.get(id(table)) is table:
+            return known, []
+        if known is None:
+            known = self._load(connection, table.id) or self._make(connection, table)
+        target, dropped = self._widen(connection, known, table)
+        self._targets[table.id] = target
+        self._seen[id(table)] = table
+        return target, dropped
+
+    def _load(self, connection: sa.Connection, table_id: UUID) -> Target | None:
+        row = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == str(table_id))).one_or_none()
+        return None if row is None else target_of(_layout_of(row))
+
+    def _make(self, connection: sa.Connection, table: Table) -> Target:
+        """A new source table; one of the same name with an older id keeps its rows under another name."""
+        layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
+        taken = {layout.name.lower() for layout in layouts}
+        name = table_name(self._template.format(keyspace=table.keyspace, table=table.name), self._limit, ())
+        holder = next((layout for layout in layouts if layout.name == name), None)
+        if holder is not None and str(holder.definition) == str(table):
+            taken.discard(name.lower())
+            if _made_later(table.id, holder.definition.id):
+                self._rename(connection, holder, taken)
+            else:
+                name = self._closed_name(name, table.id)
+                taken.add(holder.name.lower())
+        layout = lay_out(table, table_name(name, self._limit, taken), self._dialect.name, self._limit)
+        target = target_of(layout)
+        for part in (target.state, target.rows, target.static):
+            if part is not None:
+                part.create(connection, checkfirst=False)
+        self._show(connection, target)
+        connection.execute(TABLES.insert(), [_row_of(layout)])
+        log.info("following %s (table id %s) in %s", table, table.id, layout.name)
+        return target
+
+    def _widen(self, connection: sa.Connection, known: Target, table: Table) -> tuple[Target, list[ColumnPlace]]:
+        old = known.layout
+        definition = merge_definitions(old.definition, table)
+        if definition == old.definition:
+            return known, []
+        layout = lay_out(definition, old.name, self._dialect.name, self._limit, old.columns)
+        target = target_of(layout)
+        if layout.columns != old.columns:
+            self._hide(connection, old.name)
+            self._add_columns(connection, target, known, layout.columns[len(old.columns) :])
+            self._show(connection, target)
+        changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
+        connection.execute(changed.values(**_row_of(layout)))
+        before = zip(old.columns, layout.columns, strict=False)
+        dropped = [was for was, now in before if was.live and not now.live]
+        log.info("%s changed: %d columns added, %d dropped", layout.name, _added(old, layout), len(dropped))
+        return target, dropped
+
+    def _add_columns(
+        self, connection: sa.Connection, target: Target, known: Target, places: Sequence[ColumnPlace]
+    ) -> None:
+        for place in places:
+            table = target.static if place.kind is ColumnKind.STATIC else target.rows
+            assert table is not None  # noqa: S101 - a static place makes a static table
+            if table is target.static and known.static is None:
+                continue
+            spec = CreateColumn(table.c[place.stored]).compile(dialect=self._dialect)
+            name = self._quote(table.name)
+            connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {spec}")
+        if target.static is not None and known.static is None:
+            target.static.create(connection, checkfirst=False)
+
+    def _rename(self, connection: sa.Connection, old: Layout, taken: set[str]) -> None:
+        """Close the state of a table that was dropped: its tables and view stay, under a name with its id."""
+        layout = replace(old, name=table_name(self._closed_name(old.name, old.definition.id), self._limit, taken))
+        before, after = target_of(old), target_of(layout)
+        self._hide(connection, old.name)
+        for index in before.rows.indexes:
+            index.drop(connection)
+        for was, now in ((before.state, after.state), (before.rows, after.rows), (before.static, after.static)):
+            if was is not None and now is not None:
+                statement = f"ALTER TABLE {self._quote(was.name)} RENAME TO {self._quote(now.name)}"
+                connection.exec_driver_sql(statement)
+        for index in after.rows.indexes:
+            connection.execute(CreateIndex(index))
+        self._show(connection, after)
+        renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
+        connection.execute(renamed.values(**_row_of(layout)))
+        self._targets.pop(layout.definition.id, None)
+        taken.add(layout.name.lower())
+        log.info("%s was dropped and made again: its rows are kept in %s", layout.definition, layout.name)
+
+    def _closed_name(self, name: str, table_id: UUID) -> str:
+        return f"{name}__dropped_{table_id.hex[:8]}"
+
+    def _show(self, connection: sa.Connection, target: Target) -> None:
+        query = view_query(target.layout, target.rows, target.static)
+        text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
+        connection.exec_driver_sql(f"CREATE VIEW {self._quote(target.layout.name)} AS {text}")
+
+    def _hide(self, connection: sa.Connection, name: str) -> None:
+        connection.exec_driver_sql(f"DROP VIEW {self._quote(name)}")
+
+    def _quote(self, name: str) -> str:
+        return self._dialect.identifier_preparer.quote(name)
+
+
+def _added(old: Layout, new: Layout) -> int:
+    return len(new.columns) - len(old.columns)
+
+
+def _made_later(first: UUID, second: UUID) -> bool:
+    """Whether the first table is the later one: ids are time UUIDs; where they are not, the one seen later is."""
+    return first.version != 1 or second.version != 1 or first.time > second.time
+
+
+def _row_of(layout: Layout) -> dict[str, str]:
+    places = [[p.kind.value, p.source, p.shown, p.stored, p.spec, p.live] for p in layout.columns]
+    return {
+        "table_id": str(layout.definition.id),
+        "name": layout.name,
+        "definition": json.dumps(table_to_json(layout.definition), sort_keys=True),
+        "columns": json.dumps(places),
+    }
+
+
+def _layout_of(row: sa.Row[tuple[str, ...]]) -> Layout:
+    places = [ColumnPlace(ColumnKind(kind), *rest) for kind, *rest in json.loads(row.columns)]
+    return Layout(table_from_json(json.loads(row.definition)), row.name, tuple(places))
+
+
+__all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "Target", "overwrite", "target_of"]

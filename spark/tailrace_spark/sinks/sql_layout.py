@@ -1,0 +1,147 @@
+"""The tables that follow one source table, and the catalog that remembers them.
+
+For a source table named NAME: the view NAME, which reads as CQL's SELECT; NAME__rows and, where there are static
+columns, NAME__static, which it shows; NAME__state, what later merges need. A view, because the rows' own key is
+Cassandra's bytes: a zero-length int, 1.0 beside 1.00 or a NaN are distinct keys there and not in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from tailrace_schemas.table import Column, ColumnKind, Table
+from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, claim
+from tailrace_spark.sinks.sql_types import SqlType, column_spec
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlace:
+    """Where a source column stands: its name in the view, its name and type in the table below.
+
+    `live` is False once the source dropped it: the stored column stays, empty, and leaves the view.
+    """
+
+    kind: ColumnKind
+    source: str
+    shown: str
+    stored: str
+    spec: str
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One source table in the database."""
+
+    definition: Table
+    name: str
+    columns: tuple[ColumnPlace, ...]
+
+    def of_kind(self, *kinds: ColumnKind, live: bool = True) -> list[ColumnPlace]:
+        """The places of columns of these kinds; with live = False the dropped ones too."""
+        return [place for place in self.columns if place.kind in kinds and (place.live or not live)]
+
+
+_KEYS = (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING)
+
+
+def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[ColumnPlace] = ()) -> Layout:
+    """The layout of a definition; with `known`, places that exist are kept and new columns come last."""
+    places = list(known)
+    wanted = [*table.key, *table.columns]
+    by_source = {(place.kind, place.source): i for i, place in enumerate(places) if place.live}
+    kept: set[int] = set()
+    added: list[Column] = []
+    for position, column in enumerate(wanted):
+        # Key columns are told by their place: they can be renamed, and then keep the name they had.
+        keyed = column.kind in _KEYS
+        at = position if keyed and known else by_source.get((column.kind, column.name))
+        if at is not None and (keyed or places[at].spec == column_spec(column.type, dialect)):
+            kept.add(at)
+        else:
+            added.append(column)
+    places = [place if i in kept else replace(place, live=False) for i, place in enumerate(places)]
+    for column in added:
+        shown = claim(column.name, limit, _taken(place.shown for place in places if place.live))
+        stored = claim(shown, limit, _taken(place.stored for place in places))
+        places.append(ColumnPlace(column.kind, column.name, shown, stored, column_spec(column.type, dialect)))
+    return Layout(table, name, tuple(places))
+
+
+def _taken(names: Iterable[str]) -> set[str]:
+    return {KEY, CLUSTERING, *(name.lower() for name in names)}
+
+
+def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
+    """NAME__state. `clustering` is one of the reserved values of tailrace_spark.sinks.sql_state, or a row's own.
+
+    `newest` is the newest write time in `state`, so that older rows are found without reading them.
+    """
+    return sa.Table(
+        layout.name + "__state",
+        metadata,
+        sa.Column("key", sa.LargeBinary, primary_key=True),
+        sa.Column("clustering", sa.LargeBinary, primary_key=True),
+        sa.Column("newest", sa.BigInteger, nullable=False),
+        sa.Column("state", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
+
+def rows_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
+    """NAME__rows: one row for each that SELECT returns, under the bytes that name it in the state."""
+    stored = layout.of_kind(*_KEYS, ColumnKind.REGULAR, live=False)
+    return sa.Table(
+        layout.name + "__rows",
+        metadata,
+        sa.Column(KEY, sa.LargeBinary, primary_key=True),
+        sa.Column(CLUSTERING, sa.LargeBinary, primary_key=True),
+        *_columns(stored),
+        sa.Index(layout.name + "__by_key", *[place.stored for place in layout.of_kind(*_KEYS)]),
+    )
+
+
+def static_table(layout: Layout, metadata: sa.MetaData) -> sa.Table | None:
+    """NAME__static: one row for each partition with live static columns; None for a table that never had any."""
+    stored = layout.of_kind(ColumnKind.STATIC, live=False)
+    if not stored:
+        return None
+    keys = layout.of_kind(ColumnKind.PARTITION_KEY)
+    return sa.Table(
+        layout.name + "__static",
+        metadata,
+        sa.Column(KEY, sa.LargeBinary, primary_key=True),
+        *_columns([*keys, *stored]),
+    )
+
+
+def _columns(places: Sequence[ColumnPlace]) -> list[sa.Column[object]]:
+    return [sa.Column(place.stored, SqlType(place.spec)) for place in places]
+
+
+def view_query(layout: Layout, rows: sa.Table, static: sa.Table | None) -> sa.SelectBase:
+    """What the view NAME selects: the columns in the source's order, a partition's static columns in each of its rows.
+
+    As in CQL, a partition with static columns and no row gives one row without clustering and regular columns.
+    """
+    keys = layout.of_kind(ColumnKind.PARTITION_KEY)
+    clustering = layout.of_kind(ColumnKind.CLUSTERING)
+    statics = layout.of_kind(ColumnKind.STATIC)
+    regular = layout.of_kind(ColumnKind.REGULAR)
+    if static is None or not statics:
+        return sa.select(*[rows.c[p.stored].label(p.shown) for p in (*keys, *clustering, *regular)])
+    with_rows = sa.select(
+        *[rows.c[p.stored].label(p.shown) for p in (*keys, *clustering)],
+        *[static.c[p.stored].label(p.shown) for p in statics],
+        *[rows.c[p.stored].label(p.shown) for p in regular],
+    ).select_from(rows.outerjoin(static, static.c[KEY] == rows.c[KEY]))
+    alone = sa.select(
+        *[static.c[p.stored].label(p.shown) for p in keys],
+        *[sa.cast(sa.null(), SqlType(p.spec)).label(p.shown) for p in clustering],
+        *[static.c[p.stored].label(p.shown) for p in statics],
+        *[sa.cast(sa.null(), SqlType(p.spec)).label(p.shown) for p in regular],
+    ).where(~sa.exists().where(rows.c[KEY] == static.c[KEY]))
+    return with_rows.union_all(alone)

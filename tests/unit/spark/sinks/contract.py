@@ -1,0 +1,52 @@
+"""What tests of sinks share: a database to look into, and pieces made of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import sqlalchemy as sa
+
+from tailrace_schemas.change import Change
+from tailrace_spark.sinks.protocol import Delivered, Piece, Place
+
+_offsets = count()
+
+
+@dataclass(frozen=True)
+class Database:
+    """One database, seen as its users see it."""
+
+    url: str
+    engine: sa.Engine
+
+    @property
+    def dialect(self) -> str:
+        return self.engine.dialect.name
+
+    def select(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query, sorted."""
+        with self.engine.connect() as connection:
+            return sorted(map(tuple, connection.exec_driver_sql(query)), key=repr)
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of SELECT *."""
+        with self.engine.connect() as connection:
+            return list(connection.exec_driver_sql(f"SELECT * FROM {table}").keys())
+
+    def names(self) -> set[str]:
+        """Every table and view."""
+        inspector = sa.inspect(self.engine)
+        return {*inspector.get_table_names(), *inspector.get_view_names()}
+
+    def everything(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Every row of every table and view, as bytes and text."""
+        quote = self.engine.dialect.identifier_preparer.quote
+        return {name: self.select(f"SELECT * FROM {quote(name)}") for name in sorted(self.names())}
+
+
+def piece(changes: Iterable[Change]) -> Piece:
+    """The changes as one piece, each at an offset of its own."""
+    return Piece(tuple(Delivered(Place("t.ks.t", 0, next(_offsets), b"12345678"), change) for change in changes))

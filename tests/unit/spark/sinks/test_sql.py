@@ -1,0 +1,342 @@
+"""The SQL sink's contract: what SELECT returns, convergence, re-delivery, evolution, poison."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change, Op
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.tables import table
+
+ORDERS = table(
+    {"customer": "text"},
+    {"day": "date", "number": "int desc"},
+    {"name": "text", "tags": "set<text>"},
+    {"amount": "decimal", "lines": "list<text>", "counts": "map<text, int>", "ship": "addr", "note": "text"},
+    keyspace="shop",
+    name="orders",
+)
+PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
+
+
+def write(database: Database, *changes: Change, table: str = "{keyspace}_{table}") -> Summary:
+    """One micro-batch through a sink of its own."""
+    sink = SqlSink(database.url, table)
+    try:
+        return sink.write([piece(changes)])
+    finally:
+        sink.close()
+
+
+def test_a_row_reads_as_cql_does(database: Database) -> None:
+    log = Log(PLAIN)
+    assert write(database, log.insert((1,), (), 10, v="one", w=5)) == Summary(1, 1, 0)
+    assert database.columns("shop_plain") == ["id", "v", "w"]
+    assert database.select("SELECT * FROM shop_plain") == [(1, "one", 5)]
+
+
+@pytest.mark.parametrize(
+    ("history", "rows"),
+    [
+        ("update alone", [(1, "b", None)]),
+        ("update whose only cell goes", []),
+        ("insert keeps its row without cells", [(1, None, None)]),
+        ("older write after a deletion", []),
+        ("newer write after a deletion", [(1, "z", None)]),
+        ("partial updates from two replicas", [(1, "new", 7)]),
+        ("partition deletion", [(1, None, 9)]),
+    ],
+)
+def test_histories_of_a_plain_row(database: Database, history: str, rows: list[tuple[object, ...]]) -> None:
+    log = Log(PLAIN)
+    histories = {
+        "update alone": [log.update((1,), (), 5, v="b")],
+        "update whose only cell goes": [log.update((1,), (), 5, v="b"), log.update((1,), (), 6, v=None)],
+        "insert keeps its row without cells": [log.insert((1,), (), 5, v="b"), log.update((1,), (), 6, v=None)],
+        "older write after a deletion": [log.delete((1,), (), 9), log.insert((1,), (), 8, v="a")],
+        "newer write after a deletion": [log.delete((1,), (), 9), log.insert((1,), (), 10, v="z")],
+        "partial updates from two replicas": [
+            log.update((1,), (), 8, w=7),
+            log.insert((1,), (), 3, v="old", w=1),
+            log.update((1,), (), 5, v="new"),
+        ],
+        "partition deletion": [
+            log.insert((1,), (), 3, v="a", w=1),
+            log.delete_partition((1,), 5),
+            log.update((1,), (), 6, w=9),
+        ],
+    }
+    write(database, *histories[history])
+    assert database.select("SELECT * FROM shop_plain") == rows
+    for change in histories[history]:
+        write(database, change)
+    assert database.select("SELECT * FROM shop_plain") == rows
+
+
+def test_collections_statics_and_user_types(database: Database) -> None:
+    log = Log(ORDERS)
+    write(
+        database,
+        log.static(("ann",), 5, name="Ann", tags={"=": None, "b": "", "a": ""}),
+        log.static(("bob",), 5, name="Bob"),
+        log.insert(
+            ("ann",), (19000, 2), 6,
+            amount="1.10", lines={"=": None, 3: "c", 1: "a", 2: "b"}, counts={"=": None, "x": 1, "y": 2},
+            ship={"=": None, "street": "S", "zip": 5},
+        ),
+        log.update(("ann",), (19000, 2), 7, lines={2: None, 9: "z"}, counts={"x": None}, ship={"zip": 6}),
+        log.insert(("ann",), (19001, 1), 6, note="n"),
+    )  # fmt: skip
+    assert database.columns("shop_orders") == [
+        "customer", "day", "number", "name", "tags", "amount", "counts", "lines", "note", "ship",
+    ]  # fmt: skip
+    rows = database.select(
+        "SELECT customer, CAST(day AS TEXT), number, name, CAST(tags AS TEXT), CAST(amount AS TEXT), "
+        "CAST(counts AS TEXT), CAST(lines AS TEXT), note, CAST(ship AS TEXT) FROM shop_orders"
+    )
+    parsed = [tuple(json.loads(v) if isinstance(v, str) and v[0] in "[{" else v for v in row) for row in rows]
+    assert parsed == [
+        ("ann", "2022-01-08", 2, "Ann", ["a", "b"], "1.10", {"y": 2}, ["a", "c", "z"], None,
+         {"street": "S", "zip": 6, "tags": None}),
+        ("ann", "2022-01-09", 1, "Ann", ["a", "b"], None, None, None, "n", None),
+        ("bob", None, None, "Bob", None, None, None, None, None, None),
+    ]  # fmt: skip
+
+
+def test_deletions_of_ranges_reach_rows_before_and_after_them(database: Database) -> None:
+    log = Log(ORDERS)
+    key = ("ann",)
+    rows = [log.insert(key, (day, number), 10, note=f"{day}/{number}") for day in (1, 2) for number in (1, 2, 3)]
+    write(database, *rows[:4], log.static(key, 10, name="Ann"))
+    # number is DESC: in storage order the range from 3 to 2 comes before 1.
+    write(database, log.delete_range(key, (1, 3), (1, 2), 20))
+    write(database, log.delete_range(key, (2,), (2, 2), 5, "[)"))
+    assert database.select("SELECT note, name FROM shop_orders") == [("1/1", "Ann"), ("2/1", "Ann")]
+    write(database, *rows)
+    assert [row[0] for row in database.select("SELECT note FROM shop_orders")] == ["1/1", "2/1", "2/2", "2/3"]
+    write(database, log.update(key, (1, 2), 21, note="again"))
+    assert ("again",) in database.select("SELECT note FROM shop_orders")
+    write(database, log.delete_partition(key, 20))
+    assert database.select("SELECT note, name FROM shop_orders") == [("again", None)]
+
+
+def test_a_range_and_a_partition_deletion_in_one_batch(database: Database) -> None:
+    log = Log(ORDERS)
+    write(database, log.insert(("a",), (1, 1), 10, note="x"), log.insert(("a",), (2, 1), 10, note="y"))
+    write(database, log.delete_range(("a",), (2,), (2,), 15), log.delete_partition(("a",), 5))
+    assert database.select("SELECT note FROM shop_orders") == [("x",)]
+
+
+def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database) -> None:
+    log = Log(ORDERS)
+    write(database, *[log.insert(("a",), (1, number), 10 + number % 2, note="x") for number in range(1200)])
+    write(database, log.delete_partition(("a",), 10))
+    assert database.select("SELECT count(*) FROM shop_orders") == [(600,)]
+    write(database, log.delete_partition(("a",), 11))
+    assert database.select("SELECT count(*) FROM shop_orders") == [(0,)]
+    assert database.select("SELECT count(*) FROM shop_orders__state") == [(1,)]
+
+
+LOG = Log(ORDERS)
+one_change = st.one_of(
+    st.builds(
+        lambda op, c, at, note, lines: getattr(LOG, op)(("k",), c, at, note=note, lines=lines),
+        st.sampled_from(["insert", "update"]),
+        st.sampled_from([(1, 1), (1, 2), (2, 1)]),
+        st.integers(1, 6),
+        st.sampled_from(["a", "b", None]),
+        st.sampled_from([{"=": None, 1: "p", 2: "q"}, {1: None}, {3: "r"}, None]),
+    ),
+    st.builds(lambda c, at: LOG.delete(("k",), c, at), st.sampled_from([(1, 1), (2, 1)]), st.integers(1, 6)),
+    st.builds(lambda at: LOG.delete_partition(("k",), at), st.integers(1, 6)),
+    st.builds(lambda at, name: LOG.static(("k",), at, name=name), st.integers(1, 6), st.sampled_from(["s", None])),
+    st.builds(
+        lambda ends, at, shape: LOG.delete_range(("k",), ends[0], ends[1], at, shape),
+        st.sampled_from([((1,), (1,)), ((1, 2), (2, 1)), ((), (1, 1)), ((1, 1), ())]),
+        st.integers(1, 6),
+        st.sampled_from(["[]", "()", "[)"]),
+    ),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(one_change, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_every_order_and_every_cut_into_batches_converges(
+    database: Database, changes: list[Change], random: object
+) -> None:
+    """Both ways in one database under two names: the states must be equal byte for byte."""
+    shuffled = changes + changes[: len(changes) // 2]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis types st.randoms() loosely
+    straight, turned = SqlSink(database.url, "straight_{table}"), SqlSink(database.url, "turned_{table}")
+    other = UUID(int=ORDERS.id.int ^ 1)
+    try:
+        _clear(database)
+        straight.write([piece(changes)])
+        for change in shuffled:
+            turned.write([piece([replace(change, table=replace(ORDERS, id=other))])])
+    finally:
+        straight.close()
+        turned.close()
+    for part in ("", "__state", "__rows", "__static"):
+        assert database.select(f"SELECT * FROM straight_orders{part}") == database.select(
+            f"SELECT * FROM turned_orders{part}"
+        )
+
+
+def _clear(database: Database) -> None:
+    with database.engine.begin() as connection:
+        for name in database.names():
+            if name.startswith(("straight_orders__", "turned_orders__")):
+                connection.exec_driver_sql(f"DELETE FROM {name}")
+
+
+def test_a_batch_delivered_again_changes_no_byte(database: Database) -> None:
+    log = Log(ORDERS)
+    batch = [
+        log.insert(("a",), (1, 1), 10, note="x", lines={"=": None, 1: "p"}),
+        log.static(("a",), 10, name="A"),
+        log.delete_range(("a",), (2,), (3,), 12),
+        log.delete(("a",), (5, 5), 9),
+        log.delete_partition(("b",), 9),
+    ]
+    write(database, *batch)
+    before = database.everything()
+    assert write(database, *batch) == Summary(5, 0, 0)
+    assert write(database, *batch[:2]).rows == 0
+    assert database.everything() == before
+
+
+def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
+    log = Log(PLAIN)
+    sink = SqlSink(database.url)
+
+    def broken() -> object:
+        yield piece([log.insert((1,), (), 1, v="a")])
+        raise ConnectionError("the source is gone")
+
+    with pytest.raises(ConnectionError):
+        sink.write(broken())  # type: ignore[arg-type]  # a generator that ends in an error
+    assert database.names() == set()
+    sink.write([piece([log.insert((1,), (), 1, v="a")])])
+    assert database.select("SELECT v FROM shop_plain") == [("a",)]
+    sink.close()
+
+
+def test_columns_are_added(database: Database) -> None:
+    wider = table({"id": "int"}, regular={"v": "text", "w": "int", "a": "list<int>"}, keyspace="shop", name="plain")
+    write(database, Log(PLAIN).insert((1,), (), 1, v="a"))
+    write(database, Log(wider).insert((2,), (), 1, v="b", a={1: 5}), Log(PLAIN).insert((3,), (), 1, v="c"))
+    assert set(database.columns("shop_plain")) == {"id", "v", "w", "a"}
+    assert database.select("SELECT id, v, CAST(a AS TEXT) FROM shop_plain") == [
+        (1, "a", None), (2, "b", "[5]"), (3, "c", None),
+    ]  # fmt: skip
+
+
+def test_a_static_column_is_added_to_a_table_without_one(database: Database) -> None:
+    bare = table({"p": "int"}, {"c": "int"}, regular={"v": "int"}, keyspace="shop", name="bare")
+    wider = table({"p": "int"}, {"c": "int"}, {"s": "int"}, {"v": "int"}, keyspace="shop", name="bare")
+    write(database, Log(bare).insert((1,), (1,), 1, v=5))
+    write(database, Log(wider).static((1,), 2, s=9))
+    assert database.columns("shop_bare") == ["p", "c", "s", "v"]
+    assert database.select("SELECT * FROM shop_bare") == [(1, 1, 9, 5)]
+
+
+def test_a_dropped_column_goes_with_its_rows_and_comes_back_empty(database: Database) -> None:
+    dropped = table({"id": "int"}, regular={"v": "text"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain")
+    again = table(
+        {"id": "int"}, regular={"v": "text", "w": "text"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain"
+    )
+    old = Log(PLAIN)
+    write(database, old.insert((1,), (), 1, v="a", w=1), old.update((2,), (), 1, w=2))
+    write(database, Log(dropped).insert((3,), (), 21, v="c"))
+    assert database.columns("shop_plain") == ["id", "v"]
+    assert database.select("SELECT * FROM shop_plain") == [(1, "a"), (3, "c")]
+    # A late copy of the other replica, by the old definition, brings nothing back.
+    write(database, old.update((4,), (), 19, w=4))
+    assert database.select("SELECT id FROM shop_plain") == [(1,), (3,)]
+    write(database, Log(again).update((1,), (), 22, w="text now"), old.update((5,), (), 2, w=4))
+    assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", "text now"), (3, "c", None)]
+
+
+def test_a_table_made_again_keeps_the_old_rows_aside(database: Database) -> None:
+    later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
+    write(database, Log(PLAIN).insert((1,), (), 1, v="old"))
+    write(database, Log(later).insert((2,), (), 2, v="new"))
+    write(database, Log(PLAIN).insert((3,), (), 1, v="late"))
+    assert database.select("SELECT id FROM shop_plain") == [(2,)]
+    assert database.select("SELECT id FROM shop_plain__dropped_2be43760") == [(1,), (3,)]
+
+
+def test_an_older_table_that_is_seen_later_does_not_take_the_name(database: Database) -> None:
+    later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
+    write(database, Log(later).insert((2,), (), 2, v="new"))
+    write(database, Log(PLAIN).insert((1,), (), 1, v="old"))
+    assert database.select("SELECT id FROM shop_plain") == [(2,)]
+    assert database.select("SELECT id FROM shop_plain__dropped_2be43760") == [(1,)]
+
+
+def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Database) -> None:
+    log = Log(PLAIN)
+    counters = replace(
+        table({"id": "int"}, regular={"n": "counter"}, name="c", table_id=UUID(int=9)), flags=frozenset({"counter"})
+    )
+    counting = Change(op=Op.UPDATE, table=counters, token=0, key=b"\0\0\0\1", clustering=())
+    truncation = Change(op=Op.TRUNCATE, table=PLAIN, token=0, key=None)
+    sink = SqlSink(database.url)
+    poison = DeadLetter(Place("t.shop.plain", 2, 7, b"\xab" * 8), "a message starts with 0000")
+    changes = piece([log.insert((1,), (), 1, v="a"), truncation, log.insert((2,), (), 1, v="b"), counting]).changes
+    batch = Piece(changes, (poison,))
+    assert sink.write([batch]) == Summary(2, 2, 3)
+    assert sink.write([batch]) == Summary(2, 0, 3)
+    sink.close()
+    assert database.select("SELECT id FROM shop_plain") == [(1,), (2,)]
+    letters = database.select('SELECT topic, partition, "offset", schema_id, reason FROM tailrace_dead_letters')
+    assert len(letters) == 3
+    assert ("t.shop.plain", 2, 7, "ab" * 8, "a message starts with 0000") in letters
+    assert {"truncation" in letter[4] or "counter" in letter[4] or "0000" in letter[4] for letter in letters} == {True}
+
+
+def test_a_value_that_postgresql_refuses_is_set_aside(database: Database) -> None:
+    log = Log(PLAIN)
+    changes = [log.insert((number,), (), 1, v="nul \0" if number == 5 else "x") for number in range(9)]
+    refused = 1 if database.dialect == "postgresql" else 0
+    assert write(database, *changes) == Summary(9 - refused, 9 - refused, refused)
+    assert database.select("SELECT count(*) FROM shop_plain") == [(9 - refused,)]
+
+
+def test_names_that_sql_folds_or_that_are_ours(database: Database) -> None:
+    odd = table(
+        {"Id": "int"}, {"id": "int"}, regular={"__key": "int", 'a"b%': "int"}, keyspace="K%", name='T"x' + "y" * 60
+    )
+    write(database, Log(odd).insert((1,), (2,), 1, **{"__key": 3, 'a"b%': 4}))
+    view = next(name for name in database.names() if name.startswith("K%") and "__" not in name)
+    quoted = database.engine.dialect.identifier_preparer.quote(view)
+    assert database.select(f"SELECT * FROM {quoted}") == [(1, 2, 3, 4)]
+    assert database.columns(quoted) == ["Id", "id_2", "__key_2", 'a"b%']
+
+
+def test_the_table_names_template(database: Database) -> None:
+    write(database, Log(PLAIN).insert((1,), (), 1, v="a"), table="cdc_{table}")
+    assert database.select("SELECT v FROM cdc_plain") == [("a",)]
+
+
+def test_a_database_that_does_not_answer_is_a_service_error() -> None:
+    sink = SqlSink("postgresql://user:hunter2@127.0.0.1:1/nothing")
+    with pytest.raises(ServiceError, match="delivered again") as raised:
+        sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+    assert "hunter2" not in str(raised.value)
+
+
+def test_other_databases_are_refused() -> None:
+    with pytest.raises(SettingsError, match="only sqlite"):
+        SqlSink("mysql://host/db")
