@@ -12,7 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
@@ -44,6 +44,10 @@ class JarError(ServiceError):
 
 class _BrokenTransferError(Exception):
     """The connection failed or ended early; what came is kept, and the next attempt goes on from there."""
+
+
+class _AbandonedError(Exception):
+    """Nobody waits for this jar any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,8 @@ def fetch(
             source = repository or find_repository()
             futures = [pool.submit(_fetch_one, jar, folder / jar.path, source, total) for jar in missing]
             with ExitStack() as cancelling:
-                cancelling.callback(lambda: [future.cancel() for future in futures])
-                for future in futures:
+                cancelling.callback(total.abandon)
+                for future in as_completed(futures):
                     future.result()
     return tuple(folder / jar.path for jar in jars)
 
@@ -112,9 +116,16 @@ class _Total:
     size: int
     progress: Progress | None
     done: int = 0
+    abandoned: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def abandon(self) -> None:
+        """One jar failed, or the user interrupts: the other threads stop where they are."""
+        self.abandoned = True
+
     def add(self, count: int) -> None:
+        if self.abandoned:
+            raise _AbandonedError
         with self.lock:
             self.done += count
             if self.progress is not None:

@@ -187,7 +187,7 @@ def is_locked(directory: Path, name: str) -> bool:
     """Whether somebody holds `<directory>/<name>.lock`."""
     try:
         with (directory / f"{name}.lock").open("rb") as lock:
-            return not _try_lock(lock)
+            return not _try_lock(lock, fcntl.LOCK_SH)  # shared: does not disturb others who only ask
     except FileNotFoundError:
         return False
 
@@ -202,9 +202,9 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def _try_lock(lock: BinaryIO) -> bool:
+def _try_lock(lock: BinaryIO, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

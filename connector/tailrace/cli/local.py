@@ -1,0 +1,164 @@
+"""`tailrace local up|status|down`: a real Cassandra and a real Kafka on this machine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from tailrace.cli.console import print_rows, say
+from tailrace.local import CassandraSettings, KafkaSettings, Services
+from tailrace.local.process import tail
+from tailrace.local.running import end, hold, owner, record, states
+from tailrace_schemas.errors import ServiceError
+
+_WATCH_SECONDS = 0.5
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Real Cassandra and Kafka on this machine, for the demo and for trying things out.\n\n"
+    "Example: tailrace local up",
+)
+
+Directory = Annotated[
+    Path,
+    typer.Option("--directory", "-d", metavar="DIR", help="Where data, logs and state of the services are kept."),
+]
+_DIRECTORY = Path(".tailrace/local")
+
+
+@app.command()
+def up(
+    directory: Directory = _DIRECTORY,
+    cassandra_port: Annotated[int, typer.Option(help="Cassandra's CQL port; 0 for a free one.")] = 0,
+    kafka_port: Annotated[int, typer.Option(help="Kafka's port; 0 for a free one.")] = 0,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when they are up, and leave them running.")] = False,
+) -> None:
+    """Start Cassandra and Kafka, print where they are, and keep them until Ctrl-C or SIGTERM.
+
+    The first run fetches their jars. Data stays in the directory for the next run; ports too, where they are free.
+
+    Example: tailrace local up --detach
+    """
+    directory = directory.absolute()
+    services = Services(directory, CassandraSettings(port=cassandra_port), KafkaSettings(port=kafka_port))
+    if detach:
+        _start_detached(services, ["--cassandra-port", str(cassandra_port), "--kafka-port", str(kafka_port)])
+        print_rows([asdict(state) for state in states(directory)])
+        return
+    with stopped_by_signals(), hold(directory):
+        try:
+            fetch_with_progress(services)
+            services.start()
+            print_rows([asdict(state) for state in record(services)])
+            say("running; Ctrl-C stops them")
+            _watch(services)
+        except KeyboardInterrupt:
+            say("stopping")
+        finally:
+            _ignore_signals()
+            services.stop()
+
+
+@app.command()
+def status(directory: Directory = _DIRECTORY) -> None:
+    """Print the services of a directory, where they are, and whether they run; exit code 1 unless all do.
+
+    Example: tailrace local status
+    """
+    found = states(directory.absolute())
+    print_rows([asdict(state) for state in found])
+    if not found:
+        say(f"nothing is up in {directory}; `tailrace local up` starts it")
+    if not found or any(state.state != "running" for state in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def down(directory: Directory = _DIRECTORY) -> None:
+    """Stop the services of a directory and wait until they are gone; their data stays.
+
+    Example: tailrace local down
+    """
+    say("stopped" if end(directory.absolute()) else f"nothing was up in {directory}")
+
+
+def fetch_with_progress(services: Services) -> None:
+    """Fetch the jars of the services; on a terminal a bar shows how far it is."""
+    if not sys.stderr.isatty():
+        services.fetch()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("fetching Cassandra and Kafka")
+        services.fetch(lambda done, total: bar.update(task, completed=done, total=total))
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """SIGTERM interrupts as Ctrl-C does: KeyboardInterrupt in the main thread. The handlers before come back after."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:  # SIGINT too: a shell ignores it for what it starts in the background
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+    raise KeyboardInterrupt
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _watch(services: Services) -> None:
+    """Return never; raise ServiceError when a service ends by itself."""
+    while True:
+        time.sleep(_WATCH_SECONDS)
+        for service in services.all:
+            if not service.running:
+                raise ServiceError(
+                    f"{service.name} ended by itself. Its log is {service.log}, which ends:\n{tail(service.log)}"
+                )
+
+
+def _start_detached(services: Services, options: list[str]) -> None:
+    """Start `tailrace local up` in a session of its own, and wait until it has recorded its services."""
+    directory = services.directory
+    hold(directory).close()  # says what runs there, before anything is fetched
+    fetch_with_progress(services)
+    log = directory / "up.log"
+    program = "from tailrace.cli.main import run; run()"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, no shell
+            [sys.executable, "-c", program, "local", "up", "--directory", str(directory), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        while owner(directory) != process.pid or not states(directory):
+            if process.poll() is not None:
+                raise ServiceError(f"the services did not start. The log is {log}, which ends:\n{tail(log)}")
+            time.sleep(0.05)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
