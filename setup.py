@@ -62,4 +62,5 @@ def compiled_modules() -> list[Any]:
     return extensions
 
 
-setup(ext_modules=compiled_modules())
+if __name__ == "__main__":
+    setup(ext_modules=compiled_modules())

@@ -28,4 +28,5 @@ if ! { [ -x "$venv/bin/python" ] && suits "$venv/bin/python"; }; then
 fi
 rm -f "$venv"/.installed-*
 echo "Installing into $venv" >&2
-"$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[dev]'
+# setuptools warns at length that an editable installation is editable.
+PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[dev]'

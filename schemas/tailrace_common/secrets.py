@@ -6,8 +6,7 @@ import re
 from typing import Final
 
 _SECRET_NAME: Final = re.compile(
-    r"password|passwd|passphrase|secret|credential|jaas|private\.?key|key[._]pem$|access[._]key$|(?<!\.endpoint\.)token$",
-    re.IGNORECASE,
+    r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|access[._]key$|session[._]token$", re.IGNORECASE
 )
 _URL_PASSWORD: Final = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^/\s@:]*:)[^/\s]*(?=@)")
 _ASSIGNED: Final = re.compile(

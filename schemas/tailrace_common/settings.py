@@ -159,7 +159,9 @@ class TopicSettings(Section):
         default=None, examples=[3], description="Copies of each partition. Unset: 3, or the number of brokers if fewer"
     )
     min_insync_replicas: Positive | None = Field(
-        default=None, examples=[2], description="Copies that must have a record before it counts. Unset: replication_factor - 1, at least 1"
+        default=None,
+        examples=[2],
+        description="Copies that must have a record for it to count. Unset: one less, at least 1",
     )
     max_message_bytes: Positive = Field(
         default=16 * 1024 * 1024, description="Largest record; as large as Cassandra's max_mutation_size"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -77,10 +78,23 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
 
 
-SOURCES: Final[tuple[CheckSource, ...]] = (check_directories, check_stream)
+class Part(StrEnum):
+    """What can be looked at by itself."""
+
+    DIRECTORIES = "directories"
+    STREAM = "stream"
 
 
-def check(config: SettingsFile = None) -> None:
+SOURCES: Final[Mapping[Part, CheckSource]] = {
+    Part.DIRECTORIES: check_directories,
+    Part.STREAM: check_stream,
+}
+
+
+def check(
+    config: SettingsFile = None,
+    only: Annotated[list[Part] | None, typer.Option(help="Look at this part only; may be repeated.")] = None,
+) -> None:
     """Reach everything that the settings name, and explain what is wrong.
 
     Prints name, ok, detail and advice of each check; exit code 1 when one is not ok.
@@ -88,7 +102,7 @@ def check(config: SettingsFile = None) -> None:
     Example: tailrace check -c tailrace.toml
     """
     settings = settings_of(config)
-    checks = [result for source in SOURCES for result in source(settings)]
+    checks = [result for part, source in SOURCES.items() if not only or part in only for result in source(settings)]
     print_rows([asdict(result) | ({"advice": ""} if result.ok else {}) for result in checks])
     wrong = sum(not result.ok for result in checks)
     if on_terminal() or wrong:

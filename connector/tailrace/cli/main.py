@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -91,7 +91,8 @@ def tailrace(
 
 def _missing(point: EntryPoint, cause: ImportError) -> Callable[[], None]:
     """A stand-in for a command whose package is not installed: it says what to install."""
-    extra = f"[{','.join(point.extras)}]" if point.extras else ""
+    package = point.module.partition(".")[0]
+    extra = f"[{package.removeprefix('tailrace_')}]" if package.startswith("tailrace_") else ""
 
     def command() -> None:
         raise SettingsError(f"{point.name} needs {cause.name or cause}: pip install 'tailrace{extra}'")
@@ -100,13 +101,15 @@ def _missing(point: EntryPoint, cause: ImportError) -> Callable[[], None]:
     return command
 
 
-def mount_entry_points(group: typer.Typer) -> None:
+def mount_entry_points(group: typer.Typer, points: Iterable[EntryPoint]) -> None:
     """Add the commands that other packages announce: each entry point is a function or a Typer."""
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+    for point in sorted(points, key=lambda point: point.name):
         try:
             command = point.load()
         except ImportError as cause:
-            command = _missing(point, cause)
+            anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+            group.command(point.name, context_settings=anything)(_missing(point, cause))
+            continue
         if isinstance(command, typer.Typer):
             group.add_typer(command, name=point.name)
         else:
@@ -139,7 +142,7 @@ def _mount_ours(group: typer.Typer) -> None:
 
 _mount_ours(app)
 app.command("check")(check)
-mount_entry_points(app)
+mount_entry_points(app, entry_points(group=ENTRY_POINTS))
 
 
 def run() -> None:

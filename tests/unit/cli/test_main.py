@@ -1,0 +1,144 @@
+"""The command line as a whole: help, version, errors, log set-up, commands of other packages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import typer.main
+from typer.testing import CliRunner
+
+from tailrace.cli import main
+from tailrace_schemas.errors import CorruptError, SettingsError, TailraceError
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*words, name))
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_spark"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.app))), ids=" ".join)
+def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
+    answer = CliRunner().invoke(main.app, [*words, "--help"], prog_name="tailrace")
+    assert answer.exit_code == 0
+    assert "Example" in answer.output
+    assert f"tailrace {words[0]}" in answer.output.partition("Example")[2] if words else True
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.app))), ids=" ".join)
+def test_every_option_says_what_it_does(words: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(main.app)
+    for word in words:
+        command = command.commands[word]
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), parameter.name
+
+
+def test_the_commands_of_the_design_exist() -> None:
+    names = {words[0] for words in commands(typer.main.get_command(main.app)) if words}
+    assert names >= {"agent", "check", "demo", "dump", "generations", "inspect", "local", "stream", "token"}
+
+
+def test_version_says_which_code_is_active() -> None:
+    answer = CliRunner().invoke(main.app, ["--version"])
+    assert answer.exit_code == 0
+    assert "(pure Python)" in answer.output or "(compiled: " in answer.output
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    answer = CliRunner().invoke(main.app, ["chekc"])
+    assert answer.exit_code == 2
+    assert "Did you mean 'check'?" in answer.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (SettingsError("a: wrong\nb: wrong"), 2, "tailrace: a: wrong\ntailrace: b: wrong\n"),
+        (CorruptError("bad CRC", file="x.log", offset=7), 3, "tailrace: x.log:7: bad CRC\n"),
+        (TailraceError("no postgresql://u:hunter2@h/d"), 1, "tailrace: no postgresql://u:**********@h/d\n"),
+        (TailraceError(), 1, "tailrace: TailraceError\n"),
+    ],
+)
+def test_an_error_is_its_message_and_its_exit_code(error: TailraceError, code: int, said: str) -> None:
+    app = typer.Typer(cls=main.Commands)
+
+    @app.callback()
+    def group() -> None: ...
+
+    @app.command()
+    def fail() -> None:
+        raise error
+
+    answer = CliRunner().invoke(app, ["fail"])
+    assert (answer.exit_code, answer.stderr, answer.stdout) == (code, said, "")
+
+
+def test_interrupt_ends_quietly() -> None:
+    app = typer.Typer(cls=main.Commands, rich_markup_mode=None)
+
+    @app.callback()
+    def group() -> None: ...
+
+    @app.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    answer = CliRunner().invoke(app, ["wait"])
+    assert (answer.exit_code, answer.output) == (130, "")
+
+
+def test_settings_errors_reach_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_CLUSTER__PROT", "1")
+    answer = CliRunner().invoke(main.app, ["check"])
+    assert answer.exit_code == 2
+    assert (
+        answer.stderr == "tailrace: TAILRACE_CLUSTER__PROT: unknown setting cluster.prot; did you mean cluster.port?\n"
+    )
+
+
+def test_the_console_script_runs() -> None:
+    script = Path(sys.executable).with_name("tailrace")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("tailrace ")
+
+
+def test_a_command_whose_package_is_missing_says_what_to_install() -> None:
+    app = typer.Typer(cls=main.Commands)
+    point = EntryPoint(name="fly", value="tailrace_air.cli:fly", group=main.ENTRY_POINTS)
+    main.mount_entry_points(app, [point])
+
+    @app.callback()
+    def group() -> None: ...
+
+    answer = CliRunner().invoke(app, ["fly", "--to", "moon"])
+    assert answer.exit_code == 2
+    assert answer.stderr == "tailrace: fly needs tailrace_air: pip install 'tailrace[air]'\n"
+    assert "Example" in CliRunner().invoke(app, ["fly", "--help"]).output
+
+
+def test_log_lines_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
+    main.tailrace(main.LogLevel.DEBUG, main.LogFormat.JSON)
+    logging.getLogger("tailrace.agent").debug("read %d", 3, extra={"segment": 5})
+    line = json.loads(capsys.readouterr().err)
+    assert (line["level"], line["logger"], line["message"], line["segment"]) == ("debug", "tailrace.agent", "read 3", 5)
