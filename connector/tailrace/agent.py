@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.schema import LiveSchema
 from tailrace.capture.segment import Entry
 from tailrace.errors import UnknownColumnError, UnknownTableError
 from tailrace.history.decode import changes_at
-from tailrace.history.live import LiveHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
@@ -75,7 +75,7 @@ class Parts:
     publisher: Callable[[], Publisher]
     capture: Callable[[Resume], Capture]
     routing: Routing
-    history: LiveHistory
+    schema: LiveSchema
     health: HealthBoard
     clock: Callable[[], float]
     milliseconds: Callable[[], int]
@@ -225,9 +225,9 @@ class _Run:
             before = None if self._done is None else self._done.segment
             # Segments in between had no cdc data, but perhaps DDL; they may be gone, and the present schema has to do.
             if before is not None and first > before + 1:
-                self._try(self._parts.history.refresh)
-        if self._parts.history.hinted:
-            self._try(self._parts.history.learn)
+                self._try(self._parts.schema.refresh)
+        if self._parts.schema.hinted:
+            self._try(self._parts.schema.learn)
             self._open_topics()
 
     def _report(self) -> None:
@@ -240,7 +240,7 @@ class _Run:
             health.degrade(f"segment {segment}", words)
 
     def _open_topics(self) -> None:
-        for table in self._parts.history.history.tracked():
+        for table in self._parts.schema.history.tracked():
             self._parts.routing.open(table)
 
     def _try(self, read: Callable[[], object]) -> bool:
@@ -264,7 +264,7 @@ class _Run:
             return self._decode(entry)
         except (UnknownTableError, DecodeError) as error:
             # A definition that does not fit looks like damage; only one that was read just now is believed.
-            if not self._try(self._parts.history.refresh):
+            if not self._try(self._parts.schema.refresh):
                 raise _UnexplainedError(f"{error}, and the schema cannot be read") from error
         try:
             return self._decode(entry)
@@ -276,7 +276,7 @@ class _Run:
         source = replace(
             self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=self._parts.milliseconds()
         )
-        changes = changes_at(self._parts.history.history, entry.payload, entry.version, source)
+        changes = changes_at(self._parts.schema.history, entry.payload, entry.version, source)
         if changes is None:
             self._take_ddl()
         return changes or ()
@@ -288,7 +288,7 @@ class _Run:
         """
         if self._refreshed:
             return
-        if not self._try(self._parts.history.refresh):
+        if not self._try(self._parts.schema.refresh):
             raise _UnexplainedError("the schema changed here, and it cannot be read")
         self._refreshed = True
         self._open_topics()
@@ -378,7 +378,7 @@ class _Run:
             _LOG.error("%s", words)
         self._held = True
         until = self._parts.clock() + self._backoff.next()
-        while not self._parts.stop() and not self._parts.history.hinted:
+        while not self._parts.stop() and not self._parts.schema.hinted:
             left = until - self._parts.clock()
             if left <= 0:
                 break

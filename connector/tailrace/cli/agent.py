@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 from tailrace.agent import Agent, Limits, Parts
 from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cluster import Contact, LiveCluster, LocalNode
-from tailrace.history.live import LiveHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
@@ -102,15 +102,15 @@ class _Start:
         node = None if cluster is None else self._until_done(cluster.check)
         if cluster is None or node is None:
             return
-        history = LiveHistory(cluster)
-        hints.insert(0, history.hint)
-        if self._until_done(lambda: (history.refresh(),)) is None:
+        schema = LiveSchema(cluster)
+        hints.insert(0, schema.hint)
+        if self._until_done(lambda: (schema.refresh(),)) is None:
             return
         router = self._until_done(lambda: self._router(node))
         if router is None:
             return
         self.stack.enter_context(Watch(self.settings.agent.cdc_raw_directory, self.wakeup))
-        self._agent(node, history, router).run()
+        self._agent(node, schema, router).run()
 
     def _connect(self, changed: Callable[[str], None]) -> LiveCluster:
         cluster = LiveCluster(contact_of(self.settings.cluster), changed)
@@ -129,7 +129,7 @@ class _Start:
         publishes = settings.agent.publishes(node.datacenter)
         return Router(prefix, destinations, lambda table: publishes and selection.wants(table))
 
-    def _agent(self, node: LocalNode, history: LiveHistory, router: Router) -> Agent:
+    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router) -> Agent:
         settings = self.settings
         parts = Parts(
             publisher=lambda: KafkaPublisher(
@@ -142,7 +142,7 @@ class _Start:
             ),
             capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume),
             routing=router,
-            history=history,
+            schema=schema,
             health=self.health,
             clock=time.monotonic,
             milliseconds=lambda: time.time_ns() // 1_000_000,

@@ -10,7 +10,7 @@ from tailrace.history.schema import SchemaDifference, SchemaHistory
 from tailrace_schemas.definitions import Definitions
 from tailrace_schemas.system_tables import system_tables
 
-_LOG: Final = logging.getLogger("tailrace.history")
+_LOG: Final = logging.getLogger("tailrace.capture")
 
 
 class SchemaReader(Protocol):
@@ -20,7 +20,7 @@ class SchemaReader(Protocol):
         """All tables of all keyspaces, now."""
 
 
-class LiveHistory:
+class LiveSchema:
     """The present history. `hint` may be called from any thread; everything else from the run loop's.
 
     A definition is replaced when the reader of the log is at the DDL (`refresh`), not when an event tells of it: the

@@ -1,0 +1,227 @@
+"""The agent's surroundings in memory, for tests of whatever runs on them: Kafka, log, schema, clock; and faults.
+
+They keep the promises of the real ones: transactions are all or nothing, a second publisher fences the first, a
+released segment is gone, and everything in them outlives the process that `Crash` ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.segment import Entry
+from tailrace.errors import FencedError
+from tailrace.position import Position
+from tailrace.publish.record import Record
+from tailrace_schemas.definitions import Definitions
+from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.table import Table
+
+
+class Crash(BaseException):
+    """The process dies here: nothing catches it, nothing is cleaned up by its hand."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """Raises `error` when a step is reached for the `nth` time (from 1); counts every step."""
+
+    step: str = ""
+    nth: int = 1
+    error: BaseException = field(default_factory=Crash)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def at(self, step: str) -> None:
+        """The code under test is at this step."""
+        self.seen[step] += 1
+        if step == self.step and self.seen[step] == self.nth:
+            raise self.error
+
+
+@dataclass(slots=True)
+class MemoryKafka:
+    """What read_committed readers see, the agent's offsets, and who may write. `announced` are schema ids."""
+
+    records: list[Record] = field(default_factory=list)
+    resume: Resume = field(default_factory=Resume)
+    generation: int = 0
+    commits: int = 0
+    announced: list[bytes] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
+
+
+class MemoryPublisher:
+    """A Publisher into MemoryKafka. Steps: start, send, commit (nothing committed yet), committed (all of it is)."""
+
+    def __init__(self, kafka: MemoryKafka, faults: Faults) -> None:
+        self._kafka = kafka
+        self._faults = faults
+        self._open: list[Record] = []
+        self._generation = 0
+
+    def start(self) -> Resume:
+        """Fence every older publisher."""
+        self._faults.at("start")
+        self._kafka.generation += 1
+        self._generation = self._kafka.generation
+        return self._kafka.resume
+
+    def send(self, record: Record) -> None:
+        """Add to the open transaction."""
+        self._faults.at("send")
+        self._check()
+        self._open.append(record)
+
+    def commit(self, resume: Resume) -> None:
+        """Commit, all or nothing."""
+        self._faults.at("commit")
+        self._check()
+        self._kafka.records += self._open
+        self._kafka.resume = resume
+        self._kafka.commits += 1
+        self._open = []
+        self._faults.at("committed")
+
+    def close(self) -> None:
+        """Drop what is open."""
+        self._open = []
+
+    def _check(self) -> None:
+        if self._generation != self._kafka.generation:
+            raise FencedError("another agent started")
+
+
+class MemoryDestinations:
+    """Destinations in MemoryKafka, every topic of three partitions. Steps: topic, announce."""
+
+    def __init__(self, kafka: MemoryKafka, faults: Faults) -> None:
+        self._kafka = kafka
+        self._faults = faults
+
+    def topic(self, table: Table) -> str:
+        """Keyspace and table."""
+        return f"{table.keyspace}.{table.name}"
+
+    def partitions(self, topic: str) -> int:
+        """Create it."""
+        self._faults.at("topic")
+        return self._kafka.topics.setdefault(topic, 3)
+
+    def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
+        """Keep the schema ids."""
+        self._faults.at("announce")
+        self._kafka.announced += [key for key, _ in schemas]
+
+
+@dataclass(slots=True)
+class MemoryLog:
+    """Segments by id: each a list of serialized mutations, all released by the index.
+
+    A mutation's position is its place from 1. Steps of its captures: read, release (before), released (after).
+    """
+
+    segments: dict[int, list[bytes]] = field(default_factory=dict)
+    final: set[int] = field(default_factory=set)
+    version: int = 7
+
+    def append(self, segment: int, payloads: Iterable[bytes], final: bool = True) -> None:
+        """More mutations for a segment; a final one gets no others."""
+        self.segments.setdefault(segment, []).extend(payloads)
+        if final:
+            self.final.add(segment)
+
+
+class MemoryCapture:
+    """A Capture of MemoryLog."""
+
+    def __init__(self, log: MemoryLog, resume: Resume, faults: Faults) -> None:
+        self._log = log
+        self._faults = faults
+        self._at = resume.position or Position(1, -1, 0)
+        self._open = set(resume.open)
+        self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
+        self.lost: dict[int, str] = {}
+
+    def read(self, limit: int) -> list[Entry]:
+        """What follows, in order."""
+        self._faults.at("read")
+        entries: list[Entry] = []
+        for segment in sorted(self._log.segments):
+            if segment < self._at.segment or segment in self.quarantined:
+                continue
+            self._open.add((segment, segment))
+            start = self._at.offset if segment == self._at.segment else 0
+            for number, payload in enumerate(self._log.segments[segment][start:], start + 1):
+                if len(entries) == limit:
+                    return entries
+                self._at = Position(1, segment, number)
+                entries.append(Entry(self._at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
+        return entries
+
+    def open_segments(self) -> tuple[SegmentKey, ...]:
+        """Every segment read."""
+        return tuple(sorted(self._open))
+
+    def finished(self, position: Position) -> bool:
+        """Whether a final segment ends at or below the position."""
+        return bool(self._finished(position))
+
+    def release(self, position: Position) -> tuple[int, ...]:
+        """Delete final segments that end at or below the position."""
+        done = self._finished(position)
+        for segment in done:
+            self._faults.at("release")
+            del self._log.segments[segment]
+            self._faults.at("released")
+        return tuple(done)
+
+    def quarantine(self, position: Position, error: DecodeError) -> None:
+        """Read it no further."""
+        self.quarantined[position.segment] = Quarantined(position.segment, 0, position.offset, str(error))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _finished(self, position: Position) -> list[int]:
+        return [
+            segment
+            for segment, payloads in sorted(self._log.segments.items())
+            if segment in self._log.final
+            and segment not in self.quarantined
+            and Position(1, segment, len(payloads)) <= position
+        ]
+
+
+@dataclass(slots=True)
+class MemorySchema:
+    """A SchemaReader. Step: schema."""
+
+    tables: list[Table]
+    faults: Faults = field(default_factory=Faults)
+
+    def definitions(self) -> Definitions:
+        """The tables, now."""
+        self.faults.at("schema")
+        return Definitions(tuple(self.tables))
+
+
+@dataclass(slots=True)
+class ManualClock:
+    """Time that passes only by waiting; `on_wait` runs in each wait, as the world outside would."""
+
+    now: float = 0.0
+    on_wait: Callable[[], None] = lambda: None
+    waits: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass at once."""
+        self.now += seconds
+        self.waits.append(seconds)
+        self.on_wait()
