@@ -185,7 +185,9 @@ class PartitionReader:
         if self._admin is None:
             self._admin = _made(lambda: AdminClient(self._with({}), logger=_LOG))
         try:
-            for attempt in stamina.retry_context(on=_is_missing, timeout=_APPEARS_SECONDS, attempts=None):
+            for attempt in stamina.retry_context(
+                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None
+            ):
                 with attempt:
                     asked = self._admin.list_offsets(
                         {self._where: OffsetSpec.latest()},  # type: ignore[no-untyped-call]  # theirs

@@ -1,0 +1,335 @@
+"""The generations topic: proposals to records, and records in their order to the generations that are valid.
+
+A proposal is n chunk records, key `<uuid>/<i>`, and then one commit record, key `<uuid>`, all of them JSON:
+
+    chunk   {"version": 1, "predecessor": ms | null, "i": i, "n": n, "sha256": hex of the bytes, "data": base64 of them}
+    commit  {"version": 1, "uuid": "...", "timestamp": ms, "n": n, "sha256": hex of all bytes in order}
+
+The bytes are a zlib stream of {"predecessor", "nodes": [[host, datacenter, [token, ...]], ...], "entries": [[range end,
+ignore_msb, ["32 hex digits", ...]], ...]}. Why text: the topic is kept for ever, is small (the ring of 3 nodes with 16
+tokens takes 3 KiB, one of 1,000 nodes with 256 takes 12 MiB, in 2 s), and anybody can read it with a console
+consumer and three lines of any language; entries are written out, not derived from ring and seed, so that a later
+version that draws streams otherwise reads the old ones as they were. Neither uuid nor timestamp is among the bytes:
+proposals that compete for one ring have equal chunks, and a reader keeps those once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from tailrace_schemas.errors import CorruptError, UnsupportedError
+from tailrace_schemas.ring import Node, Ring, RingError
+from tailrace_schemas.streams import LEEWAY_MS, Entry, Generation, Mark, StreamId, operating
+
+VERSION: Final = 1
+MAX_RECORD_BYTES: Final = 512 << 10
+
+# In base64 and with the fields around it, so much stays below MAX_RECORD_BYTES.
+_CHUNK_BYTES: Final = 380 << 10
+_MAX_TEXT_BYTES: Final = 1 << 30
+# Write times are 64-bit microseconds: no timestamp beyond them can mean anything.
+_MAX_TIMESTAMP: Final = 2**63 // 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A generation that somebody wants: for this ring, after the generation whose timestamp is `predecessor`."""
+
+    uuid: UUID
+    predecessor: int | None
+    ring: Ring
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedGeneration:
+    """A valid generation as it stands in the topic; its entries are unpacked on request, since there can be many.
+
+    `offset` and `appended` (milliseconds, the broker's clock) are the commit record's.
+    """
+
+    uuid: UUID
+    timestamp: int
+    predecessor: int | None
+    offset: int
+    appended: int
+    packed: bytes = field(repr=False)
+
+    def unpack(self) -> Proposal:
+        """The ring and the generation."""
+        _, ring, entries = _unpack(self.packed)
+        generation = Generation(self.timestamp, entries)
+        return Proposal(uuid=self.uuid, predecessor=self.predecessor, ring=ring, generation=generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A record that makes no generation, and why; every reader ignores it alike."""
+
+    offset: int
+    reason: str
+
+
+def encode_proposal(proposal: Proposal) -> tuple[tuple[bytes, bytes], ...]:
+    """Keys and values of a proposal's records in the order to append them: the chunks, and last the commit record."""
+    packed = _pack(proposal)
+    parts = [packed[at : at + _CHUNK_BYTES] for at in range(0, len(packed), _CHUNK_BYTES)]
+    records = [
+        (
+            f"{proposal.uuid}/{i}".encode(),
+            _json(
+                {
+                    "version": VERSION,
+                    "predecessor": proposal.predecessor,
+                    "i": i,
+                    "n": len(parts),
+                    "sha256": hashlib.sha256(part).hexdigest(),
+                    "data": base64.b64encode(part).decode(),
+                }
+            ),
+        )
+        for i, part in enumerate(parts)
+    ]
+    commit = {
+        "version": VERSION,
+        "uuid": str(proposal.uuid),
+        "timestamp": proposal.generation.timestamp,
+        "n": len(parts),
+        "sha256": hashlib.sha256(packed).hexdigest(),
+    }
+    return (*records, (str(proposal.uuid).encode(), _json(commit)))
+
+
+class GenerationLog:
+    """The valid generations among the topic's records, which are fed in order of their offsets.
+
+    A proposal is valid if and only if its predecessor is the latest valid generation, its timestamp is later than
+    that one's, its commit record was appended LEEWAY_MS before its timestamp or earlier (not asked of the first), and
+    all its chunks precede the commit record, whole (contracts.md 5). All else is ignored, by every reader alike.
+    """
+
+    def __init__(self) -> None:
+        self._published: list[PublishedGeneration] = []
+        self._timestamps: list[int] = []
+        self._pending: dict[UUID, _Chunks] = {}
+        self._parts: dict[str, bytes] = {}
+
+    @property
+    def published(self) -> tuple[PublishedGeneration, ...]:
+        """The valid generations, ascending by timestamp."""
+        return tuple(self._published)
+
+    @property
+    def latest(self) -> PublishedGeneration | None:
+        """The last valid generation, the predecessor of the next; None before the first."""
+        return self._published[-1] if self._published else None
+
+    def operating(self, written: int, known_until: int | None = None) -> tuple[PublishedGeneration, Mark | None] | None:
+        """The generation that operated at a write time (microseconds), and a mark; None before the first is known.
+
+        As tailrace_schemas.streams.operating, which see.
+        """
+        if not self._published:
+            return None
+        found = operating(self._timestamps, written, known_until)
+        return self._published[found.place], found.mark
+
+    def feed(
+        self, offset: int, appended: int, key: bytes | None, value: bytes | None
+    ) -> PublishedGeneration | Ignored | None:
+        """Take the next record: a new generation, or why the record makes none; None for a chunk.
+
+        `appended` is the record's append time in milliseconds. Raises UnsupportedError for a commit record of a later
+        version: to ignore it would mean to differ from those who can read it.
+        """
+        try:
+            uuid, chunk = _parse_key(key)
+            fields = _parse_object(value)
+            if chunk is not None:
+                self._keep(uuid, chunk, fields)
+                return None
+            found = self._judge(uuid, _Commit.parse(uuid, fields), offset, appended)
+        except (CorruptError, RingError) as error:
+            return Ignored(offset, str(error))
+        self._accept(found)
+        return found
+
+    def _keep(self, uuid: UUID, i: int, fields: dict[str, Any]) -> None:
+        predecessor = fields.get("predecessor")
+        if predecessor is not None:
+            predecessor = _integer(fields, "predecessor")
+        if self._is_superseded(predecessor):
+            return
+        part = _decode_part(fields, i)
+        digest = fields["sha256"]
+        chunks = self._pending.setdefault(uuid, _Chunks(predecessor, {}))
+        chunks.parts[i] = (_integer(fields, "n"), self._parts.setdefault(digest, part))
+
+    def _is_superseded(self, predecessor: int | None) -> bool:
+        """Whether no proposal after this predecessor can become valid any more."""
+        latest = self.latest
+        return latest is not None and (predecessor is None or predecessor < latest.timestamp)
+
+    def _judge(self, uuid: UUID, commit: _Commit, offset: int, appended: int) -> PublishedGeneration:
+        """The generation; CorruptError when any rule of validity is broken."""
+        chunks = self._pending.pop(uuid, _Chunks(None, {}))
+        parts = [chunks.parts.get(i) for i in range(min(commit.n, len(chunks.parts) + 1))]
+        held = [part[1] for part in parts if part is not None and part[0] == commit.n]
+        if len(held) != commit.n:
+            raise CorruptError(f"proposal {uuid}: a chunk is missing, late or broken, or its predecessor is superseded")
+        packed = b"".join(held)
+        if hashlib.sha256(packed).hexdigest() != commit.sha256:
+            raise CorruptError(f"proposal {uuid}: its chunks are not those that it commits")
+        latest = self.latest
+        expected = None if latest is None else latest.timestamp
+        if chunks.predecessor != expected:
+            raise CorruptError(f"proposal {uuid}: its predecessor is {chunks.predecessor}, the latest is {expected}")
+        if expected is not None and commit.timestamp <= expected:
+            raise CorruptError(f"proposal {uuid}: timestamp {commit.timestamp} is not later than {expected}")
+        if expected is not None and appended > commit.timestamp - LEEWAY_MS:
+            raise CorruptError(
+                f"proposal {uuid}: appended at {appended}, less than {LEEWAY_MS} ms before its timestamp"
+                f" {commit.timestamp}"
+            )
+        predecessor, _, entries = _unpack(packed)
+        if predecessor != chunks.predecessor:
+            raise CorruptError(f"proposal {uuid}: its chunks name another predecessor than its description")
+        Generation(commit.timestamp, entries)
+        return PublishedGeneration(
+            uuid=uuid,
+            timestamp=commit.timestamp,
+            predecessor=predecessor,
+            offset=offset,
+            appended=appended,
+            packed=packed,
+        )
+
+    def _accept(self, found: PublishedGeneration) -> None:
+        self._published.append(found)
+        self._timestamps.append(found.timestamp)
+        self._pending = {u: c for u, c in self._pending.items() if not self._is_superseded(c.predecessor)}
+        self._parts.clear()
+
+
+class _Chunks(NamedTuple):
+    """The chunks of a proposal so far: i -> (the n that it names, its bytes)."""
+
+    predecessor: int | None
+    parts: dict[int, tuple[int, bytes]]
+
+
+class _Commit(NamedTuple):
+    timestamp: int
+    n: int
+    sha256: str
+
+    @classmethod
+    def parse(cls, uuid: UUID, fields: dict[str, Any]) -> _Commit:
+        version = _integer(fields, "version")
+        if version > VERSION:
+            raise UnsupportedError(
+                f"the generations topic has a proposal ({uuid}) of version {version}; this Tailrace reads up to"
+                f" {VERSION}: use the newer one everywhere"
+            )
+        if fields.get("uuid") != str(uuid):
+            raise CorruptError(f"the commit record of {uuid} names another proposal")
+        timestamp, n = _integer(fields, "timestamp"), _integer(fields, "n")
+        if abs(timestamp) > _MAX_TIMESTAMP or n < 1:
+            raise CorruptError(f"proposal {uuid}: timestamp {timestamp} or n {n} cannot be")
+        return cls(timestamp, n, str(fields.get("sha256")))
+
+
+def _pack(proposal: Proposal) -> bytes:
+    text = _json(
+        {
+            "predecessor": proposal.predecessor,
+            "nodes": [[node.host, node.datacenter, list(node.tokens)] for node in proposal.ring.nodes],
+            "entries": [
+                [entry.token_range_end, entry.sharding_ignore_msb, [s.value.hex() for s in entry.streams]]
+                for entry in proposal.generation.entries
+            ],
+        }
+    )
+    return zlib.compress(text, 6)
+
+
+def _unpack(packed: bytes) -> tuple[int | None, Ring, tuple[Entry, ...]]:
+    """Predecessor, ring, entries. Raises CorruptError or RingError."""
+    unzip = zlib.decompressobj()
+    try:
+        text = unzip.decompress(packed, _MAX_TEXT_BYTES)
+    except zlib.error as error:
+        raise CorruptError(f"a generation's description is no zlib stream: {error}") from error
+    if not unzip.eof or unzip.unused_data:
+        raise CorruptError("a generation's description is cut, too large, or followed by other bytes")
+    fields = _parse_object(text)
+    try:
+        ring = Ring(tuple(Node(str(h), str(dc), tuple(map(_token, tokens))) for h, dc, tokens in fields["nodes"]))
+        entries = tuple(
+            Entry(_token(end), tuple(map(StreamId.parse, streams)), _token(ignore_msb))
+            for end, ignore_msb, streams in fields["entries"]
+        )
+        predecessor = fields["predecessor"]
+        return None if predecessor is None else _token(predecessor), ring, entries
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(f"a generation's description lacks or garbles a field: {error}") from error
+
+
+def _token(value: object) -> int:
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{value!r} is no 64-bit integer")
+    return value
+
+
+def _parse_key(key: bytes | None) -> tuple[UUID, int | None]:
+    """The proposal's uuid; the chunk's number, None for the commit record."""
+    try:
+        name, slash, number = (key or b"").decode("ascii").partition("/")
+        uuid = UUID(name)
+        i = int(number) if slash else None
+    except ValueError as error:
+        raise CorruptError(f"a key that is no proposal's: {error}") from error
+    if str(uuid) != name or (i is not None and str(i) != number):
+        raise CorruptError(f"a key that is no proposal's: {key!r}")
+    return uuid, i
+
+
+def _parse_object(text: bytes | None) -> dict[str, Any]:
+    try:
+        fields = json.loads(text or b"")
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise CorruptError("not a JSON object")
+    return fields
+
+
+def _integer(fields: dict[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if type(value) is not int:
+        raise CorruptError(f"field {name} is not an integer: {value!r}")
+    return value
+
+
+def _decode_part(fields: dict[str, Any], i: int) -> bytes:
+    """A chunk's bytes, checked against its checksum and its place."""
+    try:
+        part = base64.b64decode(str(fields.get("data")), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptError(f"chunk {i} is not base64: {error}") from error
+    if _integer(fields, "version") != VERSION or _integer(fields, "i") != i or not 0 <= i < _integer(fields, "n"):
+        raise CorruptError(f"chunk {i} has another version, or names another place")
+    if hashlib.sha256(part).hexdigest() != fields.get("sha256"):
+        raise CorruptError(f"chunk {i} does not have the checksum that it names")
+    return part
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
