@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from tailrace_schemas.cql.coding import Codec, wrong_size, wrong_value
@@ -88,7 +89,7 @@ class FloatCodec(Codec):
             raise wrong_value(self.kind, "a float", value)
         try:
             return self._struct.pack(value)
-        except OverflowError:
+        except (OverflowError, StructError):
             raise wrong_value(self.kind, f"a float that fits {self._size} bytes", value) from None
 
 

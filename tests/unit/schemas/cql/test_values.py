@@ -1,0 +1,281 @@
+"""Values byte by byte: tables of bytes and values, cut at every byte, lengthened; empty, odd and corrupt ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.cql.types import CqlType, UserTypeDefinition, parse_type
+from tailrace_schemas.cql.values import codec
+from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError
+from tests.unit.schemas.cql.driver import types
+
+USER_TYPES = {"u": UserTypeDefinition("u", ("Street", "zip"), ("text", "int"))}
+MAX_LONG = (1 << 63) - 1
+
+
+def _type(text: str) -> CqlType:
+    return parse_type(text, USER_TYPES)
+
+
+# Every byte counts: no part of these is a value, nor are they with a byte more.
+WHOLE: list[tuple[str, str, object]] = [
+    ("boolean", "00", False),
+    ("boolean", "01", True),
+    ("tinyint", "ff", -1),
+    ("smallint", "8000", -32768),
+    ("int", "7fffffff", 2147483647),
+    ("int", "ffffffff", -1),
+    ("bigint", "8000000000000000", -MAX_LONG - 1),
+    ("timestamp", "4000000000000000", 1 << 62),
+    ("timestamp", "ffffffffffffffff", -1),
+    ("date", "80000000", 0),
+    ("date", "8000461a", 17946),  # 2019-02-19
+    ("date", "00000000", -(1 << 31)),
+    ("date", "ffffffff", (1 << 31) - 1),
+    ("time", "000000000000001e", 30),
+    ("time", "ffffffffffffffff", -1),
+    ("float", "3f8ccccd", 1.100000023841858),
+    ("float", "80000000", -0.0),
+    ("double", "3ff199999999999a", 1.1),
+    ("double", "7ff0000000000000", math.inf),
+    ("uuid", "00112233445566778899aabbccddeeff", "00112233-4455-6677-8899-aabbccddeeff"),
+    ("timeuuid", "2be43760e57f11f1859973518cff440e", "2be43760-e57f-11f1-8599-73518cff440e"),
+    ("duration", "020600", {"months": 1, "days": 3, "nanoseconds": 0}),
+    ("duration", "020683e8", {"months": 1, "days": 3, "nanoseconds": 500}),
+    ("duration", "0101fffffffffffffffffd", {"months": -1, "days": -1, "nanoseconds": -MAX_LONG}),
+    ("frozen<list<int>>", "00000000", []),
+    ("frozen<list<int>>", "0000000200000004000000010000000400000002", [1, 2]),
+    ("frozen<list<int>>", "00000001ffffffff", [None]),
+    ("frozen<set<text>>", "0000000200000001620000000161", ["b", "a"]),
+    ("frozen<map<text, int>>", "00000001000000016100000004ffffffff", [{"key": "a", "value": -1}]),
+    ("frozen<map<text, text>>", "0000000100000000ffffffff", [{"key": "", "value": None}]),
+    ("vector<smallint, 2>", "0200010200ff", [1, 255]),
+    ("vector<text, 2>", "000161", ["", "a"]),
+    ("vector<float, 2>", "3f80000040000000", [1.0, 2.0]),
+    ("vector<vector<int, 1>, 2>", "0000000100000002", [[1], [2]]),
+    ("vector<uuid, 1>", "00112233445566778899aabbccddeeff", ["00112233-4455-6677-8899-aabbccddeeff"]),
+    ("vector<frozen<list<text>>, 1>", "09000000010000000161", [["a"]]),
+    ("counter", "0000", []),
+    ("map<int, frozen<list<frozen<tuple<int, text>>>>>", "00000000", []),
+]
+# Shorter bytes may be values too.
+OPEN: list[tuple[str, str, object]] = [
+    ("text", "", ""),
+    ("text", "c3a900f09f9880", "é\x00😀"),
+    ("ascii", "6100", "a\x00"),
+    ("blob", "", b""),
+    ("blob", "00ff", b"\x00\xff"),
+    ("empty", "", b""),
+    ("'some.custom.Type'", "00ff", b"\x00\xff"),
+    ("varint", "00", "0"),
+    ("varint", "ff", "-1"),
+    ("varint", "0080", "128"),
+    ("varint", "013a", "314"),
+    ("decimal", "0000000000", "0"),
+    ("decimal", "0000000264", "1.00"),
+    ("decimal", "000000010a", "1.0"),
+    ("decimal", "ffffffff01", "1E+1"),
+    ("decimal", "0000000a85", "-1.23E-8"),
+    ("decimal", "8000000001", "1E+2147483648"),
+    ("decimal", "7fffffff00", "0E-2147483647"),
+    ("inet", "7f000001", "127.0.0.1"),
+    ("inet", "20010db8000000000000000000000001", "2001:db8::1"),
+    (
+        "counter",
+        "00018000" + "00112233445566778899aabbccddeeff" + "0000000000000002" + "fffffffffffffffd",
+        [{"id": bytes.fromhex("00112233445566778899aabbccddeeff"), "clock": 2, "count": -3}],
+    ),
+    ("frozen<tuple<int, text>>", "0000000400000007ffffffff", {"f0": 7, "f1": None}),
+    ("frozen<tuple<int, text>>", "ffffffff00000000", {"f0": None, "f1": ""}),
+    ("frozen<u>", "000000016100000004000004d2", {"Street": "a", "zip": 1234}),
+]
+
+
+@pytest.mark.parametrize(("text", "data", "value"), WHOLE + OPEN)
+def test_bytes_to_value_and_back(text: str, data: str, value: object) -> None:
+    coder = codec(_type(text))
+    decoded = coder.decode(bytes.fromhex(data))
+    assert decoded == value
+    assert type(decoded) is type(value)
+    assert coder.encode(value) == bytes.fromhex(data)
+
+
+@pytest.mark.parametrize(("text", "data"), [row[:2] for row in WHOLE])
+def test_cut_at_every_byte(text: str, data: str) -> None:
+    whole = bytes.fromhex(data)
+    for cut in range(1, len(whole)):
+        with pytest.raises(TruncatedError):
+            codec(_type(text)).decode(whole[:cut])
+
+
+@pytest.mark.parametrize(("text", "data"), [row[:2] for row in WHOLE])
+def test_a_byte_too_many(text: str, data: str) -> None:
+    # Where bytes come by the shard, one more is a shard cut.
+    with pytest.raises(TruncatedError if text == "counter" else CorruptError):
+        codec(_type(text)).decode(bytes.fromhex(data) + b"\x00")
+
+
+@pytest.mark.parametrize("text", ["frozen<tuple<int, text>>", "frozen<u>"])
+def test_records_cut_between_fields_lack_them(text: str) -> None:
+    names = _type(text).fields or ("f0", "f1")
+    coder = codec(_type(text))
+    whole = coder.encode({names[0]: 7 if "tuple" in text else "7", names[1]: "b" if "tuple" in text else 8})
+    ends = {len(whole), 8 if "tuple" in text else 5}
+    for cut in range(1, len(whole)):
+        if cut in ends:
+            assert coder.decode(whole[:cut]) == {names[0]: 7 if "tuple" in text else "7", names[1]: None}
+        else:
+            with pytest.raises(TruncatedError):
+                coder.decode(whole[:cut])
+    with pytest.raises(CorruptError):
+        coder.decode(whole + b"\x00")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "int", "bigint", "smallint", "tinyint", "float", "double", "boolean", "uuid", "timeuuid", "timestamp", "date",
+        "time", "varint", "decimal", "duration", "inet", "counter", "frozen<list<int>>", "frozen<set<int>>",
+        "frozen<map<int, int>>", "frozen<tuple<int>>", "frozen<u>", "vector<float, 2>", "vector<text, 2>",
+    ],
+)  # fmt: skip
+def test_no_bytes_are_no_value(text: str) -> None:
+    coder = codec(_type(text))
+    assert coder.decode(b"") is None
+    assert coder.encode(None) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "value"),
+    [
+        ("boolean", "02", True),
+        ("varint", "0001", "1"),
+        ("varint", "ffff80", "-128"),
+        ("decimal", "000000000001", "1"),
+        ("duration", "80020600", {"months": 1, "days": 3, "nanoseconds": 0}),
+        ("frozen<list<int>>", "0000000100000000", [None]),
+        ("frozen<list<text>>", "00000001fffffffe", [None]),
+        ("frozen<tuple<int, int>>", "ffffffff", {"f0": None, "f1": None}),
+        ("vector<text, 1>", "800161", ["a"]),
+        ("counter", "0000" + "00" * 32, [{"id": bytes(16), "clock": 0, "count": 0}]),
+        ("counter", "ffff0000" + "00" * 32, [{"id": bytes(16), "clock": 0, "count": 0}]),
+    ],
+)
+def test_bytes_that_come_back_otherwise(text: str, data: str, value: object) -> None:
+    coder = codec(_type(text))
+    assert coder.decode(bytes.fromhex(data)) == value
+    assert coder.encode(value) != bytes.fromhex(data)
+    assert not coder.exact
+
+
+def test_nan_keeps_no_payload_to_count_on() -> None:
+    for text, data in [("float", "7fa00001"), ("double", "fff0000000000001")]:
+        value = codec(CqlType(text)).decode(bytes.fromhex(data))
+        assert isinstance(value, float)
+        assert math.isnan(value)
+        assert not codec(CqlType(text)).exact
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "error"),
+    [
+        ("text", "c080", CorruptError),  # Java's NUL
+        ("text", "eda080", CorruptError),  # a surrogate
+        ("text", "61c3", CorruptError),
+        ("ascii", "80", CorruptError),
+        ("empty", "00", CorruptError),
+        ("decimal", "00000000", TruncatedError),
+        ("inet", "7f0000", TruncatedError),
+        ("inet", "7f00000100", TruncatedError),
+        ("inet", "00" * 17, CorruptError),
+        ("duration", "020100", CorruptError),  # a month and minus a day
+        ("duration", "f10000000000" + "00" + "00", CorruptError),  # more months than an int
+        ("duration", "02060000", CorruptError),
+        ("frozen<list<int>>", "ffffffff", CorruptError),
+        ("frozen<list<int>>", "7fffffff", TruncatedError),
+        ("frozen<list<int>>", "7fffffff00000000", TruncatedError),
+        ("frozen<map<int, int>>", "000000020000000000000000000000", TruncatedError),
+        ("frozen<list<int>>", "000000017fffffff", TruncatedError),
+        ("frozen<list<int>>", "00000001000000050000000000", CorruptError),
+        ("vector<text, 2>", "01", TruncatedError),
+        ("vector<text, 2>", "ffffffffffffffffff00", TruncatedError),
+        ("counter", "7fff", TruncatedError),
+        ("counter", "8000", TruncatedError),
+        ("counter", "000000", TruncatedError),
+    ],
+)
+def test_no_value(text: str, data: str, error: type[DecodeError]) -> None:
+    with pytest.raises(error):
+        codec(_type(text)).decode(bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("int", 1 << 31), ("int", True), ("int", "1"), ("int", 1.0), ("tinyint", 128), ("date", 1 << 31),
+        ("date", False), ("float", 1e39), ("float", "1"), ("double", True), ("boolean", 1),
+        pytest.param("double", 10**400, id="beyond double"),
+        ("text", b"a"), ("text", "\ud800"), ("text", None), ("ascii", "é"), ("blob", "a"), ("blob", None),
+        ("empty", b"a"), ("uuid", "00112233445566778899aabbccddeeff"), ("uuid", 5),
+        ("uuid", "00112233-4455-6677-8899-aabbccddeefg"), ("uuid", "0011223-34455-6677-8899-aabbccddeeff"),
+        ("inet", "1.2.3"), ("inet", "fe80::1%eth0"), ("inet", "/1.2.3.4"), ("inet", "localhost"), ("inet", 5),
+        ("varint", 5), ("varint", "0x10"), ("varint", "1.0"), ("varint", ""), ("varint", "٣"), ("decimal", 1.5),
+        ("decimal", "NaN"), ("decimal", "1."), ("decimal", "1E+2147483649"), ("decimal", "1E-2147483648"),
+        ("duration", {"months": 1, "days": -1, "nanoseconds": 0}), ("duration", {"months": 1}), ("duration", 5),
+        ("duration", {"months": 1 << 31, "days": 0, "nanoseconds": 0}), ("counter", 5), ("counter", [5]),
+        ("counter", [{"id": bytes(16), "clock": 1 << 63, "count": 0}]), ("counter", [{"id": b"", "clock": 0}]),
+        ("frozen<list<int>>", 5), ("frozen<list<int>>", ["a"]), ("frozen<map<int, int>>", {1: 2}),
+        ("frozen<map<int, int>>", [{"key": 1}]), ("frozen<u>", {"street": "a"}), ("frozen<u>", ["a"]),
+        ("vector<float, 2>", [1.0]), ("vector<float, 2>", [1.0, None]), ("vector<text, 1>", [None]),
+    ],
+)  # fmt: skip
+def test_what_is_no_value_of_the_type(text: str, value: object) -> None:
+    with pytest.raises(ValueError, match=r"takes|written|scale"):
+        codec(_type(text)).encode(value)
+
+
+def test_a_value_in_an_error_is_never_shown() -> None:
+    with pytest.raises(ValueError, match="int takes an int of 4 bytes, not this str") as caught:
+        codec(CqlType("int")).encode("hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_codecs_are_made_once() -> None:
+    assert codec(_type("frozen<u>")) is codec(_type("frozen<u>"))
+
+
+@given(st.tuples(types(), st.binary(max_size=40)))
+def test_bytes_are_a_value_or_a_decode_error(case: tuple[CqlType, bytes]) -> None:
+    cql_type, data = case
+    coder = codec(cql_type)
+    try:
+        value = coder.decode(data)
+    except DecodeError:
+        return
+    again = coder.encode(value)
+    assert again == data or not coder.exact
+    # What was written once is written the same for ever, NaNs apart.
+    if "nan" not in repr(value):
+        assert coder.decode(again) == value
+
+
+@given(st.sampled_from(["counter", "empty"]), st.binary(max_size=80))
+def test_bytes_of_types_the_driver_lacks(kind: str, data: bytes) -> None:
+    try:
+        value = codec(CqlType(kind)).decode(data)
+    except DecodeError:
+        return
+    assert codec(CqlType(kind)).decode(codec(CqlType(kind)).encode(value)) == value
+
+
+def test_numbers_beyond_the_interpreters_limits() -> None:
+    huge = b"\x01" + bytes(3000)
+    for kind, data in [("varint", huge), ("decimal", b"\x00\x00\x00\x05" + huge)]:
+        text = codec(CqlType(kind)).decode(data)
+        assert isinstance(text, str)
+        assert len(text) > 7000
+        assert codec(CqlType(kind)).encode(text) == data
