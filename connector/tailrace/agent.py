@@ -319,6 +319,8 @@ class _Run:
         elif self._began is not None or self._is_worth_moving():
             self._commit()
         else:
+            # What an earlier run committed and did not come to delete.
+            self._release()
             self._parts.wait(self._limits.poll_seconds)
 
     def _is_worth_moving(self) -> bool:

@@ -43,13 +43,13 @@ class Faults:
 
 @dataclass(slots=True)
 class MemoryKafka:
-    """What read_committed readers see, the agent's offsets, and who may write. `announced` are schema ids."""
+    """What read_committed readers see, the agent's offsets, and who may write. `announced` is `.schemas`."""
 
     records: list[Record] = field(default_factory=list)
     resume: Resume = field(default_factory=Resume)
     generation: int = 0
     commits: int = 0
-    announced: list[bytes] = field(default_factory=list)
+    announced: dict[bytes, bytes] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
 
 
@@ -111,9 +111,9 @@ class MemoryDestinations:
         return self._kafka.topics.setdefault(topic, 3)
 
     def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
-        """Keep the schema ids."""
+        """Keep the records of `.schemas`."""
         self._faults.at("announce")
-        self._kafka.announced += [key for key, _ in schemas]
+        self._kafka.announced.update(schemas)
 
 
 @dataclass(slots=True)

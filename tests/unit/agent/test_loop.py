@@ -1,0 +1,355 @@
+"""The run loop on surroundings in memory: order, transactions, releases, DDL, and a crash at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+import pytest
+
+from tailrace.agent import Agent, Limits, Parts
+from tailrace.capture.schema import LiveSchema
+from tailrace.errors import FencedError
+from tailrace.ops.health import HealthBoard
+from tailrace.publish.routing import Router, Selection
+from tailrace.testing import (
+    Crash,
+    Faults,
+    ManualClock,
+    MemoryCapture,
+    MemoryDestinations,
+    MemoryKafka,
+    MemoryLog,
+    MemoryPublisher,
+    MemorySchema,
+)
+from tailrace_schemas.avro import decode, entry_from_record
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.system_tables import system_table_id
+from tailrace_schemas.table import Table
+from tests.unit.mutations import EPOCH, deletion, mutation
+from tests.unit.tables import table
+
+ORDERS = table({"id": "text"}, name="orders")
+NOTES = replace(table({"id": "text"}, name="notes", table_id=uuid4()), cdc=False)
+ELSEWHERE = replace(table({"id": "text"}, name="x", keyspace="other", table_id=uuid4()), cdc=False)
+DDL = system_table_id("system_schema", "tables")
+
+
+@dataclass
+class World:
+    """What outlives the agent's process: log, Kafka, cluster. `live` starts one agent in it and runs it."""
+
+    log: MemoryLog = field(default_factory=MemoryLog)
+    kafka: MemoryKafka = field(default_factory=MemoryKafka)
+    tables: list[Table] = field(default_factory=lambda: [ORDERS, NOTES, ELSEWHERE])
+    health: HealthBoard = field(default_factory=lambda: HealthBoard(lambda: 0.0))
+    clock: ManualClock = field(default_factory=ManualClock)
+    limits: Limits = field(default_factory=lambda: Limits(changes=3, read=4))
+    schema: LiveSchema | None = None
+
+    def live(
+        self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
+    ) -> None:
+        """Run an agent until it has waited so often, or until a fault."""
+        faults = faults or Faults()
+        schema = self.schema = LiveSchema(MemorySchema(self.tables, faults))
+        schema.refresh()
+        waited = 0
+
+        def wait(seconds: float) -> None:
+            nonlocal waited
+            waited += 1
+            self.clock.wait(seconds)
+            if on_wait is not None:
+                on_wait()
+
+        parts = Parts(
+            publisher=lambda: MemoryPublisher(self.kafka, faults),
+            capture=lambda resume: MemoryCapture(self.log, resume, faults),
+            routing=Router("p", MemoryDestinations(self.kafka, faults), Selection().wants),
+            schema=schema,
+            health=self.health,
+            clock=self.clock,
+            milliseconds=lambda: 1_700_000_000_000,
+            wait=wait,
+            stop=lambda: waited >= idle_waits,
+        )
+        Agent(parts, "h1", "dc1", self.limits).run()
+
+    def keys(self) -> list[str]:
+        """What a read_committed reader sees, in the order of commits: each change's partition key."""
+        return [_text(change.key) for change in self.changes()]
+
+    def changes(self) -> list[Change]:
+        """The same, decoded with what was announced."""
+        schemas = {key: entry_from_record(key, value) for key, value in self.kafka.announced.items()}
+        return [decode(record.value, schemas) for record in self.kafka.records]
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Segment and offset that Kafka has."""
+        at = self.kafka.resume.position
+        return None if at is None else (at.segment, at.offset)
+
+
+def _text(key: bytes | None) -> str:
+    assert key is not None
+    return key.decode()
+
+
+def entries(names: str, of: Table = ORDERS) -> list[bytes]:
+    """A mutation for each letter: that partition deleted."""
+    return [deletion(of, name.encode()) for name in names]
+
+
+def test_publishes_everything_once_in_order_and_releases_what_is_final() -> None:
+    """Transactions end at a mutation's boundary, the last one covers the end, and final segments are gone."""
+    world = World()
+    world.log.append(1, entries("abcdefg"))
+    world.log.append(2, entries("hij"))
+    world.log.append(3, entries("kl"), final=False)
+    world.live()
+    assert world.keys() == list("abcdefghijkl")
+    assert world.position == (3, 2)
+    assert sorted(world.log.segments) == [3]
+    assert world.kafka.resume.open == ((1, 1), (2, 2), (3, 3))
+
+
+def test_goes_on_where_it_stopped() -> None:
+    """A second start publishes only what came since."""
+    world = World()
+    world.log.append(1, entries("abc"), final=False)
+    world.live()
+    world.log.append(1, entries("de"), final=False)
+    world.live()
+    assert world.keys() == list("abcde")
+
+
+def test_a_mutation_is_never_split_over_transactions() -> None:
+    """A mutation with more changes than a transaction takes is committed whole, its changes numbered."""
+    world = World(limits=Limits(changes=1, read=4))
+    world.tables.append(replace(ORDERS, name="items", id=uuid4()))
+    world.log.append(1, [mutation(*((t, b"k", EPOCH) for t in (ORDERS, world.tables[-1], NOTES)))])
+    world.live()
+    assert [(c.table.name, c.source and (c.source.index, c.source.count)) for c in world.changes()] == [
+        ("orders", (0, 2)),
+        ("items", (1, 2)),
+    ]
+    assert world.kafka.commits == 1
+
+
+def test_only_tables_with_cdc_are_published() -> None:
+    """Others move the position, and their finished segment is released, in one transaction and not one a poll."""
+    world = World()
+    world.log.append(1, [*entries("ab", NOTES), *entries("cd", ELSEWHERE)])
+    world.live()
+    assert (world.keys(), world.position, world.kafka.commits, world.log.segments) == ([], (1, 4), 1, {})
+
+
+def test_an_idle_cluster_writes_few_transactions() -> None:
+    """Mutations without changes alone, one a second: the position moves every ten seconds, and at the end."""
+    world = World()
+    world.log.append(1, entries("a", NOTES), final=False)
+    world.live(idle_waits=100, on_wait=lambda: world.log.append(1, entries("b", NOTES), final=False))
+    assert world.clock.now == pytest.approx(100)
+    assert world.kafka.commits == 10
+    assert world.position == (1, 100)
+
+
+def test_a_transaction_waits_for_company_but_not_long() -> None:
+    """With nothing more to read it is committed at its age."""
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+    world.live(idle_waits=2)
+    assert world.clock.waits[0] == pytest.approx(0.02)
+    assert world.kafka.commits == 1
+
+
+def test_new_tables_are_found_by_their_first_mutation() -> None:
+    """CREATE and a write at once: the id is unknown, a fresh read explains it."""
+    world = World()
+    created = replace(ORDERS, name="created", id=uuid4())
+
+    def create() -> None:
+        if created not in world.tables:
+            world.tables.append(created)
+            world.log.append(1, entries("b", created), final=False)
+
+    world.log.append(1, entries("a"), final=False)
+    world.live(idle_waits=4, on_wait=create)
+    assert world.keys() == ["a", "b"]
+
+
+def test_ddl_holds_from_its_place_in_the_log() -> None:
+    """cdc false -> true -> false: exactly what was written while true, though events and reads come early."""
+    off, on = replace(ORDERS, cdc=False), ORDERS
+    world = World(tables=[off], limits=Limits(read=1))
+    log = [*entries("a"), deletion(DDL, b"ks"), *entries("b"), deletion(DDL, b"ks"), *entries("c")]
+
+    def alter() -> None:
+        if log:
+            world.log.append(1, [log.pop(0)], final=False)
+        # Between a write and its release the table is altered already; the event comes at once.
+        world.tables[:] = [on if len(log) in (3, 2) else off]
+        assert world.schema is not None
+        world.schema.hint()
+
+    world.live(idle_waits=20, on_wait=alter)
+    assert world.keys() == ["b"]
+
+
+def test_a_dropped_table_is_still_published() -> None:
+    """Definitions once known stay known: the mutation was written before the DROP."""
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+
+    def drop() -> None:
+        if ORDERS in world.tables:
+            world.tables.remove(ORDERS)
+            world.log.append(1, [*entries("b"), deletion(DDL, b"ks"), *entries("c")], final=False)
+
+    world.live(idle_waits=5, on_wait=drop)
+    assert world.keys() == ["a", "b", "c"]
+
+
+def test_an_unknown_table_stops_everything_until_it_is_explained() -> None:
+    """Nothing later is published, nothing released, health says so; then it goes on, nothing lost."""
+    world = World()
+    secret = replace(ORDERS, name="late", id=uuid4())
+    world.log.append(1, entries("a"))
+    world.log.append(2, [*entries("b"), mutation((NOTES, b"k", EPOCH), (secret, b"c", EPOCH)), *entries("d")])
+    world.live(idle_waits=4)
+    assert (world.keys(), world.position, sorted(world.log.segments)) == (["a", "b"], (2, 1), [1, 2])
+    assert str(secret.id) in world.health.now.degraded["held"]
+    world.live(idle_waits=6, on_wait=lambda: world.tables.append(secret) if secret not in world.tables else None)
+    assert (world.keys(), world.log.segments) == (list("abcd"), {})
+    assert "held" not in world.health.now.degraded
+
+
+def test_holding_backs_off_and_an_event_ends_the_wait() -> None:
+    """The schema is asked less and less often, and at once when the driver says that it changed."""
+    world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8))
+    secret = replace(ORDERS, name="late", id=uuid4())
+    world.log.append(1, entries("a", secret), final=False)
+    world.live(idle_waits=6)
+    assert world.clock.waits == [1, 2, 4, 8, 8, 8]
+    world.clock.waits.clear()
+
+    def announce() -> None:
+        world.tables.append(secret)
+        assert world.schema is not None
+        world.schema.hint()
+
+    world.live(idle_waits=2, on_wait=announce)
+    assert world.clock.waits[0] == 1
+    assert world.keys() == ["a"]
+
+
+def test_cassandra_down_stops_only_what_needs_its_schema() -> None:
+    """What is known is published; an event that cannot be followed makes health degraded, and nothing more."""
+    world = World()
+    down = Faults("schema", 2, ServiceError("Cassandra is down"))
+
+    def event_and_write() -> None:
+        assert world.schema is not None
+        if down.seen["schema"] == 1:
+            world.schema.hint()
+            world.log.append(1, entries("a"), final=False)
+
+    world.live(down, idle_waits=4, on_wait=event_and_write)
+    assert world.keys() == ["a"]
+    assert world.health.now.degraded["schema"] == "Cassandra is down"
+
+
+def test_ddl_waits_for_cassandra() -> None:
+    """What stands behind DDL in the log may need it: nothing is guessed."""
+    world = World()
+    world.log.append(1, [*entries("a"), deletion(DDL, b"ks"), *entries("b")])
+    world.live(Faults("schema", 2, ServiceError("Cassandra is down")), idle_waits=1)
+    assert (world.keys(), sorted(world.log.segments)) == (["a"], [1])
+    world.live()
+    assert (world.keys(), world.log.segments) == (["a", "b"], {})
+
+
+def test_bytes_that_do_not_decode_quarantine_their_segment() -> None:
+    """What stood before is published, the segment kept for ever, the next segment goes on."""
+    world = World()
+    world.log.append(1, [*entries("a"), deletion(ORDERS, b"x")[:-1], *entries("b")])
+    world.log.append(2, entries("c"))
+    world.live()
+    assert (world.keys(), sorted(world.log.segments)) == (["a", "c"], [1])
+    assert world.kafka.resume.quarantined[0].segment == 1
+    assert "quarantined" in world.health.now.degraded["segment 1"]
+    world.live()
+    assert (world.keys(), sorted(world.log.segments)) == (["a", "c"], [1])
+
+
+def test_shapes_are_announced_before_the_first_change_that_needs_them() -> None:
+    """A reader of the change finds its schema."""
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+    with pytest.raises(Crash):
+        world.live(Faults("announce", 1))
+    assert (world.keys(), world.kafka.announced) == ([], {})
+    world.live()
+    assert world.kafka.records[0].value[2:10] in world.kafka.announced
+
+
+def busy_world() -> World:
+    """Segments with and without changes, DDL in between."""
+    world = World()
+    world.log.append(1, [*entries("abcde"), *entries("x", NOTES)])
+    world.log.append(2, entries("yz", NOTES))
+    world.log.append(4, [*entries("fg"), deletion(DDL, b"ks"), *entries("hijkl")])
+    world.log.append(5, entries("mn"), final=False)
+    return world
+
+
+def every_fault(error: Callable[[], BaseException]) -> list[Faults]:
+    """A fault at each arrival at each step that an undisturbed run makes."""
+    undisturbed = Faults()
+    busy_world().live(undisturbed)
+    return [Faults(step, nth, error()) for step, times in undisturbed.seen.items() for nth in range(1, times + 1)]
+
+
+@pytest.mark.parametrize("faults", every_fault(Crash), ids=lambda f: f"{f.step}-{f.nth}")
+def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -> None:
+    """The process dies there; its successor goes on from what Kafka and the directory have."""
+    world = busy_world()
+    try:
+        world.live(faults)
+    except Crash:
+        world.live()
+    assert world.keys() == list("abcdefghijklmn")
+    assert sorted(world.log.segments) == [5]
+
+
+@pytest.mark.parametrize("faults", every_fault(lambda: ServiceError("down")), ids=lambda f: f"{f.step}-{f.nth}")
+def test_a_failing_service_at_any_step_is_retried_without_loss_or_repetition(faults: Faults) -> None:
+    """The same agent starts over from what Kafka has, by itself."""
+    world = busy_world()
+    if (faults.step, faults.nth) == ("schema", 1):
+        pytest.skip("the first read is the command's, before the loop")
+    world.live(faults, idle_waits=60)
+    assert world.keys() == list("abcdefghijklmn")
+    assert sorted(world.log.segments) == [5]
+    assert world.health.now.degraded == {}
+
+
+def test_an_older_agent_is_fenced() -> None:
+    """A second agent starts while the first runs: the first ends with FencedError, nothing appears twice."""
+    world = World()
+    world.log.append(1, entries("ab"), final=False)
+
+    def second() -> None:
+        world.log.append(1, entries("cd"), final=False)
+        MemoryPublisher(world.kafka, Faults()).start()
+
+    with pytest.raises(FencedError) as fenced:
+        world.live(on_wait=second)
+    assert fenced.value.exit_code == 5
+    world.live()
+    assert world.keys() == list("abcd")
