@@ -208,7 +208,8 @@ def _transfer(jar: Jar, file: BinaryIO, repository: MavenRepository, total: _Tot
                 file.write(chunk)
                 total.add(len(chunk))
     except HTTPError as error:
-        raise _refusal(jar, error, repository) from error
+        with error:  # it is the response, too, and holds the connection
+            raise _refusal(jar, error, repository) from error
     except (OSError, HTTPException) as error:
         raise _BrokenTransferError(str(error) or type(error).__name__) from error
     if offset < jar.size:
