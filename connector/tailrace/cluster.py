@@ -156,6 +156,10 @@ class LiveCluster:
         peers = self._rows("SELECT host_id, data_center, tokens FROM system.peers_v2")
         return Ring(tuple(_node(row) for row in (*local, *peers) if row["host_id"] is not None and row["tokens"]))
 
+    def execute(self, statement: str) -> Sequence[Mapping[str, Any]]:
+        """Run any CQL statement; its rows by column name, empty where it returns none. Raises ServiceError."""
+        return self._rows(statement)
+
     def close(self) -> None:
         """End the driver's threads and connections."""
         self._cluster.shutdown()

@@ -1,0 +1,88 @@
+"""`tailrace demo`: real Cassandra, Kafka and Spark on this machine, and a SQLite file that follows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tailrace.cli.console import on_terminal, say
+from tailrace.demo.display import Display
+from tailrace.demo.lines import Lines
+from tailrace.demo.run import Plan, run
+from tailrace.demo.screen import Screen
+from tailrace.demo.writer import Amount
+from tailrace_schemas.errors import TailraceError
+
+
+def demo(
+    changes: Annotated[int, typer.Option(min=1, help="How many statements to write.")] = 300,
+    duration: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Write for so long instead.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, another script of changes.")] = 1,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
+    directory: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep data and logs here. Without it: a temporary directory, removed after."),
+    ] = None,
+) -> None:
+    """Real Cassandra, Kafka and Spark on this machine, changes of every kind, and a SQLite file that follows.
+
+    Ends by comparing the file with SELECT, row by row and column by column: "identical: N rows", or exit code 1. On a
+    terminal a live screen; piped, a JSON line for each change and one for the outcome. The first run fetches the jars
+    of the services. Ctrl-C ends everything that was started.
+
+    Example: tailrace demo --duration 30 --keep
+    """
+    _ignore_settings()
+    place = Path(mkdtemp(prefix="tailrace-demo-")) if directory is None else directory.absolute()
+    place.mkdir(parents=True, exist_ok=True)
+    amount = Amount(changes=changes) if duration is None else Amount(changes=None, seconds=duration)
+    display: Display = Screen(Console()) if on_terminal() else Lines(sys.stdout, say)
+    try:
+        with _interrupted_by_sigterm():
+            comparison = run(Plan(directory=place, amount=amount, seed=seed, keep=keep), display)
+    except KeyboardInterrupt:
+        say("ended, and everything that was started")
+        _remove(place, directory)
+        raise typer.Exit(0 if keep else 130) from None
+    except TailraceError:
+        say(f"data and logs stay in {place}")
+        raise
+    _remove(place, directory)
+    if not comparison.identical:
+        raise typer.Exit(1)
+
+
+def _remove(place: Path, chosen: Path | None) -> None:
+    if chosen is None:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _ignore_settings() -> None:
+    """The agent and the stream of the demo take their settings from its own file alone."""
+    for name in [name for name in os.environ if name.startswith("TAILRACE_") and "__" in name]:
+        del os.environ[name]
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    def interrupt(number: int, frame: object) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

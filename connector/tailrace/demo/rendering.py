@@ -1,0 +1,98 @@
+"""What a SQLite sink must hold for a value that CQL's SELECT returned: said a second time, apart from the sink's code.
+
+Values are cassandra-driver's: told apart by their CQL type, so that the driver is not needed here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from math import isfinite, isnan
+from typing import Any, Final
+
+from tailrace_schemas.cql.types import CqlType
+
+NESTED: Final = frozenset({"list", "set", "vector", "map", "tuple", "udt"})
+_DAY: Final = datetime.timedelta(days=1)
+_EPOCH_DAY: Final = datetime.date(1970, 1, 1)
+
+
+def rendered(value: Any, cql_type: CqlType) -> object:
+    """What `comparable` must give for the sink's value; types of more than one part become JSON's."""
+    if value is None:
+        return None
+    kind = cql_type.kind
+    if kind in NESTED:
+        return _json(value, cql_type)
+    if kind in ("float", "double"):
+        return "NaN" if isnan(value) else value
+    if kind == "decimal":
+        return Decimal(value).as_tuple()
+    if kind == "blob":
+        return bytes(value)
+    return _scalar(value, kind)
+
+
+def comparable(stored: Any, cql_type: CqlType) -> object:
+    """The sink's value where equal texts could differ: JSON is parsed, decimals are compared with their scale."""
+    if stored is None:
+        return None
+    if cql_type.kind in NESTED:
+        return json.loads(stored)
+    return Decimal(stored).as_tuple() if cql_type.kind == "decimal" else stored
+
+
+def _scalar(value: Any, kind: str) -> object:
+    match kind:
+        case "boolean":
+            return bool(value)
+        case "tinyint" | "smallint" | "int" | "bigint" | "counter":
+            return int(value)
+        case "timestamp":
+            return value.isoformat(timespec="milliseconds") + "Z"
+        case "date":
+            return (_EPOCH_DAY + value.days_from_epoch * _DAY).isoformat()
+        case "time":
+            return _time(value.nanosecond_time)
+        case "duration":
+            return _duration(value.months, value.days, value.nanoseconds)
+    return str(value)
+
+
+def _json(value: Any, cql_type: CqlType) -> object:
+    if value is None:
+        return None
+    args = cql_type.args
+    match cql_type.kind:
+        case "list" | "set" | "vector":
+            return [_json(item, args[0]) for item in value]
+        case "map":
+            return {_json_key(key, args[0]): _json(item, args[1]) for key, item in value.items()}
+        case "tuple":
+            return [_json(item, arg) for item, arg in zip(value, args, strict=True)]
+        case "udt":
+            return {name: _json(item, arg) for name, item, arg in zip(cql_type.fields, value, args, strict=True)}
+        case "float" | "double":
+            return value if isfinite(value) else str(value)
+        case "decimal":
+            return str(value)
+        case "blob":
+            return "0x" + bytes(value).hex()
+    return _scalar(value, cql_type.kind)
+
+
+def _json_key(key: Any, cql_type: CqlType) -> str:
+    shown = _json(key, cql_type)
+    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+
+
+def _time(nanoseconds: int) -> str:
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
+
+
+def _duration(months: int, days: int, nanoseconds: int) -> str:
+    sign = "-" if min(months, days, nanoseconds) < 0 else ""
+    parts = ((months, "mo"), (days, "d"), (nanoseconds, "ns"))
+    return sign + ("".join(f"{abs(number)}{unit}" for number, unit in parts if number) or "0ns")

@@ -1,0 +1,174 @@
+"""The demo for a terminal: the flow with its numbers, the services, the latest changes and their rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rich.box import ROUNDED, SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.demo.display import Counts, Landed, Outcome
+from tailrace.demo.lines import verdict
+
+_REFRESH_SECONDS: Final = 0.125
+_FRAME_LINES: Final = 21
+_FEWEST_CHANGES: Final = 5
+_STYLES: Final = {
+    "insert": "green",
+    "update": "cyan",
+    "delete": "red",
+    "delete_partition": "bold red",
+    "delete_range": "magenta",
+}
+_STATES: Final = {"running": "green", "stopped": "dim", "starting": "yellow"}
+
+
+class Screen:
+    """A Display on `console`, redrawn a few times a second while the demo runs."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._began = clock()
+        self._drawn = 0.0
+        self._bytes: tuple[int, int] | None = None
+        self._parts: dict[str, tuple[str, str]] = {}
+        self._changes: deque[Landed] = deque(maxlen=200)
+        self._counts = Counts()
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self._live.start()
+
+    def fetched(self, done: int, total: int) -> None:
+        self._bytes = (done, total)
+
+    def part(self, name: str, state: str, where: str = "") -> None:
+        self._parts[name] = (state, where or self._parts.get(name, ("", ""))[1])
+        self._draw()
+
+    def landed(self, landed: Landed) -> None:
+        self._changes.append(landed)
+
+    def counts(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def refresh(self) -> None:
+        if self._clock() - self._drawn >= _REFRESH_SECONDS:
+            self._draw()
+
+    def finished(self, outcome: Outcome) -> None:
+        self._draw()
+        self._live.stop()
+        words = verdict(outcome.comparison)
+        style = "bold green" if outcome.comparison.identical else "bold red"
+        summary = (
+            f"{outcome.counts.written} statements, {outcome.counts.landed} changes, {outcome.seconds:.0f} s in all"
+        )
+        self._console.print(Text(words, style), Text(f"({summary})", "dim"))
+
+    def addresses(self, lines: Mapping[str, str]) -> None:
+        self._live.stop()
+        table = Table(box=ROUNDED, show_header=False, title="everything keeps running until Ctrl-C")
+        for name, where in lines.items():
+            table.add_row(Text(name, "bold"), Text(where))
+        self._console.print(table)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self) -> None:
+        self._drawn = self._clock()
+        self._live.update(self.frame(), refresh=True)
+
+    def frame(self) -> RenderableType:
+        """The whole screen."""
+        parts: list[RenderableType] = [self._flow(), self._services()]
+        if self._bytes is not None and self._bytes[0] < self._bytes[1]:
+            parts.append(self._downloads(*self._bytes))
+        if self._changes:
+            parts.append(self._latest())
+        return Group(*parts)
+
+    def _flow(self) -> RenderableType:
+        counts, median = self._counts, self._counts.median_seconds
+        grid = Table.grid(expand=True)
+        steps = (
+            ("Cassandra", "commit log", f"{counts.written} statements"),
+            ("Kafka", "Avro, exactly once", f"{counts.published} changes"),
+            ("Spark", "row state", f"{counts.landed} merged"),
+            ("SQLite", "the same rows", f"{counts.rows} rows"),
+        )
+        for index, _ in enumerate(steps):
+            grid.add_column(justify="center", ratio=4)
+            if index < len(steps) - 1:
+                grid.add_column(justify="center", ratio=1)
+        for row, style in ((0, "bold"), (1, "dim"), (2, "bold cyan")):
+            cells: list[Text] = []
+            for index, step in enumerate(steps):
+                cells.append(Text(step[row], style))
+                if index < len(steps) - 1:
+                    cells.append(Text("──▶" if row == 0 else "", "dim"))
+            grid.add_row(*cells)
+        latency = "" if median is None else f", a change takes {median:.1f} s (median)"
+        title = f"tailrace demo, {self._clock() - self._began:.0f} s{latency}"
+        return Panel(grid, title=Text(title), title_align="left", box=ROUNDED)
+
+    def _services(self) -> RenderableType:
+        table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
+        for name, (state, where) in self._parts.items():
+            mark = Text("● ", _STATES.get(state, "yellow"))
+            table.add_row(mark + Text(name, "bold"), Text(state), Text(where, "dim", overflow="ellipsis", no_wrap=True))
+        return table
+
+    def _downloads(self, done: int, total: int) -> RenderableType:
+        grid = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=total, completed=done, width=40)
+        grid.add_row(Text("jars, once per user"), bar, Text(f"{done >> 20} of {total >> 20} MiB"))
+        return grid
+
+    def _latest(self) -> RenderableType:
+        room = max(_FEWEST_CHANGES, self._console.height - _FRAME_LINES)
+        table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
+        for head in ("change", "key", "Kafka", "stream id"):
+            table.add_column(head, no_wrap=True)
+        table.add_column("in SQLite now", no_wrap=True, overflow="ellipsis", ratio=1)
+        for landed in list(self._changes)[-room:]:
+            table.add_row(*_cells(landed))
+        return table
+
+
+def _cells(landed: Landed) -> tuple[Text, ...]:
+    seen, change = landed.seen, landed.seen.change
+    op = change.op.value
+    key = ", ".join("…" if value is None else str(value) for value in seen.key.values())
+    stream = "" if seen.stream_id is None else f"{seen.stream_id[:10]}…{seen.stream_id[-6:]}"
+    return (
+        Text(f"{op.replace('_', ' ')}{' static' if change.static else ''} {change.table.name}", _STYLES.get(op, "")),
+        Text(key),
+        Text(f"{seen.topic} [{seen.partition}] @ {seen.offset}", "dim"),
+        Text(stream, "dim"),
+        Text(_row(landed)),
+    )
+
+
+def _row(landed: Landed) -> str:
+    if landed.rows is not None:
+        return f"{landed.rows} rows in the partition"
+    if landed.row is None:
+        return "no such row"
+    shown = {name: value for name, value in landed.row.items() if value is not None and name not in landed.seen.key}
+    return ", ".join(f"{name}={_short(value)}" for name, value in shown.items()) or "the key alone"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    return value if isinstance(value, str) else json.dumps(value)

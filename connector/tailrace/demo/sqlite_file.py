@@ -1,0 +1,46 @@
+"""The SQLite file that the stream writes, read beside it: rows of a table, of a partition, of a key."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_BUSY_SECONDS = 10.0
+
+
+class SqliteFile:
+    """Reads the file; every call sees the last batch that the stream has written as a whole.
+
+    One connection a call: the file may not exist yet, and a table not either; both read as no rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rows(self, table: str, where: Mapping[str, object] | None = None) -> list[Mapping[str, Any]]:
+        """The rows of a table whose columns have these values."""
+        names = tuple(where or ())
+        condition = " AND ".join(f'"{name}" = ?' for name in names)
+        query = f'SELECT * FROM "{table}"' + (f" WHERE {condition}" if names else "")  # noqa: S608 - names of ours
+        return self._read(query, [where[name] for name in names] if where else [])
+
+    def count(self, table: str) -> int:
+        """How many rows a table has."""
+        found = self._read(f'SELECT count(*) AS n FROM "{table}"', [])  # noqa: S608 - a name of ours
+        return int(found[0]["n"]) if found else 0
+
+    def _read(self, query: str, values: Sequence[object]) -> list[Mapping[str, Any]]:
+        if not self.path.exists():
+            return []
+        connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+        try:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(query, values)]
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise
+        finally:
+            connection.close()
