@@ -1,0 +1,63 @@
+"""What to propose for a ring: its generation, and the time from which it is to operate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from tailrace_schemas.generations import Proposal
+from tailrace_schemas.ring import Ring, RingError, ring_seed
+from tailrace_schemas.streams import LEEWAY_MS, build_generation
+
+RING_DELAY_MS: Final = 30_000
+"""Cassandra's own: how long a change of the ring takes to be known everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySettings:
+    """How the entries of a generation are made: Cassandra has no shards, so one stream per vnode is usual."""
+
+    streams_per_entry: int = 1
+    ignore_msb: int = 0
+
+
+ONE_STREAM: Final = EntrySettings()
+
+
+def propose(
+    ring: Ring,
+    predecessor: int | None,
+    now_ms: int,
+    *,
+    uuid: UUID,
+    entries: EntrySettings = ONE_STREAM,
+    ring_delay_ms: int = RING_DELAY_MS,
+) -> Proposal:
+    """The proposal for a ring after the valid generation with timestamp `predecessor`; None: the cluster's first.
+
+    Equal rings and predecessors give equal streams; uuid and timestamp may differ. Raises RingError when a node is
+    joining, leaving or moving: a ring is proposed only when it has settled (contracts.md 5).
+    """
+    for node in ring.nodes:
+        if not node.normal:
+            raise RingError(f"node {node.host} is not NORMAL yet: a generation is proposed when all nodes are")
+    generation = build_generation(
+        ring,
+        entries.streams_per_entry,
+        entries.ignore_msb,
+        timestamp=operating_from(predecessor, now_ms, ring_delay_ms),
+        seed=ring_seed(ring, predecessor),
+    )
+    return Proposal(uuid=uuid, predecessor=predecessor, ring=ring, generation=generation)
+
+
+def operating_from(predecessor: int | None, now_ms: int, ring_delay_ms: int = RING_DELAY_MS) -> int:
+    """When a generation announced now shall begin to operate, in milliseconds.
+
+    The first one at once, since there is nothing to change over from. Others two ring delays and the leeway ahead, so
+    that every reader knows of them in time (ScyllaDB: new_generation_timestamp), and after their predecessor.
+    """
+    if predecessor is None:
+        return now_ms
+    return max(now_ms + 2 * ring_delay_ms + LEEWAY_MS, predecessor + 1)
