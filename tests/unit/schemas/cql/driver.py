@@ -6,6 +6,7 @@ import calendar
 import datetime
 import ipaddress
 import struct
+import zlib
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -144,11 +145,15 @@ def types(depth: int = 2) -> st.SearchStrategy[CqlType]:
         hashed.map(lambda t: CqlType("set", (t,), frozen=True)),
         st.tuples(hashed, inner).map(lambda pair: CqlType("map", pair, frozen=True)),
         several.map(lambda args: CqlType("tuple", args, frozen=True)),
-        several.map(
-            lambda args: CqlType("udt", args, frozen=True, name="u", fields=tuple(f"c{i}" for i in range(len(args))))
-        ),
+        several.map(_user_type),
         st.tuples(inner, st.integers(1, 3)).map(lambda pair: CqlType("vector", (pair[0],), dimension=pair[1])),
     )
+
+
+def _user_type(args: tuple[CqlType, ...]) -> CqlType:
+    # Named by its fields, so that no two user types share a name.
+    name = f"u{zlib.crc32(repr(args).encode()):08x}"
+    return CqlType("udt", args, frozen=True, name=name, fields=tuple(f"c{index}" for index in range(len(args))))
 
 
 def values(cql_type: CqlType) -> st.SearchStrategy[Any]:
