@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tailrace.demo.comparison import Comparison, Difference
+from tailrace.demo.display import Counts, Display, Landed, Outcome, Seen
+from tailrace.demo.feed import key_values
+from tailrace.demo.lines import Lines, verdict
+from tailrace.demo.screen import Screen
+from tailrace_schemas.change import Bound, Change, Deletion, Marker, Op
+from tests.unit.tables import table
+
+TABLE = table({"a": "text"}, {"b": "int"}, {"s": "boolean"}, {"v": "double"}, keyspace="shop", name="orders")
+INSERT = Change(op=Op.INSERT, table=TABLE, token=1, key=b"x", clustering=(b"\x00\x00\x00\x07",), marker=Marker(5))
+RANGE = Change(
+    op=Op.DELETE_RANGE,
+    table=TABLE,
+    token=1,
+    key=b"x",
+    deletion=Deletion(6, 0),
+    start=Bound((b"\x00\x00\x00\x07",), True),
+    end=Bound((), True),
+)
+DIFFERENT = Comparison({"shop.orders": 2}, (Difference("shop.orders", {"a": "x"}, "v", 1.0, None),))
+
+
+def seen(change: Change) -> Seen:
+    return Seen("demo.shop.orders", 1, 4, change, key_values(change), "0x" + "ab" * 16)
+
+
+def play(display: Display, comparison: Comparison) -> None:
+    display.fetched(1 << 20, 4 << 20)
+    display.fetched(4 << 20, 4 << 20)
+    display.part("kafka", "running", "127.0.0.1:9092")
+    display.landed(Landed(seen(INSERT), row={"a": "x", "b": 7, "s": None, "v": float("inf")}, seconds=0.25))
+    display.landed(Landed(seen(RANGE), rows=0))
+    counts = Counts(written=2, published=2, landed=2, rows=1, latencies=(0.1, 0.25, 9.0))
+    display.counts(counts)
+    display.refresh()
+    display.finished(Outcome(comparison=comparison, counts=counts, seconds=12.34))
+    display.addresses({"SQLite": "/tmp/copy.db"})  # noqa: S108 - only shown
+    display.close()
+
+
+def test_lines_are_json_and_words_go_elsewhere() -> None:
+    out, words = io.StringIO(), list[str]()
+    play(Lines(out, words.append), Comparison({"shop.orders": 1}))
+    insert, deleted, outcome = [json.loads(line) for line in out.getvalue().splitlines()]
+    common: dict[str, Any] = {
+        "table": "shop.orders",
+        "topic": "demo.shop.orders",
+        "partition": 1,
+        "offset": 4,
+        "stream_id": "0x" + "ab" * 16,
+    }
+    row = {"a": "x", "b": 7, "s": None, "v": "inf"}
+    assert insert == common | {"op": "insert", "key": {"a": "x", "b": 7}, "written": 5, "row": row, "seconds": 0.25}
+    assert deleted == common | {
+        "op": "delete_range",
+        "key": {"a": "x", "b": None},
+        "from": {"values": ["00000007"], "inclusive": True},
+        "to": {"values": [], "inclusive": True},
+        "written": 6,
+        "rows": 0,
+        "seconds": None,
+    }
+    assert outcome == {
+        "identical": True,
+        "rows": 1,
+        "tables": {"shop.orders": 1},
+        "statements": 2,
+        "changes": 2,
+        "median_seconds": 0.25,
+        "seconds": 12.3,
+    }
+    assert words == ["jars: 1 of 4 MiB", "kafka: running 127.0.0.1:9092", "identical: 1 rows", "SQLite: /tmp/copy.db"]
+
+
+def test_a_difference_is_in_the_last_line() -> None:
+    out = io.StringIO()
+    play(Lines(out, lambda _: None), DIFFERENT)
+    last = json.loads(out.getvalue().splitlines()[-1])
+    assert last["identical"] is False
+    assert last["differences"] == ["shop.orders {'a': 'x'}: v is 1.0 in Cassandra, None in SQLite"]
+    assert verdict(DIFFERENT).startswith("NOT identical: 1 differences\n")
+
+
+@pytest.mark.parametrize("width", [60, 160])
+def test_the_screen_shows_the_flow_and_the_outcome(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=40)
+    play(Screen(console), DIFFERENT)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    for words in ("Cassandra", "SQLite", "127.0.0.1:9092", "insert orders", "NOT identical", "Ctrl-C"):
+        assert words in shown
+    if width > 100:
+        assert "demo.shop.orders [1] @ 4" in shown
