@@ -38,7 +38,7 @@ def hold(directory: Path) -> BinaryIO:
     Raises ServiceError that says what runs there when another one is.
     """
     try:
-        lock = directory_lock(directory, _NAME, seconds=1.0)
+        lock = directory_lock(directory, _NAME, seconds=0.2)
     except ServiceError as error:
         running = [state for state in states(directory) if state.state == "running"]
         what = ", ".join(f"{state.service} on {state.address}" for state in running) or "services that are starting"

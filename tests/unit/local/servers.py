@@ -1,0 +1,57 @@
+"""A stand-in for a server, so that starting and ending can be tested in milliseconds: a real child process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tailrace.local.ports import free_port
+from tailrace.local.process import Launch
+from tailrace.local.service import LocalService
+
+SERVER = """
+import signal, socket, sys
+port, ready, on_term = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+def end(number, frame):
+    print("ending", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if on_term == "ignore" else end)
+with socket.create_server(("127.0.0.1", port)):
+    print(ready, flush=True)
+    while True:
+        signal.pause()
+"""
+
+FAILING = """
+import sys
+for number in range(100):
+    print("line", number)
+sys.exit(7)
+"""
+
+
+def launch(directory: Path, code: str = SERVER, *, on_term: str = "end", says: str = "it is ready") -> Launch:
+    """A server that writes `says` and listens; it is ready when that is `it is ready`."""
+    port = free_port("127.0.0.1")
+    directory.mkdir(parents=True, exist_ok=True)
+    return Launch(
+        name="server",
+        command=(sys.executable, "-u", "-c", code, str(port), says, on_term),
+        directory=directory,
+        address="127.0.0.1",
+        port=port,
+        ready_line="it is ready",
+        start_seconds=30.0,
+        stop_seconds=30.0,
+    )
+
+
+class StandIn(LocalService):
+    """A LocalService that is ready at once."""
+
+    def __init__(self, directory: Path, code: str = SERVER) -> None:
+        super().__init__("server", directory)
+        self.code = code
+
+    def _prepare(self) -> Launch:
+        return launch(self.directory, self.code)
