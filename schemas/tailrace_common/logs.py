@@ -54,7 +54,7 @@ class JsonFormatter(logging.Formatter):
         }
         entry.update((name, _plain(value)) for name, value in fields(record) if name not in entry)
         if record.exc_info:
-            entry["exception"] = redact(self.formatException(record.exc_info))
+            entry["exception"] = redact(_trace(self, record))
         return json.dumps(entry, ensure_ascii=False)
 
 
@@ -67,7 +67,16 @@ class HumanFormatter(logging.Formatter):
         line = f"{time} {record.levelname.lower():<8} {record.name}: {redact(record.getMessage())}"
         if shown:
             line += f"  {shown}"
-        return f"{line}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else line
+        return f"{line}\n{redact(_trace(self, record))}" if record.exc_info else line
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback of our own code; of a library's, the error alone: what it means we say ourselves."""
+    if record.exc_info is None or record.exc_info[1] is None:
+        return ""
+    if record.name.partition(".")[0] in PACKAGES:
+        return formatter.formatException(record.exc_info)
+    return f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
 
 
 def _time(record: logging.LogRecord) -> datetime.datetime:

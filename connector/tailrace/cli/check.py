@@ -4,96 +4,118 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib.metadata import entry_points
 from typing import Annotated, Final
 
 import typer
 
+from tailrace.cli.agent import contact_of
 from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cluster import LiveCluster
+from tailrace.publish.kafka import KafkaTopics
+from tailrace.publish.routing import Selection
+from tailrace_common.checks import Check, CheckSource, judge
 from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at: whether it is as it must be, what was found, and what to do where it is not."""
-
-    name: str
-    ok: bool
-    detail: str
-    advice: str = ""
-
-
-CheckSource = Callable[[Settings], Iterator[Check]]
+ENTRY_POINTS: Final = "tailrace.checks"
 
 
 def check_directories(settings: Settings) -> Iterator[Check]:
-    """The node's directories: there, and for us to read and delete from."""
+    """The node's directory: there, and for us to read and delete from."""
     raw = settings.agent.cdc_raw_directory
     if not raw.is_dir():
         advice = "set agent.cdc_raw_directory to the node's own, and cdc_enabled: true in cassandra.yaml"
         yield Check("cdc_raw_directory", False, f"{raw} is not a directory", advice)
-    elif not os.access(raw, os.R_OK | os.W_OK | os.X_OK):
-        advice = "run the agent as Cassandra's user: finished segments are deleted once they are published"
-        yield Check("cdc_raw_directory", False, f"{raw} is not readable and writable for this user", advice)
-    else:
-        free = shutil.disk_usage(raw).free // 2**20
-        yield Check("cdc_raw_directory", True, f"{raw}, {free} MiB free")
-    log = settings.agent.commitlog_directory
-    if log is not None:
-        advice = "set agent.commitlog_directory to the node's own, or leave it out"
-        yield Check("commitlog_directory", os.access(log, os.R_OK | os.X_OK), str(log), advice)
+        return
+    advice = "run the agent as Cassandra's user: finished segments are deleted once they are published"
+    detail = f"{raw}, {shutil.disk_usage(raw).free >> 20} MiB free on its disk"
+    yield judge("cdc_raw_directory", os.access(raw, os.R_OK | os.W_OK | os.X_OK), detail, advice)
 
 
-def check_stream(settings: Settings) -> Iterator[Check]:
-    """The Spark job's sink and checkpoint."""
+def check_cassandra(settings: Settings) -> Iterator[Check]:
+    """The node: it answers, computes tokens as we do, has CDC on, and tables that use it."""
     try:
-        name, sink = settings.stream_sink()
-    except ValueError as error:
-        yield Check("sink", False, str(error), "name one of them in [stream]")
-    else:
-        yield _check_sqlite(name, sink.location)
-    checkpoint = settings.stream.checkpoint
-    if "://" in checkpoint:
-        yield Check("checkpoint", True, f"{checkpoint} (not looked at)")
-    else:
-        parent = _existing(Path(checkpoint))
-        advice = "set stream.checkpoint to a directory that this user may write"
-        yield Check("checkpoint", os.access(parent, os.W_OK), str(Path(checkpoint).absolute()), advice)
+        cluster = LiveCluster(contact_of(settings.cluster))
+    except (ServiceError, SettingsError) as error:
+        yield Check("cassandra", False, str(error), "see [cluster]; is the node up, and its native transport on?")
+        return
+    try:
+        node = cluster.check()
+        yield Check("cassandra", True, f"{node.release}, {node.cluster}, {node.datacenter}, host id {node.host}")
+        yield from _check_node(settings, _node_settings(cluster))
+        selection = Selection(settings.tables.include, settings.tables.exclude)
+        tables = sorted(str(table) for table in cluster.definitions().tables if table.cdc and selection.wants(table))
+        advice = "" if tables else "ALTER TABLE ... WITH cdc = true; see [tables] too"
+        yield Check("tables", True, ", ".join(tables) or "no table has cdc = true", advice)
+    except ServiceError as error:
+        yield Check("cassandra", False, str(error), "see [cluster]")
+    finally:
+        cluster.close()
 
 
-def _check_sqlite(name: str, location: str) -> Check:
-    if not location.startswith("sqlite:///"):
-        return Check(f"sink {name}", True, f"{location} (not reached)")
-    path = Path(location.removeprefix("sqlite:///"))
-    writable = os.access(path if path.exists() else _existing(path), os.W_OK)
-    return Check(f"sink {name}", writable, str(path.absolute()), f"set sink.{name}.url to a file that may be written")
+def _node_settings(cluster: LiveCluster) -> Mapping[str, str]:
+    """The node's own settings; empty where it has no such table (3.11) or may not be asked."""
+    try:
+        return {row["name"]: row["value"] for row in cluster.execute("SELECT name, value FROM system_views.settings")}
+    except ServiceError:
+        return {}
 
 
-def _existing(path: Path) -> Path:
-    """The path itself, or the nearest directory above it that exists."""
-    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+def _check_node(settings: Settings, node: Mapping[str, str]) -> Iterator[Check]:
+    if "cdc_enabled" not in node:
+        return
+    enabled = node["cdc_enabled"] == "true"
+    yield judge("cdc_enabled", enabled, node["cdc_enabled"], "set cdc_enabled: true in cassandra.yaml and restart")
+    raw = node.get("cdc_raw_directory")
+    if raw is not None:
+        same = os.path.realpath(raw) == os.path.realpath(settings.agent.cdc_raw_directory)
+        detail = f"Cassandra's is {raw}, ours is {settings.agent.cdc_raw_directory}"
+        yield judge("same directory", same, detail, "set agent.cdc_raw_directory, unless it is mounted elsewhere here")
 
 
-class Part(StrEnum):
-    """What can be looked at by itself."""
+def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
+    """The brokers answer within `timeout` seconds; the topics that exist will do."""
+    try:
+        topics = KafkaTopics(settings.kafka.reveal(), settings.topics, create=False, timeout=timeout)
+        there, brokers = topics.survey()
+    except TailraceError as error:
+        yield Check("kafka", False, str(error), "see [kafka]: addresses, security.protocol, credentials")
+        return
+    advice = "" if brokers >= 3 else "three brokers or more keep the changes when one is lost"
+    yield Check("kafka", True, f"{settings.kafka.bootstrap_servers}, brokers: {brokers}", advice)
+    ours = {name: count for name, count in there.items() if name.startswith(f"{settings.topics.prefix}.")}
+    try:
+        problems = topics.problems(ours)
+    except ServiceError as error:
+        problems = [str(error)]
+    detail = "; ".join(problems) or f"{len(ours)} under {settings.topics.prefix}"
+    yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
 
-    DIRECTORIES = "directories"
-    STREAM = "stream"
 
-
-SOURCES: Final[Mapping[Part, CheckSource]] = {
-    Part.DIRECTORIES: check_directories,
-    Part.STREAM: check_stream,
-}
+def sources() -> Mapping[str, CheckSource]:
+    """What can be looked at, by name: the agent's parts, and what other packages announce."""
+    ours = {"directories": check_directories, "cassandra": check_cassandra, "kafka": check_kafka}
+    others: dict[str, CheckSource] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            others[point.name] = point.load()
+        except ImportError as cause:
+            say(f"{point.name} is not checked: it needs {cause.name}")
+    return {**ours, **others}
 
 
 def check(
     config: SettingsFile = None,
-    only: Annotated[list[Part] | None, typer.Option(help="Look at this part only; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART", help="Look at this alone: directories, cassandra, kafka, stream. May be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Reach everything that the settings name, and explain what is wrong.
 
@@ -102,9 +124,13 @@ def check(
     Example: tailrace check -c tailrace.toml
     """
     settings = settings_of(config)
-    checks = [result for part, source in SOURCES.items() if not only or part in only for result in source(settings)]
-    print_rows([asdict(result) | ({"advice": ""} if result.ok else {}) for result in checks])
-    wrong = sum(not result.ok for result in checks)
+    parts = sources()
+    unknown = sorted(set(only or ()) - set(parts))
+    if unknown:
+        raise SettingsError(f"--only {unknown[0]}: the parts are {', '.join(parts)}")
+    checks = [found for name, source in parts.items() if not only or name in only for found in source(settings)]
+    print_rows(asdict(found) for found in checks)
+    wrong = sum(not found.ok for found in checks)
     if on_terminal() or wrong:
         say(f"{wrong} of {len(checks)} checks failed" if wrong else f"all {len(checks)} checks passed")
     if wrong:

@@ -36,7 +36,9 @@ def print_rows(rows: Iterable[Mapping[str, object]], *, title: str | None = None
     table: RichTable | None = None
     for row in rows:
         if table is None:
-            table = RichTable(*row, title=title, title_justify="left")
+            table = RichTable(title=title, title_justify="left")
+            for name in row:
+                table.add_column(name, overflow="fold")  # values are data: never cut short
         table.add_row(*(_cell(value) for value in row.values()))
     if table is not None:
         Console(markup=False, highlight=False).print(table)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import stamina
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.capture.cdcraw import Resume
@@ -47,6 +47,14 @@ class _Errors:
 
     def __str__(self) -> str:
         return f"; the last error of its connections: {self.last}" if self.last else ""
+
+
+def _made(make: Callable[[], T]) -> T:
+    """A client; librdkafka's complaint about one of [kafka]'s settings becomes ours."""
+    try:
+        return make()
+    except KafkaException as exception:
+        raise SettingsError(f"[kafka]: {redact(exception.args[0].str())}") from exception
 
 
 def _service_error(doing: str, error: KafkaError, errors: _Errors) -> ServiceError:
@@ -96,7 +104,7 @@ class KafkaPublisher:
             "error_cb": self._errors,
             "on_delivery": self._delivered,
         }
-        self._producer = Producer({"linger.ms": 5, **self._config, **own}, logger=_LOG)
+        self._producer = _made(lambda: Producer({"linger.ms": 5, **self._config, **own}, logger=_LOG))
         self._call("starting transactions", lambda p: p.init_transactions(3 * self._timeout))
         partition = offsets_partition(self._host, self.partitions(self._topic))
         resume = Resume()
@@ -209,7 +217,7 @@ class KafkaLog:
         self._timeout = timeout
         self._errors = _Errors()
         own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors}
-        self._producer = Producer({**config, **own}, logger=_LOG)
+        self._producer = _made(lambda: Producer({**config, **own}, logger=_LOG))
 
     def append(self, key: bytes, value: bytes) -> None:
         """Append one record and wait until Kafka has it. Raises ServiceError."""
@@ -236,7 +244,7 @@ class KafkaTopics:
         self._timeout = timeout
         self._errors = _Errors()
         own: dict[str, Any] = {"error_cb": self._errors}
-        self._client = AdminClient({**config, **own}, logger=_LOG)
+        self._client = _made(lambda: AdminClient({**config, **own}, logger=_LOG))
 
     def ensure_internal(self, which: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""
@@ -254,11 +262,30 @@ class KafkaTopics:
                     raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
         return topics[topic]
 
+    def survey(self) -> tuple[dict[str, int], int]:
+        """Topics with their partitions, and the number of brokers. Raises ServiceError."""
+        return self._there()
+
+    def problems(self, topics: Mapping[str, int]) -> list[str]:
+        """What forbids using these topics, given with their partitions, as ours. Raises ServiceError."""
+        internal = {plan.name: plan for plan in (internal_plan(self._options, one) for one in Internal)}
+        plans = {name: internal.get(name) or table_plan(self._options, name) for name in topics}
+        asked = self._client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in plans])
+        found: list[str] = []
+        for resource, future in asked.items():
+            try:
+                actual = {name: str(entry.value) for name, entry in future.result(self._timeout + 5).items()}
+            except KafkaException as error:
+                raise _service_error(f"settings of topic {resource.name}", error.args[0], self._errors) from error
+            found += plans[resource.name].problems(topics[resource.name], actual)
+        return found
+
     def _there(self) -> tuple[dict[str, int], int]:
         """Topics with their partitions, and the number of brokers."""
         try:
             metadata = self._client.list_topics(timeout=self._timeout)
         except KafkaException as error:
+            self._client.poll(0)  # calls error_cb, which knows why
             raise _service_error("listing topics", error.args[0], self._errors) from error
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
 

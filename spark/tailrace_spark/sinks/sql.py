@@ -71,6 +71,13 @@ class SqlSink:
         self._created = True
         return summary
 
+    def reach(self) -> None:
+        """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
+        try:
+            self._engine.connect().close()
+        except SQLAlchemyError as error:
+            raise ServiceError(f"sink {self._location}: {_said(error)}") from error
+
     def close(self) -> None:
         """Give the connections back."""
         self._engine.dispose()

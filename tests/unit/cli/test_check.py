@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.check import check_directories, check_stream
+from tailrace.cli.check import check_cassandra, check_directories, check_kafka
 from tailrace.cli.main import app
 from tailrace_common.settings import load_settings
 
 
-def environ(**given: str | Path) -> dict[str, str]:
+def environ(**given: str | Path | int) -> dict[str, str]:
     return {f"TAILRACE_{name}": str(value) for name, value in given.items()}
 
 
-def test_directories_that_are_there(tmp_path: Path) -> None:
-    settings = load_settings(None, environ(AGENT__CDC_RAW_DIRECTORY=tmp_path, AGENT__COMMITLOG_DIRECTORY=tmp_path))
-    assert [(check.name, check.ok) for check in check_directories(settings)] == [
-        ("cdc_raw_directory", True),
-        ("commitlog_directory", True),
-    ]
+def test_a_directory_that_is_there(tmp_path: Path) -> None:
+    (check,) = check_directories(load_settings(None, environ(AGENT__CDC_RAW_DIRECTORY=tmp_path)))
+    assert (check.name, check.ok, check.advice) == ("cdc_raw_directory", True, "")
 
 
-def test_directories_that_are_not(tmp_path: Path) -> None:
+def test_a_directory_that_is_not(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    settings = load_settings(None, environ(AGENT__CDC_RAW_DIRECTORY=gone, AGENT__COMMITLOG_DIRECTORY=gone))
-    raw, log = check_directories(settings)
-    assert not raw.ok
-    assert str(gone) in raw.detail
-    assert "cdc_enabled" in raw.advice
-    assert not log.ok
+    (check,) = check_directories(load_settings(None, environ(AGENT__CDC_RAW_DIRECTORY=gone)))
+    assert not check.ok
+    assert str(gone) in check.detail
+    assert "cdc_enabled" in check.advice
 
 
 def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,24 +39,27 @@ def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Cassandra's user" in check.advice
 
 
-def test_stream_without_a_chosen_sink(tmp_path: Path) -> None:
-    text = "[sink.a]\n[sink.b]\n"
-    (tmp_path / "t.toml").write_text(text, encoding="utf-8")
-    sink, _ = check_stream(load_settings(tmp_path / "t.toml", {}))
-    assert not sink.ok
-    assert "the sinks are: a, b" in sink.detail
+def test_services_that_do_not_answer() -> None:
+    settings = load_settings(
+        None,
+        environ(
+            CLUSTER__PORT=free_port(),
+            CLUSTER__CONNECT_TIMEOUT_SECONDS=2,
+            KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port()}",
+        ),
+    )
+    (cassandra,) = check_cassandra(settings)
+    assert (cassandra.name, cassandra.ok) == ("cassandra", False)
+    assert f"127.0.0.1:{settings.cluster.port}" in cassandra.detail
+    (kafka,) = check_kafka(settings, timeout=1)
+    assert (kafka.name, kafka.ok) == ("kafka", False)
+    assert "Connection refused" in kafka.detail
 
 
-def test_stream_that_is_well(tmp_path: Path) -> None:
-    given = environ(SINK__A__URL=f"sqlite:///{tmp_path}/a.db", STREAM__CHECKPOINT=tmp_path / "new" / "place")
-    sink, checkpoint = check_stream(load_settings(None, given))
-    assert (sink.ok, sink.detail) == (True, f"{tmp_path}/a.db")
-    assert checkpoint.ok
-
-
-def test_the_password_of_a_sink_is_not_shown(tmp_path: Path) -> None:
-    given = environ(SINK__A__URL="postgresql://u:hunter2@127.0.0.1:1/d", STREAM__CHECKPOINT=tmp_path)
-    assert not any("hunter2" in check.detail for check in check_stream(load_settings(None, given)))
+def test_a_name_that_librdkafka_does_not_know() -> None:
+    (kafka,) = check_kafka(load_settings(None, environ(KAFKA__BOOTSTRAP_SERVER="x")))
+    assert not kafka.ok
+    assert 'No such configuration property: "bootstrap.server"' in kafka.detail
 
 
 def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
@@ -72,3 +71,17 @@ def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
     assert line["name"] == "cdc_raw_directory"
     assert line["advice"]
     assert "1 of 1 checks failed" in answer.stderr
+
+
+def test_an_unknown_part_is_wrong_usage() -> None:
+    answer = CliRunner().invoke(app, ["check", "--only", "kafak"])
+    assert answer.exit_code == 2
+    assert "the parts are directories, cassandra, kafka, stream" in answer.stderr
+
+
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,34 @@
+"""The Spark half's part of `tailrace check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tailrace_common.settings import load_settings
+from tailrace_spark.checks import check_stream
+
+
+def test_without_a_chosen_sink(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text("[sink.a]\n[sink.b]\n", encoding="utf-8")
+    found = {check.name: check for check in check_stream(load_settings(tmp_path / "t.toml", {}))}
+    assert not found["sink"].ok
+    assert "the sinks are: a, b" in found["sink"].detail
+
+
+def test_what_is_well(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "place"
+    given = {"TAILRACE_SINK__A__URL": f"sqlite:///{tmp_path}/a.db", "TAILRACE_STREAM__CHECKPOINT": str(place)}
+    found = {check.name: (check.ok, check.detail) for check in check_stream(load_settings(None, given))}
+    assert found["sink a"] == (True, f"{tmp_path}/a.db")
+    assert found["checkpoint"] == (True, str(place))
+    assert found["java"][0]
+    assert not (tmp_path / "a.db").exists()
+
+
+def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    url = "postgresql://u:hunter2@127.0.0.1:1/d"
+    given = {"TAILRACE_SINK__A__URL": url, "TAILRACE_STREAM__CHECKPOINT": str(tmp_path)}
+    found = {check.name: check for check in check_stream(load_settings(None, given))}
+    assert not found["sink a"].ok
+    assert "u:**********@127.0.0.1:1/d" in found["sink a"].detail
+    assert "hunter2" not in found["sink a"].detail
