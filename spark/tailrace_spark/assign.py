@@ -1,0 +1,149 @@
+"""Stream ids for whole columns: tokens and write times in, ids, generations and marks out, by numpy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.streams import STREAM_ID_BYTES, Generation, Mark
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+MARKS: Final = (None, Mark.BEFORE_FIRST, Mark.AHEAD)
+"""What the numbers in Assigned.marks stand for."""
+
+_STREAM: Final = np.dtype((np.void, STREAM_ID_BYTES))
+_BEFORE_FIRST: Final = MARKS.index(Mark.BEFORE_FIRST)
+_AHEAD: Final = MARKS.index(Mark.AHEAD)
+_HALF: Final = np.uint64(32)
+_LOW: Final = np.uint64(2**32 - 1)
+_SIGN: Final = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """One row per change: `streams` as 16 bytes each, `generations` in milliseconds, `marks` as places in MARKS."""
+
+    streams: npt.NDArray[np.void]
+    generations: Int64s
+    marks: npt.NDArray[np.uint8]
+
+    def stream_column(self) -> pa.Array:
+        """The stream ids as Arrow binary. Of fixed-size binary Spark has no notion."""
+        offsets = np.arange(0, STREAM_ID_BYTES * (len(self.streams) + 1), STREAM_ID_BYTES, dtype=np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(self.streams))]
+        return pa.Array.from_buffers(pa.binary(), len(self.streams), buffers)
+
+    def mark_column(self) -> pa.Array:
+        """The marks as an Arrow list of strings, empty for most."""
+        marked = self.marks[self.marks != 0]
+        offsets = np.zeros(len(self.marks) + 1, dtype=np.int32)
+        np.cumsum(self.marks != 0, out=offsets[1:])
+        names = pa.DictionaryArray.from_arrays(pa.array(marked), pa.array([str(mark or "") for mark in MARKS]))
+        return pa.ListArray.from_arrays(pa.array(offsets), names.cast(pa.string()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationColumns:
+    """One generation as columns, one element per entry; `first` is the entry's first place in `streams`."""
+
+    range_ends: Int64s
+    first: Int64s
+    counts: UInt64s
+    ignore_msb: UInt64s
+    streams: npt.NDArray[np.void]
+
+    @classmethod
+    def of(cls, generation: Generation) -> Self:
+        """The columns of a generation."""
+        entries = generation.entries
+        counts = np.array([len(entry.streams) for entry in entries], dtype=np.uint64)
+        ids = b"".join(stream.value for entry in entries for stream in entry.streams)
+        return cls(
+            range_ends=np.array([entry.token_range_end for entry in entries], dtype=np.int64),
+            first=(np.cumsum(counts) - counts).astype(np.int64),
+            counts=counts,
+            ignore_msb=np.array([entry.sharding_ignore_msb for entry in entries], dtype=np.uint64),
+            streams=np.frombuffer(ids, dtype=_STREAM),
+        )
+
+    def look_up(self, tokens: Int64s) -> npt.NDArray[np.void]:
+        """The stream of each token, as tailrace_schemas.streams.stream_for."""
+        entry = np.searchsorted(self.range_ends, tokens, side="left")
+        entry[entry == len(self.range_ends)] = 0
+        if len(self.streams) == len(self.range_ends):
+            return self.streams.take(entry)
+        shard = _shard(self.counts[entry], self.ignore_msb[entry], tokens)
+        return self.streams.take(self.first[entry] + shard)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamTable:
+    """The generations that changes are assigned to, ascending by timestamp (milliseconds).
+
+    `known_until` (milliseconds) is how far ahead they are all known, None where that is settled; see
+    tailrace_schemas.streams.operating. A value that can be pickled: the driver makes it, executors use it.
+    """
+
+    timestamps: Int64s
+    generations: tuple[GenerationColumns, ...]
+    known_until: int | None = None
+
+    @classmethod
+    def of(cls, generations: Iterable[Generation], known_until: int | None = None) -> Self:
+        """From at least one generation, ascending, each into about 50 bytes per vnode. Raises ValueError."""
+        timestamps, columns = [], []
+        for generation in generations:
+            timestamps.append(generation.timestamp)
+            columns.append(GenerationColumns.of(generation))
+        if not columns or any(before >= after for before, after in pairwise(timestamps)):
+            raise ValueError(f"at least one generation, ascending by timestamp, not {timestamps}")
+        return cls(np.array(timestamps, dtype=np.int64), tuple(columns), known_until)
+
+    @classmethod
+    def of_published(cls, published: Iterable[PublishedGeneration], known_until: int | None) -> Self:
+        """From what GenerationReader.refresh gave, and its `known_until`; unpacked one at a time."""
+        return cls.of((one.unpack().generation for one in published), known_until)
+
+    def assign(self, tokens: Int64s, written: Int64s) -> Assigned:
+        """Stream, generation and mark of changes with these tokens and write times (microseconds), row by row.
+
+        Equal to `operating` and `stream_for` of tailrace_schemas.streams for each row; memory is a few times the
+        input's.
+        """
+        at = written // 1000
+        place = np.searchsorted(self.timestamps, at, side="right") - 1
+        marks = np.where(place < 0, np.uint8(_BEFORE_FIRST), np.uint8(0))
+        if self.known_until is not None:
+            marks[(place >= 0) & (at > self.known_until)] = _AHEAD
+        np.maximum(place, 0, out=place)
+        return Assigned(streams=self._look_up(place, tokens), generations=self.timestamps[place], marks=marks)
+
+    def _look_up(self, place: npt.NDArray[np.intp], tokens: Int64s) -> npt.NDArray[np.void]:
+        """By generation: a batch nearly always has one, at a change of topology two."""
+        if len(place) and np.all(place == place[0]):
+            return self.generations[int(place[0])].look_up(tokens)
+        streams = np.empty(len(tokens), dtype=_STREAM)
+        for one in np.unique(place):
+            rows = np.flatnonzero(place == one)
+            streams[rows] = self.generations[int(one)].look_up(tokens[rows])
+        return streams
+
+
+def _shard(counts: UInt64s, ignore_msb: UInt64s, tokens: Int64s) -> Int64s:
+    """(((token + 2^63) << ignore_msb) mod 2^64 * count) >> 64, the product in two halves: it has up to 96 bits.
+
+    numpy's unsigned words wrap as the formula wants; counts are below 2^32, so neither half overflows.
+    """
+    shifted = (tokens.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN) << ignore_msb
+    high, low = shifted >> _HALF, shifted & _LOW
+    product: UInt64s = (high * counts + (low * counts >> _HALF)) >> _HALF
+    return product.astype(np.int64)

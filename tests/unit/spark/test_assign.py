@@ -1,0 +1,123 @@
+"""Columns against the scalar rules, row by row."""
+
+from __future__ import annotations
+
+import pickle
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.generations import GenerationLog, Proposal, encode_proposal
+from tailrace_schemas.ring import Node, Ring
+from tailrace_schemas.streams import Entry, Generation, Mark, StreamId, build_generation, operating, stream_for
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
+from tailrace_spark.assign import MARKS, Assigned, StreamTable
+
+TOKENS = st.integers(MIN_TOKEN, MAX_TOKEN)
+
+
+@st.composite
+def generations(draw: st.DrawFn) -> list[Generation]:
+    """Up to four generations, with one stream per entry, or several, or differing numbers of them."""
+    timestamps = sorted(draw(st.sets(st.integers(-5_000, 5_000), min_size=1, max_size=4)))
+    return [draw(_generation(timestamp)) for timestamp in timestamps]
+
+
+@st.composite
+def _generation(draw: st.DrawFn, timestamp: int) -> Generation:
+    ends = sorted(draw(st.sets(TOKENS | st.sampled_from([MIN_TOKEN, -1, 0, MAX_TOKEN]), min_size=1, max_size=12)))
+    if draw(st.booleans()):
+        ring = Ring((Node("a", "dc", tuple(ends)),))
+        return build_generation(ring, draw(st.integers(1, 9)), draw(st.integers(0, 63)), timestamp=timestamp, seed=0)
+    entries = []
+    for index, end in enumerate(ends):
+        count = draw(st.integers(1, 5) | st.just(1000))
+        streams = tuple(StreamId.of(end, n, index) for n in range(count))
+        entries.append(Entry(end, streams, draw(st.integers(0, 63))))
+    return Generation(timestamp, tuple(entries))
+
+
+def _assign(table: StreamTable, rows: list[tuple[int, int]]) -> Assigned:
+    tokens = np.array([token for token, _ in rows], dtype=np.int64)
+    return table.assign(tokens, np.array([written for _, written in rows], dtype=np.int64))
+
+
+@given(
+    generations(),
+    st.none() | st.integers(-6_000, 6_000),
+    st.lists(st.tuples(TOKENS, st.integers(-6_000_000, 6_000_000) | TOKENS), max_size=30),
+    st.data(),
+)
+def test_equal_to_the_scalar_rules(
+    known: list[Generation], until: int | None, rows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    ends = [entry.token_range_end for generation in known for entry in generation.entries]
+    near = [end + d for end in ends for d in (-1, 0, 1) if MIN_TOKEN <= end + d <= MAX_TOKEN]
+    edges = [g.timestamp * 1000 + d for g in known for d in (-1, 0, 999)]
+    rows += data.draw(st.lists(st.tuples(st.sampled_from(near), st.sampled_from(edges)), max_size=30))
+    assigned = _assign(StreamTable.of(known, until), rows)
+    streams = assigned.stream_column().to_pylist()
+    marks = assigned.mark_column().to_pylist()
+    for row, (token, written) in enumerate(rows):
+        place, mark = operating([g.timestamp for g in known], written, until)
+        assert streams[row] == stream_for(known[place], token).value
+        assert assigned.generations[row] == known[place].timestamp
+        assert MARKS[assigned.marks[row]] == mark
+        assert marks[row] == ([] if mark is None else [mark.value])
+
+
+def test_an_empty_batch() -> None:
+    table = StreamTable.of([build_generation(Ring((Node("a", "dc", (0,)),)), timestamp=0, seed=0)])
+    assigned = _assign(table, [])
+    assert assigned.stream_column().to_pylist() == assigned.mark_column().to_pylist() == []
+
+
+def test_the_columns_have_types_that_spark_takes() -> None:
+    table = StreamTable.of([build_generation(Ring((Node("a", "dc", (0,)),)), timestamp=10, seed=0)], 20)
+    assigned = _assign(table, [(0, 9_999), (0, 10_000), (0, 20_999), (0, 21_000)])
+    assert assigned.stream_column().type == pa.binary()
+    assert assigned.mark_column().type == pa.list_(pa.string())
+    assert assigned.mark_column().to_pylist() == [[Mark.BEFORE_FIRST], [], [], [Mark.AHEAD]]
+    assigned.stream_column().validate(full=True)
+    assigned.mark_column().validate(full=True)
+
+
+def test_a_slice_of_a_column_is_read_from_its_own_start() -> None:
+    """Arrow batches are often slices; numpy views of them need not be contiguous either."""
+    generation = build_generation(Ring((Node("a", "dc", (-5, 0, 5)),)), 3, timestamp=0, seed=0)
+    tokens = np.arange(-20, 20, dtype=np.int64)
+    whole = StreamTable.of([generation]).assign(tokens, np.zeros(40, dtype=np.int64)).stream_column().to_pylist()
+    part = StreamTable.of([generation]).assign(tokens[4::3], np.zeros(12, dtype=np.int64))
+    assert part.stream_column().to_pylist() == whole[4::3]
+
+
+def test_a_table_travels_to_executors() -> None:
+    table = StreamTable.of([build_generation(Ring((Node("a", "dc", (0, 9)),)), 2, timestamp=0, seed=0)], 7)
+    there = pickle.loads(pickle.dumps(table))  # noqa: S301 - our own bytes
+    rows = [(token, 8_000) for token in (-1, 5, 10)]
+    assert _assign(there, rows).streams.tobytes() == _assign(table, rows).streams.tobytes()
+    assert there.known_until == 7
+
+
+def test_published_generations_will_do_as_they_are() -> None:
+    ring = Ring((Node("a", "dc", (0, 9)),))
+    generation = build_generation(ring, timestamp=0, seed=0)
+    log = GenerationLog()
+    proposal = Proposal(uuid=UUID(int=1), predecessor=None, ring=ring, generation=generation)
+    for offset, (key, value) in enumerate(encode_proposal(proposal)):
+        log.feed(offset, 0, key, value)
+    rows = [(token, 8_000) for token in (-1, 5, 10)]
+    published = _assign(StreamTable.of_published(log.published, 7), rows)
+    assert published.stream_column() == _assign(StreamTable.of([generation]), rows).stream_column()
+    assert published.mark_column().to_pylist() == [[Mark.AHEAD]] * 3
+
+
+def test_generations_must_ascend() -> None:
+    generation = build_generation(Ring((Node("a", "dc", (0,)),)), timestamp=10, seed=0)
+    for wrong in ([], [generation, generation]):
+        with pytest.raises(ValueError, match="ascending"):
+            StreamTable.of(wrong)
