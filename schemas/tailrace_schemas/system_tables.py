@@ -14,7 +14,7 @@ from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
 # Recorded from `system_schema` of live nodes of 4.0.19, 4.1.10 and 5.0.9: the union of what the three have. Across
 # them a table only gained columns, and where a type changed its bytes did not (uuid to timeuuid, both 16 bytes). The
 # log names columns in each update, so decoding needs name -> type and nothing else: a column too many does no harm,
-# and one definition serves every release. A line is a kind and columns as "name type", " desc" for a reversed one.
+# and one definition serves every release. A line is a kind and columns as "name type"; none is reversed.
 _TABLES: Final = """
 system.IndexInfo
     partition_key: table_name text
@@ -250,13 +250,11 @@ def system_tables() -> tuple[Table, ...]:
 
 def _column(kind: str, text: str) -> Column:
     name, _, type_text = text.partition(" ")
-    descending = type_text.endswith(" desc")
     return Column(
         name=name,
         name_bytes=name.encode(),
         kind=ColumnKind("regular" if kind == "dropped" else kind),
-        type=parse_type(type_text.removesuffix(" desc")),
-        descending=descending,
+        type=parse_type(type_text),
     )
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import typer
 
-from tailrace.cli.console import print_rows, say
+from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
 from tailrace.commitlog.descriptor import SegmentData
 from tailrace.commitlog.frames import frames
@@ -21,6 +21,9 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables
 
 Rows = Iterator[dict[str, object]]
+
+
+_SAID_ELSEWHERE: Final = frozenset({"version", "id", "encryption", "damage"})
 
 
 class Detail(StrEnum):
@@ -43,11 +46,16 @@ def inspect(
     Example: tailrace inspect cdc_raw/CommitLog-7-1795246977430.log --by section
     """
     damages: list[str] = []
-    print_rows(row for path in segments for row in _rows(path, _SHOW[by], damages))
+    print_rows(_fitting(row) for path in segments for row in _rows(path, _SHOW[by], damages))
     for damage in damages:
         say(damage)
     if damages:
         raise typer.Exit(DAMAGED)
+
+
+def _fitting(row: dict[str, object]) -> dict[str, object]:
+    """On a terminal, the row without what the file's name or the words on stderr say too."""
+    return {name: value for name, value in row.items() if not on_terminal() or name not in _SAID_ELSEWHERE}
 
 
 def _rows(path: Path, show: Callable[[Path, SegmentData], Rows], damages: list[str]) -> Rows:

@@ -1,0 +1,228 @@
+"""`tailrace dump`: whole fixtures against Cassandra's own dump, and what it does with what it cannot show."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tailrace.cli.dump import dump
+from tailrace_schemas.errors import SettingsError
+from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
+from tests.unit.commitlog.segments import frame, marker
+
+LZ4 = "5.0.1/lz4"
+PLAIN = "4.0-beta4/uncompressed"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: Any, **options: Any) -> tuple[list[dict[str, Any]], str, int]:
+    """(JSON lines, words, exit code) of the command's own function."""
+    code = 0
+    try:
+        dump(*arguments, **options)
+    except typer.Exit as end:
+        code = end.exit_code
+    out, err = capsys.readouterr()
+    return [json.loads(line) for line in out.splitlines()], err, code
+
+
+def hashed(value: Any) -> Any:
+    """As the rollover dumps have it: values of more than 1000 bytes by length and SHA-256."""
+    if isinstance(value, list):
+        return [hashed(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value.get("val") or "") > 2000:
+        data = bytes.fromhex(value["val"])
+        value = value | {"val": None, "val_len": len(data), "val_sha256": hashlib.sha256(data).hexdigest()}
+    return {name: hashed(item) for name, item in value.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_segments_equal_what_cassandra_reads(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recorded(kind)
+    segments, schema = folder.unpack(tmp_path)
+    shown, words, code = run(capsys, segments, schema)
+    expected = list(folder.expected)
+    # The dumps of all keyspaces end with the list of unknown tables, which has no counterpart here: it is empty.
+    if expected[-1] == {"invalid": "[]"}:
+        expected.pop()
+    if "rollover" in kind:
+        # The third segment was empty and is not kept; long values stand as hashes.
+        assert expected.pop() == {"file": "CommitLog-7-1795246980070.log", "len": 1048576}
+        shown = hashed(shown)
+    if not kind.endswith("/uncompressed"):
+        # These dumps were made of keyspace ks alone.
+        shown = [value for value in shown if value.get("ks", "ks") == "ks"]
+    assert shown == expected
+    assert (words, code) == ("", 0)
+
+
+def test_dropped_cells_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments, schema = recorded(LZ4).unpack(tmp_path)
+
+    def names(*, dropped: bool) -> list[list[str]]:
+        shown, _, _ = run(capsys, segments, schema, table=["ks.drp"], dropped=dropped)
+        rows = [item for value in shown[1:] for update in value["updates"] for item in update["items"]]
+        return [[column["n"] for column in row["cols"]] for row in rows]
+
+    # Cassandra's reader leaves them out, as column b was dropped after the first row was written.
+    assert names(dropped=False) == [["a", "l"], ["a", "nn"]]
+    assert names(dropped=True) == [["a", "b", "l"], ["a", "nn"]]
+
+
+def test_one_table_of_a_mutation_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded(LZ4)
+    segments, schema = folder.unpack(tmp_path)
+    shown, _, code = run(capsys, segments, schema, table=["ks.nocdc"])
+    expected = [
+        value | {"updates": [update for update in value["updates"] if update["table"] == "nocdc"]}
+        for value in folder.expected[1:]
+        if any(update["table"] == "nocdc" for update in value["updates"])
+    ]
+    assert [value["updates"] for value in shown[1:]] == [value["updates"] for value in expected]
+    assert len(expected) == 2
+    assert code == 0
+
+
+def test_a_keyspace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded(LZ4)
+    segments, schema = folder.unpack(tmp_path)
+    shown, _, _ = run(capsys, segments, schema, table=["ks.*"])
+    assert shown == list(folder.expected)
+
+
+def test_a_table_that_is_not_defined(tmp_path: Path) -> None:
+    segments, schema = recorded(LZ4).unpack(tmp_path)
+    with pytest.raises(SettingsError, match=r"--table ks\.simpel: .* did you mean ks\.simple\?"):
+        dump(segments, schema, table=["ks.simpel"])
+
+
+def test_unknown_tables_are_counted_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments, _ = recorded(LZ4).unpack(tmp_path)
+    shown, words, code = run(capsys, segments)
+    assert {value["ks"] for value in shown[1:]} == {"system", "system_schema"}
+    assert "table id 32696010-e57f-11f1-a39c-77c4381b35a5 is in no known schema; 16 mutations left out" in words
+    assert "68656c6c6f" not in words + json.dumps([v for v in shown if v.get("ks") != "system"])
+    assert code == 3
+
+
+def test_unknown_tables_that_were_not_asked_for_are_no_matter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segments, _ = recorded(LZ4).unpack(tmp_path)
+    shown, words, code = run(capsys, segments, table=["system.local"])
+    assert len(shown) == 23
+    # Only a mutation of several tables has to be decoded to know.
+    assert words.count("\n") <= 1
+    assert code == (3 if words else 0)
+
+
+def test_everything_before_damage_is_shown_and_other_files_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recorded(PLAIN)
+    (path,), schema = folder.unpack(tmp_path)
+    third = sections_of(folder.segment)[2]
+    damaged = bytearray(folder.segment)
+    damaged[third.end.marker - 1] ^= 1
+    broken = tmp_path / "broken" / path.name
+    broken.parent.mkdir()
+    broken.write_bytes(damaged)
+    shown, words, code = run(capsys, [broken, path], schema)
+    again = next(place for place, value in enumerate(shown[1:], 1) if "file" in value)
+    assert shown[again:] == list(folder.expected[:-1])
+    assert shown[:again] == list(folder.expected[:again])
+    assert shown[again - 1]["pos"] < third.end.logical <= folder.expected[again]["pos"]
+    assert words.startswith(f"{path.name}:")
+    assert "wrong checksum" in words
+    assert code == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "0 bytes of at least 20"),
+        (bytes(1024), "not written yet"),
+        (b"#!/bin/sh\necho no segment\n", "this is no segment"),
+    ],
+)
+def test_files_that_are_no_segments(
+    content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "CommitLog-7-1.log"
+    path.write_bytes(content)
+    shown, said, code = run(capsys, [path])
+    assert shown == [{"file": path.name, "len": len(content)}]
+    assert said.startswith("CommitLog-7-1.log:")
+    assert words in said
+    assert code == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("4.0-beta4/snappy", "compressor class SnappyCompressor is not read"),
+        ("4.0-beta4/encrypted", "encrypted with AES/CBC/PKCS5Padding are not read"),
+    ],
+)
+def test_what_is_not_read_is_named(kind: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments, _ = recorded(kind).unpack(tmp_path)
+    _, words, code = run(capsys, segments)
+    assert reason in words
+    assert code == 3
+
+
+def test_a_file_under_another_segments_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "CommitLog-7-5.log"
+    path.write_bytes(recorded(PLAIN).segment)
+    _, words, code = run(capsys, [path])
+    assert "the header is that of CommitLog-7-1795246977430.log" in words
+    assert code == 3
+    copy = tmp_path / "copy.bin"
+    copy.write_bytes(recorded(PLAIN).segment)
+    shown, _, _ = run(capsys, [copy], table=["system.local"])
+    assert len(shown) == 22
+
+
+def test_a_mutation_that_does_not_fit_its_definition_does_not_stop_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recorded("4.0-beta4/rollover-uncompressed")
+    _, schema = folder.unpack(tmp_path)
+    # Column b is missing from the rows: as if the file was older than the table.
+    lines = [line for line in folder.schema if '"column_name": "b"' not in line]
+    schema.write_text("".join(lines), encoding="utf-8")
+    shown, words, code = run(capsys, [tmp_path / name for name in folder.segments], schema, table=["ks.*"])
+    assert [value["updates"][0]["table"] for value in shown if "seg" in value] == ["nocdc", "nock"]
+    assert words.count("column b'b' of ks.nock is not in the known definition") == 2
+    assert "3 mutations left out" in words
+    assert "2 mutations left out" in words
+    assert code == 3
+
+
+def test_a_payload_of_nonsense_with_right_checksums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded(PLAIN)
+    first = sections_of(folder.segment)[0]
+    head = folder.segment[: first.start.marker]
+    content = frame(b"\x01\x02\x03nonsense") + first.data
+    at = len(head)
+    path = tmp_path / "CommitLog-7-1795246977430.log"
+    path.write_bytes(head + marker(1795246977430, at, at + 8 + len(content)) + content)
+    shown, words, code = run(capsys, [path])
+    assert len(shown) == 4
+    assert f"{path.name}:{at + 8 + 23}: mutation: ends inside of a table id; 1 mutation left out" in words
+    assert code == 3
+
+
+def test_a_schema_file_that_is_none(tmp_path: Path) -> None:
+    segments, schema = recorded(LZ4).unpack(tmp_path)
+    schema.write_text('{"table":"columns"}\n', encoding="utf-8")
+    with pytest.raises(SettingsError, match="schema file, line 1"):
+        dump(segments, schema)
