@@ -35,6 +35,8 @@ _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _MISSING: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
         KafkaError._NOENT,  # noqa: SLF001  # what list_offsets says of them: no leaders
