@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
+from uuid import uuid4
 
 from tailrace.agent import Agent, Limits, Parts
 from tailrace.capture.cdcraw import CdcRaw
@@ -23,9 +24,14 @@ from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
 from tailrace.publish.routing import Router, Selection
-from tailrace_common.kafka import read_to_end
+from tailrace.topology.proposals import EntrySettings
+from tailrace.topology.publication import ensure_first
+from tailrace_common.generations import GenerationReader
+from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import ClusterSettings, Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.ring import RingError
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG: Final = logging.getLogger("tailrace.agent")
@@ -107,7 +113,7 @@ class _Start:
         if self._until_done(lambda: (schema.refresh(),)) is None:
             return
         router = self._until_done(lambda: self._router(node))
-        if router is None:
+        if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
             return
         self.stack.enter_context(Watch(self.settings.agent.cdc_raw_directory, self.wakeup))
         self._agent(node, schema, router).run()
@@ -123,11 +129,27 @@ class _Start:
         topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
         topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
         schemas = internal_topic(prefix, Internal.SCHEMAS)
-        known = [(record.key, record.value) for record in read_to_end(kafka, schemas, 0)]
-        destinations = SchemaDestinations(prefix, topics, KafkaLog(kafka, schemas), known)
+        with SchemaReader(kafka, prefix) as reader:
+            reader.refresh()
+            destinations = SchemaDestinations(prefix, topics, KafkaLog(kafka, schemas), reader)
         selection = Selection(settings.tables.include, settings.tables.exclude)
         publishes = settings.agent.publishes(node.datacenter)
         return Router(prefix, destinations, lambda table: publishes and selection.wants(table))
+
+    def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
+        """The generation that operates now; the first agent of a cluster publishes the first one."""
+        settings = self.settings
+        kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
+        generations = settings.generations
+        with GenerationReader.open(kafka, topic) as reader:
+            return ensure_first(
+                cluster.ring,
+                KafkaLog(kafka, topic),
+                reader,
+                now_ms=lambda: time.time_ns() // 1_000_000,
+                new_uuid=uuid4,
+                entries=EntrySettings(generations.streams_per_entry, generations.ignore_msb),
+            )
 
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router) -> Agent:
         settings = self.settings
@@ -163,7 +185,7 @@ class _Start:
             self.health.alive()
             try:
                 result = attempt()
-            except ServiceError as error:
+            except (ServiceError, RingError) as error:
                 if self.health.degrade("service", str(error)):
                     _LOG.error("%s", error)
                 self.wakeup.wait(seconds)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from tailrace.publish.routing import assign_topics
-from tailrace_schemas.avro import entry_from_record
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.table import Table
-
-_LOG: Final = logging.getLogger("tailrace.publish")
 
 
 class Topics(Protocol):
@@ -28,29 +25,14 @@ class Log(Protocol):
 
 
 class SchemaDestinations:
-    """The Destinations of a router, over the records that `<prefix>.schemas` had at the start."""
+    """The Destinations of a router, over what `<prefix>.schemas` had at the start."""
 
-    def __init__(
-        self, prefix: str, topics: Topics, log: Log, known: Iterable[tuple[bytes | None, bytes | None]]
-    ) -> None:
+    def __init__(self, prefix: str, topics: Topics, log: Log, known: Mapping[bytes, SchemaEntry]) -> None:
         self._prefix = prefix
         self._topics = topics
         self._log = log
-        self._announced: set[bytes] = set()
-        self._taken: dict[str, str] = {}
-        for key, value in known:
-            self._remember(key, value)
-
-    def _remember(self, key: bytes | None, value: bytes | None) -> None:
-        if key is None or value is None:
-            return
-        try:
-            entry = entry_from_record(key, value)
-        except (ValueError, KeyError) as error:
-            _LOG.warning("a record of %s.schemas is not one of ours: %r", self._prefix, error)
-            return
-        self._announced.add(key)
-        self._taken[entry.topic] = str(entry.table)
+        self._announced = set(known)
+        self._taken = {entry.topic: str(entry.table) for entry in known.values()}
 
     def topic(self, table: Table) -> str:
         """The topic that `.schemas` has for the table's name, else one that collides with none."""

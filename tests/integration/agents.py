@@ -1,0 +1,226 @@
+"""`tailrace agent` as a process of its own, and what a read_committed reader then finds in Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cassandra.cluster import Cluster, Session
+from confluent_kafka.admin import AdminClient
+
+from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.commitlog.mutation import first_table
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.ports import free_port
+from tailrace.local.process import wait_until
+from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
+from tailrace_common.kafka import read_to_end
+from tailrace_common.schemas import SchemaReader
+from tailrace_common.settings import TopicSettings
+from tailrace_schemas.avro import decode
+from tailrace_schemas.change import Change
+from tailrace_schemas.topics import Internal
+
+_COMMAND = "from tailrace.cli.main import run; run()"
+
+
+class AgentProcess:
+    """One `tailrace agent`, its settings file, log and health endpoint below `directory`. Killed at the exit."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, Mapping[str, object]], name: str = "agent") -> None:
+        self.log = directory / f"{name}.log"
+        self._settings = directory / f"{name}.toml"
+        self._port = free_port("127.0.0.1")
+        agent = {**settings.get("agent", {}), "health_port": self._port}
+        self._settings.write_text(_toml({**settings, "agent": agent}))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start it, again after its end too."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _COMMAND, "--log-level", "debug", "agent", "-c", str(self._settings)],
+                stdout=log,
+                stderr=log,
+                env={name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")},
+            )
+        return self
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process as it was last started."""
+        assert self._process is not None
+        return self._process
+
+    def status(self) -> dict[str, Any]:
+        """What /status says; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/status", timeout=5) as answer:
+                status: dict[str, Any] = json.load(answer)
+                return status
+        except (OSError, urllib.error.URLError):
+            return {}
+
+    def count(self, name: str) -> int:
+        """One of the counts of /status, since this process started."""
+        return int(self.status().get("counts", {}).get(name, 0))
+
+    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        """Wait for the condition; fails with the log when it does not come, or the agent ends first."""
+        wait_until(lambda: condition() or self.process.poll() is not None, seconds)
+        assert condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
+
+    def until_ready(self, seconds: float = 60) -> Self:
+        """Wait until it publishes."""
+        self.until(lambda: bool(self.status().get("ready")), seconds)
+        return self
+
+    def words(self) -> str:
+        """The end of its log."""
+        return self.log.read_text()[-6000:]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.terminate()
+        return self.process.wait(60)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+
+def settings_for(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str | None = None
+) -> dict[str, dict[str, object]]:
+    """An agent's settings: this node, this Kafka, this prefix; only this keyspace's tables where one is named."""
+    return {
+        "cluster": {"contact_points": [cassandra.address], "port": cassandra.port},
+        "agent": {"cdc_raw_directory": str(cassandra.cdc_raw), "poll_seconds": 0.2},
+        "kafka": {"bootstrap.servers": kafka.bootstrap},
+        "topics": {"prefix": prefix},
+        "tables": {"include": ["*.*" if keyspace is None else f"{keyspace}.*"]},
+    }
+
+
+@contextmanager
+def cql(cassandra: LocalCassandra) -> Iterator[Session]:
+    """A session of the driver."""
+    with Cluster([cassandra.address], port=cassandra.port) as cluster, cluster.connect() as session:
+        yield session
+
+
+def create_keyspace(session: Session, keyspace: str) -> None:
+    """A keyspace of one replica."""
+    session.execute(
+        f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    )
+
+
+def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str) -> None:
+    """Let the prefix's agent begin at this instant: other tests' mutations, of tables long dropped, are not its own.
+
+    A row of a table of its own marks the instant in the log; the agent's offsets record says that all up to there is
+    published.
+    """
+    session.execute(f"CREATE TABLE {keyspace}.instant (k int PRIMARY KEY) WITH cdc = true")
+    session.execute(f"INSERT INTO {keyspace}.instant (k) VALUES (1)")
+    with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live:
+        node = live.check()
+        marker = next(t.id for t in live.definitions().tables if (t.keyspace, t.name) == (keyspace, "instant"))
+    config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
+    KafkaTopics(config, TopicSettings(prefix=prefix)).ensure_internal((Internal.OFFSETS,))
+    publisher = KafkaPublisher(config, prefix=prefix, cluster=node.cluster, host=node.host, clock=_no_time, timeout=10)
+    with closing(CdcRaw(cassandra.cdc_raw, Resume())) as capture, closing(publisher):
+        position = None
+
+        def seen() -> bool:
+            nonlocal position
+            while entries := capture.read(1000):
+                position = entries[-1].position
+                if any(first_table(entry.payload, entry.version)[1] == marker for entry in entries):
+                    return True
+            return False
+
+        assert wait_until(seen, 60)
+        publisher.start()
+        publisher.commit(Resume(position, capture.open_segments()))
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A record as a read_committed reader has it, and the change in it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    change: Change
+
+
+def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:
+    """Every committed record of a topic, partition by partition, decoded by the published schemas."""
+    config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
+    there = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
+    if topic not in there:
+        return []
+    with SchemaReader(config, prefix) as schemas:
+        return [
+            Published(partition, record.offset, record.key, decode(record.value or b"", schemas))
+            for partition in sorted(there[topic].partitions)
+            for record in read_to_end(config, topic, partition)
+        ]
+
+
+def ints(records: Iterable[Published]) -> Counter[int]:
+    """How often each partition key, an int, was published."""
+    return Counter(int.from_bytes(record.change.key or b"", "big", signed=True) for record in records)
+
+
+def in_log_order(records: Iterable[Published]) -> bool:
+    """Whether positions and places in the mutation ascend in each partition, none twice."""
+    places: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for record in records:
+        source = record.change.source
+        assert source is not None
+        places[record.partition].append((source.epoch, source.segment, source.offset, source.index))
+    return all(a < b for list_ in places.values() for a, b in pairwise(list_))
+
+
+def _toml(settings: Mapping[str, Mapping[str, object]]) -> str:
+    """Strings, numbers, booleans and lists of strings look the same in JSON and in TOML."""
+    sections = (
+        "\n".join([f"[{name}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in section.items())])
+        for name, section in settings.items()
+    )
+    return "\n\n".join(sections) + "\n"

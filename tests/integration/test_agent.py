@@ -1,0 +1,255 @@
+"""The agent on a real node and a real Kafka: what is written arrives once, in order, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
+from confluent_kafka import Producer
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace_schemas.change import Op
+from tailrace_schemas.tokens import partition, token
+from tests.integration.agents import (
+    AgentProcess,
+    Published,
+    cql,
+    create_keyspace,
+    in_log_order,
+    ints,
+    published,
+    settings_for,
+    start_here,
+)
+
+
+class Bench:
+    """One test's keyspace, prefix and agents."""
+
+    def __init__(
+        self,
+        session: Session,
+        cassandra: LocalCassandra,
+        kafka: LocalKafka,
+        prefix: str,
+        keyspace: str,
+        directory: Path,
+    ) -> None:
+        self.session = session
+        self.cassandra = cassandra
+        self.kafka = kafka
+        self.prefix = prefix
+        self.keyspace = keyspace
+        self._directory = directory
+
+    def agent(self, name: str = "agent") -> AgentProcess:
+        """An agent, not started."""
+        settings = settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
+        return AgentProcess(self._directory, settings, name)
+
+    def create(self, table: str = "t", cdc: bool = True) -> None:
+        """A table of k int, v text."""
+        self.session.execute(
+            f"CREATE TABLE {self.keyspace}.{table} (k int PRIMARY KEY, v text) WITH cdc = {str(cdc).lower()}"
+        )
+
+    def write(self, keys: range, table: str = "t", text: str = "v") -> None:
+        """One row for each key, many at once."""
+        insert = self.session.prepare(f"INSERT INTO {self.keyspace}.{table} (k, v) VALUES (?, ?)")
+        execute_concurrent_with_args(self.session, insert, [(key, text) for key in keys], concurrency=32)
+
+    def records(self, table: str = "t") -> list[Published]:
+        """What is in the table's topic."""
+        return published(self.kafka, self.prefix, f"{self.prefix}.{self.keyspace}.{table}")
+
+    def keys(self, table: str = "t") -> Counter[int]:
+        """How often each key was published."""
+        return ints(self.records(table))
+
+
+@pytest.fixture
+def bench(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> Iterator[Bench]:
+    """A keyspace, and the prefix's agent to begin at this instant."""
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        start_here(session, cassandra, kafka, prefix, keyspace_name)
+        yield Bench(session, cassandra, kafka, prefix, keyspace_name, tmp_path)
+
+
+def test_every_change_arrives_once_where_its_token_says(bench: Bench) -> None:
+    """A table created with cdc = true, and written at once while the agent runs."""
+    with bench.agent() as agent:
+        agent.until_ready()
+        bench.create()
+        bench.write(range(500))
+        agent.until(lambda: agent.count("changes") >= 500)
+        assert agent.stop() == 0, agent.words()
+    records = bench.records()
+    assert ints(records) == Counter(range(500))
+    assert in_log_order(records)
+    for record in records:
+        assert record.change.key is not None
+        assert record.partition == partition(token(record.change.key), 3)
+        assert record.change.op is Op.INSERT
+
+
+def test_a_table_switched_on_later_is_published_from_there_on(bench: Bench) -> None:
+    """ALTER ... cdc = true after the agent's start, a write at once; off again, a write at once."""
+    bench.create(cdc=False)
+    with bench.agent() as agent:
+        agent.until_ready()
+        bench.write(range(10))
+        bench.session.execute(f"ALTER TABLE {bench.keyspace}.t WITH cdc = true")
+        bench.write(range(10, 20))
+        agent.until(lambda: agent.count("changes") >= 10)
+        bench.session.execute(f"ALTER TABLE {bench.keyspace}.t WITH cdc = false")
+        bench.write(range(20, 30))
+        bench.create("end")
+        bench.write(range(1), "end")
+        agent.until(lambda: agent.count("changes") >= 11)
+        assert agent.stop() == 0
+    assert bench.keys() == Counter(range(10, 20))
+
+
+def test_kill_9_in_the_middle_of_a_load(bench: Bench) -> None:
+    """Killed again and again while rows come in: each row exactly once, in log order, finished segments released."""
+    bench.create()
+    total, before = 0, set(bench.cassandra.cdc_raw.glob("*.log"))
+    agent = bench.agent()
+    for _ in range(4):
+        with agent:
+            agent.until_ready()
+            bench.write(range(total, total + 2000), text="x" * 300)
+            total += 2000
+            # Some of it is committed, most is not.
+            agent.until(lambda: agent.count("changes") >= 100)
+            agent.kill()
+    with agent:
+        agent.until(lambda: sum(bench.keys().values()) >= total)
+        agent.until(lambda: not before & set(bench.cassandra.cdc_raw.glob("*.log")))
+        assert agent.stop() == 0
+    records = bench.records()
+    assert ints(records) == Counter(range(total))
+    assert in_log_order(records)
+
+
+def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None:
+    """Another agent died inside a transaction: what we committed behind it in .offsets must be found all the same."""
+    bench.create()
+    with bench.agent() as agent:
+        agent.until_ready()
+        dead = Producer(
+            {
+                "bootstrap.servers": bench.kafka.bootstrap,
+                "transactional.id": f"{bench.prefix}.{uuid4()}",
+                "transaction.timeout.ms": 5000,
+            }
+        )
+        dead.init_transactions(30)
+        dead.begin_transaction()
+        for number in range(16):
+            dead.produce(f"{bench.prefix}.offsets", partition=number, key=b"other/host", value=b"{}")
+        assert dead.flush(30) == 0
+        bench.write(range(100))
+        agent.until(lambda: agent.count("changes") >= 100)
+        agent.kill()
+    with agent:
+        bench.write(range(100, 200))
+        agent.until(lambda: agent.count("changes") >= 100)
+        assert agent.stop() == 0
+    assert bench.keys() == Counter(range(200))
+
+
+def test_of_two_agents_for_one_node_the_older_is_fenced(bench: Bench) -> None:
+    """It exits with code 5 and says why; the newer one publishes everything, once."""
+    bench.create()
+    with bench.agent("older") as older:
+        older.until_ready()
+        bench.write(range(100))
+        older.until(lambda: older.count("changes") >= 100)
+        with bench.agent("newer") as newer:
+            newer.until_ready()
+            bench.write(range(100, 200))
+            assert older.process.wait(60) == 5
+            newer.until(lambda: newer.count("changes") >= 100)
+            assert newer.stop() == 0
+    assert "another agent started" in older.words()
+    assert bench.keys() == Counter(range(200))
+
+
+def test_a_table_dropped_while_unread_is_published_whole(bench: Bench) -> None:
+    """Its definition was known; what was written before the DROP counts."""
+    bench.create()
+    bench.create("later")
+    with bench.agent() as agent:
+        agent.until_ready()
+        bench.write(range(1))
+        agent.until(lambda: agent.count("changes") >= 1)
+        agent.signal(signal.SIGSTOP)
+        bench.write(range(1, 50))
+        bench.session.execute(f"DROP TABLE {bench.keyspace}.t")
+        bench.write(range(10), "later")
+        agent.signal(signal.SIGCONT)
+        agent.until(lambda: agent.count("changes") >= 60)
+        assert agent.stop() == 0
+    assert bench.keys() == Counter(range(50))
+    assert bench.keys("later") == Counter(range(10))
+
+
+def test_an_unknown_table_holds_everything_until_it_is_explained(bench: Bench) -> None:
+    """Created, written and dropped while no agent ran: nothing behind it is published until its definition is back."""
+    bench.create()
+    bench.create("gone")
+    (row,) = bench.session.execute(
+        f"SELECT id FROM system_schema.tables WHERE keyspace_name = '{bench.keyspace}' AND table_name = 'gone'"
+    )
+    bench.write(range(10))
+    bench.write(range(5), "gone")
+    bench.session.execute(f"DROP TABLE {bench.keyspace}.gone")
+    bench.write(range(10, 20))
+    with bench.agent() as agent:
+        agent.until_ready()
+        agent.until(lambda: "held" in agent.status().get("degraded", {}))
+        assert str(row.id) in agent.status()["degraded"]["held"]
+        assert bench.keys() == Counter(range(10))
+        bench.session.execute(
+            f"CREATE TABLE {bench.keyspace}.gone (k int PRIMARY KEY, v text) WITH id = {row.id} AND cdc = true"
+        )
+        agent.until(lambda: agent.count("changes") >= 25)
+        agent.until(lambda: agent.status()["degraded"] == {})
+        assert agent.stop() == 0
+    assert bench.keys() == Counter(range(20))
+    assert bench.keys("gone") == Counter(range(5))
+
+
+def test_a_node_that_crashed_offers_nothing_twice(bench: Bench) -> None:
+    """kill -9 of Cassandra: replay links segments again that we had released; the agent lives through it, and starts
+    anew after it, without a repetition and without taking them for another log's."""
+    bench.create()
+    with bench.agent() as agent:
+        agent.until_ready()
+        bench.write(range(6000), text="x" * 500)
+        agent.until(lambda: agent.count("changes") >= 6000)
+        agent.until(lambda: agent.count("released") >= 2)
+        bench.cassandra.kill()
+        bench.cassandra.start()
+        with cql(bench.cassandra) as bench.session:
+            bench.write(range(6000, 6100))
+            agent.until(lambda: agent.count("changes") >= 6100)
+            agent.kill()
+            with agent:
+                agent.until_ready()
+                bench.write(range(6100, 6200))
+                agent.until(lambda: agent.count("changes") >= 100)
+                assert agent.stop() == 0
+    records = bench.records()
+    assert ints(records) == Counter(range(6200))
+    assert in_log_order(records)
