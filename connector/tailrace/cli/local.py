@@ -17,10 +17,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from tailrace.cli.console import print_rows, say
+from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.local import CassandraSettings, KafkaSettings, Services
 from tailrace.local.process import tail
-from tailrace.local.running import end, hold, owner, record, states
+from tailrace.local.running import ServiceState, end, hold, owner, record, states
 from tailrace_schemas.errors import ServiceError
 
 _WATCH_SECONDS = 0.5
@@ -55,13 +55,13 @@ def up(
     services = Services(directory, CassandraSettings(port=cassandra_port), KafkaSettings(port=kafka_port))
     if detach:
         _start_detached(services, ["--cassandra-port", str(cassandra_port), "--kafka-port", str(kafka_port)])
-        print_rows([asdict(state) for state in states(directory)])
+        _show(states(directory), directory)
         return
     with stopped_by_signals(), hold(directory):
         try:
             fetch_with_progress(services)
             services.start()
-            print_rows([asdict(state) for state in record(services)])
+            _show(record(services), directory)
             say("running; Ctrl-C stops them")
             _watch(services)
         except KeyboardInterrupt:
@@ -78,7 +78,7 @@ def status(directory: Directory = _DIRECTORY) -> None:
     Example: tailrace local status
     """
     found = states(directory.absolute())
-    print_rows([asdict(state) for state in found])
+    _show(found, directory.absolute())
     if not found:
         say(f"nothing is up in {directory}; `tailrace local up` starts it")
     if not found or any(state.state != "running" for state in found):
@@ -116,6 +116,15 @@ def stopped_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _show(found: tuple[ServiceState, ...], directory: Path) -> None:
+    """JSON lines with everything; on a terminal what fits its width, and the paths in words."""
+    if not on_terminal():
+        print_rows([asdict(state) for state in found])
+    elif found:
+        print_rows([{"service": at.service, "state": at.state, "address": at.address, "pid": at.pid} for at in found])
+        say(f"data and logs are in {directory}")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
