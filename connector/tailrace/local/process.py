@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -22,6 +21,10 @@ from tailrace_schemas.errors import ServiceError
 _POLL_SECONDS = 0.05
 _QUOTED_LINES = 15
 _RELEASE_SECONDS = 30.0
+
+# The one thread that starts children. The kernel sends the death signal when the *thread* that forked ends, so it has
+# to be one that lives as long as this process.
+_SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawner")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ class Child:
         """Run it. One server at a time per directory: waits for one that is ending, raises ServiceError if it stays."""
         with directory_lock(launch.directory, launch.name) as lock, launch.log.open("ab") as log:
             offset = log.seek(0, os.SEEK_END)
-            process = _spawner().submit(_spawn, launch, log, lock).result()
+            process = _SPAWNER.submit(_spawn, launch, log, lock).result()
         return cls(launch, process, offset)
 
     @property
@@ -152,7 +155,7 @@ def run_to_end(name: str, command: tuple[str, ...], directory: Path, seconds: fl
     """Run a tool to its end and return what it printed. Raises ServiceError that quotes it when it fails."""
     log = directory / f"{name}.log"
     with log.open("wb") as output:
-        process: subprocess.Popen[bytes] = _spawner().submit(_spawn_in, command, directory, output, ()).result()
+        process: subprocess.Popen[bytes] = _SPAWNER.submit(_spawn_in, command, directory, output, ()).result()
     try:
         code = process.wait(seconds)
     except subprocess.TimeoutExpired as error:
@@ -208,12 +211,6 @@ def _try_lock(lock: BinaryIO, kind: int = fcntl.LOCK_EX) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-@cache
-def _spawner() -> ThreadPoolExecutor:
-    """The one thread that starts children: the kernel's death signal is sent when the *thread* that forked ends."""
-    return ThreadPoolExecutor(1, thread_name_prefix="spawner")
 
 
 def _spawn(launch: Launch, log: BinaryIO, lock: BinaryIO) -> subprocess.Popen[bytes]:
