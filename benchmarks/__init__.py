@@ -1,0 +1,1 @@
+"""Benchmarks of the hot paths: `python -m benchmarks`, or one module alone."""
