@@ -71,7 +71,8 @@ def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table
             raise UnknownTableError(table_id)
         try:
             update, at = _read_update(payload, at + 16, table, unsigned)
-        except IndexError:
+        except (IndexError, ValueError):
+            # Compiled code says ValueError where an offset behind the end does not even fit a machine word.
             raise TruncatedError(f"mutation of {table}: {len(payload)} bytes end before its values do") from None
         except DecodeError as error:
             error.rule = f"mutation of {table}: {error.rule}"

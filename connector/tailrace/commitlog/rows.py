@@ -1,7 +1,7 @@
 """Rows, cells and range tombstone markers: the unfiltereds of a partition update, from bytes to values.
 
 Lengths are not checked one by one. Reading goes forward only, every item ends with another byte to read, and an offset
-behind the end meets an IndexError there, which decode_mutation turns into a TruncatedError.
+behind the end fails there, which decode_mutation turns into a TruncatedError.
 """
 
 from __future__ import annotations
@@ -148,21 +148,9 @@ def read_row(data: bytes, at: int, header: Header, plan: Plan, static: bool) -> 
     deletion: Deletion | None = None
     if flags & _HAS_DELETION:
         deletion, at = read_deletion(data, at, header)
-    present = plan.everything
-    if not flags & _HAS_ALL_COLUMNS:
-        present, at = plan.read_subset(data, at)
     cells: list[Cell] = []
     deletions: list[ColumnDeletion] = []
-    columns = plan.columns
-    sizes = plan.sizes
-    for index in present:
-        size = sizes[index]
-        if size == COMPLEX:
-            with_deletion = bool(flags & _HAS_COMPLEX_DELETION)
-            at = _read_complex(data, at, columns[index], header, marker, with_deletion, cells, deletions)
-        else:
-            cell, at = _read_cell(data, at, columns[index], size, header, marker)
-            cells.append(cell)
+    at = _read_columns(data, at, flags, header, plan, marker, cells, deletions)
     row = Row(
         clustering=clustering,
         static=static,
@@ -172,6 +160,33 @@ def read_row(data: bytes, at: int, header: Header, plan: Plan, static: bool) -> 
         column_deletions=tuple(deletions),
     )
     return row, at
+
+
+def _read_columns(
+    data: bytes,
+    at: int,
+    flags: int,
+    header: Header,
+    plan: Plan,
+    marker: Marker | None,
+    cells: list[Cell],
+    deletions: list[ColumnDeletion],
+) -> int:
+    """Append what a row has of each column, in header order; the offset behind it."""
+    present = plan.everything
+    if not flags & _HAS_ALL_COLUMNS:
+        present, at = plan.read_subset(data, at)
+    columns = plan.columns
+    sizes = plan.sizes
+    with_deletion = bool(flags & _HAS_COMPLEX_DELETION)
+    for index in present:
+        size = sizes[index]
+        if size == COMPLEX:
+            at = _read_complex(data, at, columns[index], header, marker, with_deletion, cells, deletions)
+        else:
+            cell, at = _read_cell(data, at, columns[index], size, header, marker)
+            cells.append(cell)
+    return at
 
 
 def _read_marker(data: bytes, at: int, header: Header, expiring: bool) -> tuple[Marker, int]:
@@ -237,7 +252,7 @@ def _read_cell(
         length, at = read_unsigned(data, at)
         path = data[at : at + length]
         at += length
-    value: bytes | None = b""
+    value = b""
     if not flags & _HAS_EMPTY_VALUE:
         if size < 0:
             size = data[at]
@@ -246,9 +261,7 @@ def _read_cell(
                 size, at = read_unsigned(data, at - 1)
         value = data[at : at + size]
         at += size
-    if flags & _IS_DELETED:
-        value = None
-    return Cell(column, path, written, ttl, expires, value), at
+    return Cell(column, path, written, ttl, expires, None if flags & _IS_DELETED else value), at
 
 
 def _read_expiry(

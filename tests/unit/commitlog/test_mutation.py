@@ -227,6 +227,35 @@ def test_rules_that_are_broken(text: str, reason: str) -> None:
     assert "ks.t" in str(caught.value)
 
 
+HUGE = "ffffffffffffffffff"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"10 {AT} {HUGE} 00 00 01",
+        f"10 {AT} 01 {HUGE} 76 00 01",
+        f"10 {AT} 02 {HUGE} 76 0176 00 01",
+        f"10 {AT} 00 00 24 00 {HUGE} 00 01",
+        f"10 {AT} 01 0176 00 20 00 0161 00 00 {HUGE} 01",
+        f"10 {AT} 01 016d 00 20 00 0161 {HUGE} 00 00 0178 0109 01",
+        f"10 {AT} 01 016d 00 20 00 0161 01 00 00 {HUGE} 78 0109 01",
+        f"10 {AT} 01 016d 00 20 00 0161 01 00 00 0178 {HUGE} 09 01",
+        f"10 {AT} 00 00 02 07 0001 00 {HUGE} 00 00 01",
+    ],
+)
+def test_lengths_and_counts_beyond_anything(text: str) -> None:
+    with pytest.raises(TruncatedError):
+        decode(text)
+
+
+def test_a_key_beyond_anything() -> None:
+    with pytest.raises(TruncatedError):
+        decode_mutation(b"\x01" + TABLE_ID.bytes + bytes.fromhex(HUGE) + b"\x01", 7, {TABLE_ID: SIMPLE}.get)
+    with pytest.raises(TruncatedError):
+        decode_mutation(bytes.fromhex(HUGE) + (HEAD + b"\x01")[1:], 7, {TABLE_ID: SIMPLE}.get)
+
+
 def test_no_update_at_all() -> None:
     with pytest.raises(CorruptError, match="no partition update"):
         decode_mutation(b"\x00", 7, {TABLE_ID: SIMPLE}.get)
