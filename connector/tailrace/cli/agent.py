@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import uuid4
 
+from stamina.instrumentation import set_on_retry_hooks
+
 from tailrace.agent import Agent, Limits, Parts
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.schema import LiveSchema
@@ -77,6 +79,7 @@ def agent(config: SettingsFile = None) -> None:
     settings = settings_of(config)
     if settings.agent.delivery != "exactly-once":
         raise SettingsError('agent.delivery: only "exactly-once" is there so far')
+    set_on_retry_hooks(())  # our own log says of a retry what matters
     wakeup = Signal()
     stop = _Stop(wakeup)
     with _on_signals(stop), ExitStack() as stack:

@@ -29,6 +29,7 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
+_FATAL: Final = KafkaError._FATAL  # noqa: SLF001 - the same
 _POLL_SECONDS: Final = 0.1
 
 Config = Mapping[str, Scalar]
@@ -158,10 +159,10 @@ class KafkaPublisher:
         try:
             if self._began is not None:
                 producer.abort_transaction(self._timeout)
+            producer.purge()
+            producer.poll(0)
         except KafkaException as error:
             _LOG.info("a transaction is left for the next start to abort: %s", error.args[0].str())
-        producer.purge()
-        producer.poll(0)
         self._began = None
 
     def _begin(self) -> None:
@@ -181,7 +182,18 @@ class KafkaPublisher:
         try:
             return action(self._producer)
         except KafkaException as exception:
-            raise self._explain(doing, exception.args[0]) from exception
+            raise self._explain(doing, self._cause(exception.args[0])) from exception
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """What is behind a bare "fatal error": any further call on the transaction says it."""
+        if error.code() != _FATAL or self._producer is None:
+            return error
+        try:
+            self._producer.abort_transaction(self._timeout)
+        except KafkaException as exception:
+            cause: KafkaError = exception.args[0]
+            return cause
+        return error
 
     def _explain(self, doing: str, error: KafkaError) -> Exception:
         if error.code() in _FENCED and not self._timed_out():
@@ -255,7 +267,9 @@ class KafkaTopics:
         """Make sure of a table's topic; its partitions. Raises SettingsError, ServiceError."""
         topics, brokers = self._there()
         self._ensure([table_plan(self._options, topic)], topics, brokers)
-        for attempt in stamina.retry_context(on=_NotThereError, timeout=self._timeout, attempts=None, wait_max=0.5):
+        for attempt in stamina.retry_context(
+            on=_NotThereError, timeout=self._timeout, attempts=None, wait_initial=0.05, wait_max=0.5
+        ):
             with attempt:
                 topics, _ = self._there()
                 if not topics.get(topic):
