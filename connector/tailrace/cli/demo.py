@@ -21,6 +21,7 @@ from tailrace.demo.lines import Lines
 from tailrace.demo.run import Plan, run
 from tailrace.demo.screen import Screen
 from tailrace.demo.writer import Amount
+from tailrace_common.logs import set_up_logging
 from tailrace_schemas.errors import TailraceError
 
 
@@ -47,10 +48,10 @@ def demo(
     _ignore_settings()
     place = Path(mkdtemp(prefix="tailrace-demo-")) if directory is None else directory.absolute()
     place.mkdir(parents=True, exist_ok=True)
-    amount = Amount(changes=changes) if duration is None else Amount(changes=None, seconds=duration)
+    amount = Amount(changes=changes, seconds=duration)
     display: Display = Screen(Console()) if on_terminal() else Lines(sys.stdout, say)
     try:
-        with _interrupted_by_sigterm():
+        with _interrupted_by_sigterm(), _log_into(place / "demo.log"):
             comparison = run(Plan(directory=place, amount=amount, seed=seed, keep=keep), display)
     except KeyboardInterrupt:
         say("ended, and everything that was started")
@@ -73,6 +74,17 @@ def _ignore_settings() -> None:
     """The agent and the stream of the demo take their settings from its own file alone."""
     for name in [name for name in os.environ if name.startswith("TAILRACE_") and "__" in name]:
         del os.environ[name]
+
+
+@contextmanager
+def _log_into(path: Path) -> Iterator[None]:
+    """Log lines between the changes would spoil the screen."""
+    with path.open("a") as file:
+        set_up_logging("info", json_lines=False, stream=file)
+        try:
+            yield
+        finally:
+            set_up_logging("warning", json_lines=False, stream=sys.stderr)
 
 
 @contextmanager

@@ -61,13 +61,13 @@ class Outcome:
 
 
 class Display(Protocol):
-    """Shows the demo. One thread calls everything but `fetched`."""
+    """Shows the demo. One thread calls everything but `fetched` and `part`."""
 
     def fetched(self, done: int, total: int) -> None:
         """Bytes of jars that are there, and in all; from any thread."""
 
     def part(self, name: str, state: str, where: str = "") -> None:
-        """A service or program of ours is now in this state; `where` it is reached, or its file."""
+        """A service or program of ours is now in this state; `where` it is reached, or its file; from any thread."""
 
     def landed(self, landed: Landed) -> None:
         """A change has arrived in the SQLite file."""

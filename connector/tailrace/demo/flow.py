@@ -35,10 +35,12 @@ class Flow:
         self._waiting: dict[Place, deque[Seen]] = {}
         self._latencies: list[float] = []
         self._published = 0
-        self._landed = 0
+        self._rows = 0
         self._last: set[str] = set()
         self.written = 0
         """How many statements were run; the writer counts here."""
+        self.landed = 0
+        """How many changes the SQLite file has."""
 
     @property
     def complete(self) -> bool:
@@ -51,8 +53,7 @@ class Flow:
     @property
     def counts(self) -> Counts:
         """The numbers so far."""
-        rows = sum(self._sqlite.count(sink_table(name)) for name in TABLES)
-        return Counts(self.written, self._published, self._landed, rows, tuple(self._latencies))
+        return Counts(self.written, self._published, self.landed, self._rows, tuple(self._latencies))
 
     def turn(self, seconds: float) -> None:
         """One round, which waits at most so long for a change. Raises ServiceError."""
@@ -61,15 +62,20 @@ class Flow:
             self._waiting.setdefault((seen.topic, seen.partition), deque()).append(seen)
             if not _LAST.isdisjoint(map(str, seen.key.values())):
                 self._last.add(seen.change.table.name)
-        ends = self._checkpoint.ends()
+        ends, before = self._checkpoint.ends(), self.landed
+        there: list[Seen] = []
         for place, waiting in self._waiting.items():
             while waiting and waiting[0].offset < ends.get(place, 0):
-                self._land(waiting.popleft())
+                there.append(waiting.popleft())
+        for seen in sorted(there, key=_position):
+            self._land(seen)
+        if self.landed > before:
+            self._rows = sum(self._sqlite.count(sink_table(name)) for name in TABLES)
         self._display.counts(self.counts)
         self._display.refresh()
 
     def _land(self, seen: Seen) -> None:
-        self._landed += 1
+        self.landed += 1
         change = seen.change
         seconds = self._wall() - record_times(change)[0] / 1e6
         fresh = record_times(change)[0] / 1e6 >= self._began and seconds >= 0
@@ -86,6 +92,12 @@ class Flow:
 def sink_table(name: str) -> str:
     """What the stream calls a table of the demo's keyspace: the default of sink.NAME.table."""
     return f"{KEYSPACE}_{name}"
+
+
+def _position(seen: Seen) -> tuple[int, int, int]:
+    """Where the change stood in the commit log."""
+    source = seen.change.source
+    return (0, 0, 0) if source is None else (source.segment, source.offset, source.index)
 
 
 def _where(seen: Seen) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ from tailrace.demo.checkpoint import Checkpoint
 from tailrace.demo.display import Display
 from tailrace.demo.sqlite_file import SqliteFile
 from tailrace.demo.tables import KEYSPACE
-from tailrace.local import Services
+from tailrace.local import CassandraSettings, KafkaSettings, Services
 from tailrace.local.ports import free_port
 from tailrace.local.process import Child, Launch, tail
 from tailrace_common.jars import fetch_sets
@@ -34,13 +34,15 @@ class Parts:
 
     def __init__(self, directory: Path, display: Display, clock: Clock) -> None:
         self.directory = directory
-        self.services = Services(directory)
+        self._health_port, cql, broker = (free_port("127.0.0.1") for _ in range(3))
+        # Settled now, so that the stream can be told before Kafka runs.
+        self.services = Services(directory, CassandraSettings(port=cql), KafkaSettings(port=broker))
+        self._addresses = {"cassandra": f"127.0.0.1:{cql}", "kafka": f"127.0.0.1:{broker}"}
         self.sqlite = SqliteFile(directory / "copy.db")
         self.checkpoint = Checkpoint(directory / "checkpoint")
         self.settings = directory / "tailrace.toml"
         self._display = display
         self._clock = clock
-        self._health = 0
         self._children: list[Child] = []
         self._pause = Event()
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="demo")
@@ -51,19 +53,15 @@ class Parts:
 
     def start(self, prepare: Callable[[], None]) -> None:
         """Start all of it, as much as possible at once; `prepare` runs when Cassandra is up. Raises ServiceError."""
-        cassandra, kafka = self.services.cassandra, self.services.kafka
+        self.settings.write_text(self._settings())
         for service in self.services.all:
             self._display.part(service.name, "starting")
-        up = self._pool.submit(cassandra.start), self._pool.submit(kafka.start)
-        self._result(up[0], up[1])
-        self._display.part("cassandra", "running", f"{cassandra.address}:{cassandra.port}")
-        self._display.part("kafka", "running", kafka.bootstrap)
-        self._health = free_port("127.0.0.1")
-        self.settings.write_text(self._settings())
+        up = [self._pool.submit(self._up, service.name, service.start) for service in self.services.all]
+        self._run("stream")  # Spark takes the longest, and needs Kafka last
+        self._result(*up)
         self._run("agent")
-        self._run("stream")
         self._result(self._pool.submit(prepare))
-        self._await("agent", self._agent_ready, f"health at http://127.0.0.1:{self._health}/status")
+        self._await("agent", self._agent_ready, f"health at http://127.0.0.1:{self._health_port}/status")
         self._await("stream", lambda: self.checkpoint.started, str(self.sqlite.path))
 
     def check(self) -> None:
@@ -77,9 +75,9 @@ class Parts:
             self._check(child)
 
     def stop(self) -> None:
-        """End everything: what writes first, then what it writes to."""
-        for parts in (self._children, self.services.all):
-            wait([self._pool.submit(part.stop) for part in parts])
+        """End everything: what writes first, then, at once, what it writes to: nobody starts on that data again."""
+        wait([self._pool.submit(child.stop) for child in self._children])
+        wait([self._pool.submit(service.kill) for service in self.services.all])
         self._pool.shutdown()
 
     @property
@@ -87,6 +85,10 @@ class Parts:
         """The log file of each part."""
         logs = {service.name: service.log for service in self.services.all}
         return logs | {child.launch.name: child.launch.log for child in self._children}
+
+    def _up(self, name: str, start: Callable[[], object]) -> None:
+        start()
+        self._display.part(name, "running", self._addresses[name])
 
     def _run(self, name: str) -> None:
         self._display.part(name, "starting")
@@ -135,7 +137,7 @@ class Parts:
             self._display.refresh()
 
     def _agent_ready(self) -> bool:
-        connection = HTTPConnection("127.0.0.1", self._health, timeout=1.0)
+        connection = HTTPConnection("127.0.0.1", self._health_port, timeout=1.0)
         try:
             connection.request("GET", "/health/ready")
             return connection.getresponse().status == 200
@@ -146,20 +148,24 @@ class Parts:
 
     def _settings(self) -> str:
         """The tailrace.toml of agent and stream. JSON's strings, numbers and lists are TOML's too."""
-        cassandra, kafka = self.services.cassandra, self.services.kafka
+        cassandra = self.services.cassandra
+        host, port = self._addresses["cassandra"].split(":")
         sections: dict[str, dict[str, object]] = {
-            "cluster": {"contact_points": [cassandra.address], "port": cassandra.port},
+            "cluster": {"contact_points": [host], "port": int(port)},
             "agent": {
                 "cdc_raw_directory": str(cassandra.cdc_raw),
                 "commitlog_directory": str(cassandra.commitlog),
                 "poll_seconds": 0.2,
-                "health_port": self._health,
+                "health_port": self._health_port,
             },
-            "kafka": {'"bootstrap.servers"': kafka.bootstrap},
+            "kafka": {'"bootstrap.servers"': self._addresses["kafka"]},
             "topics": {"prefix": PREFIX, "partitions": PARTITIONS},
             "tables": {"include": [f"{KEYSPACE}.*"]},
             "stream": {"checkpoint": str(self.directory / "checkpoint"), "trigger_seconds": 0.2},
-            "stream.spark": {'"spark.master"': "local[2]", '"spark.sql.shuffle.partitions"': 2},
+            "stream.spark": {
+                '"spark.master"': "local[2]",
+                '"spark.driver.extraJavaOptions"': "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # starts sooner
+            },
             "sink.copy": {"type": "sql", "url": f"sqlite:///{self.sqlite.path}"},
         }
         return "\n".join(

@@ -92,6 +92,8 @@ def _follow(
             while not writing.done():
                 parts.check()
                 flow.turn(_TURN_SECONDS)
+                if flow.landed:
+                    writer.go()
             writing.result()
             _catch_up(parts, flow, clock)
         finally:

@@ -51,8 +51,7 @@ class Screen:
         self._bytes = (done, total)
 
     def part(self, name: str, state: str, where: str = "") -> None:
-        self._parts[name] = (state, where or self._parts.get(name, ("", ""))[1])
-        self._draw()
+        self._parts = {**self._parts, name: (state, where)}
 
     def landed(self, landed: Landed) -> None:
         self._changes.append(landed)
@@ -165,7 +164,10 @@ def _row(landed: Landed) -> str:
     if landed.row is None:
         return "no such row"
     shown = {name: value for name, value in landed.row.items() if value is not None and name not in landed.seen.key}
-    return ", ".join(f"{name}={_short(value)}" for name, value in shown.items()) or "the key alone"
+    change = landed.seen.change
+    touched = {part.column.name for part in (*change.cells, *change.column_deletions)}
+    names = sorted(shown, key=lambda name: (name not in touched, name))  # what the change wrote comes first
+    return ", ".join(f"{name}={_short(shown[name])}" for name in names) or "the key alone"
 
 
 def _short(value: object) -> str:
