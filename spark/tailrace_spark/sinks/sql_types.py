@@ -61,6 +61,7 @@ _SPECS: Final = {
         "date": "DATE",
     },
 }
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 # Years that PostgreSQL's types hold: 4713 BC is year -4712.
 _POSTGRES_YEARS: Final = {"timestamp": (-4712, 294275), "date": (-4712, 5874896)}
 
@@ -124,7 +125,7 @@ def json_value(cql_type: CqlType) -> ToSql:
             fields = [(n, _nullable(json_value(a))) for n, a in zip(cql_type.fields, cql_type.args, strict=True)]
             return lambda value: {name: render(value.get(name)) for name, render in fields}
         case "float" | "double":
-            return lambda value: value if isfinite(value) else str(value)
+            return lambda value: value if isfinite(value) else _NOT_FINITE[str(value)]
         case "timestamp" | "date" | "time" | "duration":
             return to_sql(cql_type, SQLITE)
         case "blob" | "custom" | "empty":

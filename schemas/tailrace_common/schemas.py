@@ -1,0 +1,65 @@
+"""The reader of `<prefix>.schemas`: schema ids to what decodes a message, kept current by reading on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, PartitionReader
+from tailrace_common.passthrough import Scalar
+from tailrace_schemas.avro import SchemaEntry, entry_from_record
+from tailrace_schemas.topics import Internal, internal_topic
+
+_LOG = logging.getLogger("tailrace.schemas")
+
+
+class SchemaReader(Mapping[bytes, SchemaEntry]):
+    """Every published schema by its id, the 8 bytes in a message's frame.
+
+    Looking up an id that is not known reads the topic on to its end, and then fails with KeyError: a schema is
+    published before the first message that uses it (docs/contracts.md 3). An entry stays the same object for as long
+    as the reader lives. Records of another form are skipped with a warning. One thread at a time; nothing connects
+    before the first look-up. Reading raises ServiceError.
+    """
+
+    def __init__(self, config: Mapping[str, Scalar], prefix: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        """`config` is librdkafka's; `timeout` is how long, in seconds, a read may stand still."""
+        self._reader = PartitionReader(config, internal_topic(prefix, Internal.SCHEMAS), 0, timeout=timeout)
+        self._entries: dict[bytes, SchemaEntry] = {}
+
+    def refresh(self) -> None:
+        """Read the topic on to the end it has now."""
+        for record in self._reader.read_to_end():
+            if record.key is None or record.value is None or record.key in self._entries:
+                continue
+            try:
+                self._entries[record.key] = entry_from_record(record.key, record.value)
+            except (ValueError, KeyError, TypeError) as error:
+                _LOG.warning("%s: the record at offset %d is no schema: %s", self._reader, record.offset, error)
+
+    def __getitem__(self, schema_id: bytes) -> SchemaEntry:
+        entry = self._entries.get(schema_id)
+        if entry is None:
+            self.refresh()
+            entry = self._entries[schema_id]
+        return entry
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def close(self) -> None:
+        """Leave the topic."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

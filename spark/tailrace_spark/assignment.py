@@ -1,0 +1,145 @@
+"""Stream ids, generations and marks for a DataFrame of changes: Arrow batches and numpy, no Python per row."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from tailrace_common.generations import GenerationReader
+from tailrace_common.passthrough import Scalar
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.topics import Internal, internal_topic, table_of_topic
+from tailrace_spark.assign import MARKS, Int64s, StreamTable
+
+log = logging.getLogger("tailrace_spark")
+
+LATENESS_SECONDS: Final = 3 * 3600 + 600
+"""Cassandra's hint window and ten minutes: what is published later than that after its write is marked `late`."""
+LATE: Final = "late"
+UNDECODABLE: Final = "undecodable"
+
+COLUMNS: Final = (
+    "op string, token bigint, written bigint, ttl int, expires bigint, digest binary, keyspace string, `table` string, "
+    "topic string, partition int, offset bigint, schema_id binary, value binary, stream_id binary, generation bigint, "
+    "marks array<string>"
+)
+_KEPT: Final = ("op", "token", "written", "ttl", "expires", "digest")
+_PLACE: Final = ("topic", "partition", "offset", "schema_id", "value")
+_HOLD_SECONDS: Final = 1.0
+
+Bools = npt.NDArray[np.bool_]
+TableSource = Callable[[], StreamTable]
+"""Called once at the start of each task."""
+
+
+def assigned(
+    heads: DataFrame, table: StreamTable | TableSource, prefix: str, lateness_seconds: int = LATENESS_SECONDS
+) -> DataFrame:
+    """The columns of COLUMNS, for a DataFrame of `tailrace_spark.messages.with_head`.
+
+    `table` is what the driver knows, or what each task asks for. Marks: those of tailrace_schemas.streams.Mark;
+    `late`; `undecodable` for a record that is no change, whose head, stream and generation are null.
+    """
+    source = partial(_given, table) if isinstance(table, StreamTable) else table
+    return heads.mapInArrow(partial(_assign, source, prefix, lateness_seconds * 1_000_000), COLUMNS)
+
+
+def generations_of_task(config: Mapping[str, Scalar], prefix: str) -> TableSource:
+    """What each task asks: the generations topic, read to its end when the task starts (docs/contracts.md 5).
+
+    The reader stays with the worker process, so that later tasks only read on. A task holds while no generation is
+    valid or the end cannot be reached.
+    """
+    return partial(_read, dict(config), internal_topic(prefix, Internal.GENERATIONS))
+
+
+def _given(table: StreamTable) -> StreamTable:
+    return table
+
+
+_readers: dict[str, GenerationReader] = {}
+
+
+def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
+    key = f"{config.get('bootstrap.servers')} {topic}"
+    reader = _readers.get(key)
+    if reader is None:
+        reader = _readers[key] = GenerationReader.open(config, topic)
+    while True:
+        try:
+            published = reader.refresh()
+        except ServiceError as error:
+            log.warning("holding: %s", error)
+        else:
+            if published:
+                return StreamTable.of_published(published, reader.known_until)
+            log.warning("holding: %s has no valid generation yet: is an agent running?", topic)
+        time.sleep(_HOLD_SECONDS)
+
+
+def _assign(
+    source: TableSource, prefix: str, lateness_micros: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    table: StreamTable | None = None
+    for batch in batches:
+        if table is None:
+            table = source()
+        yield _assign_batch(table, prefix, lateness_micros, batch)
+
+
+def _assign_batch(table: StreamTable, prefix: str, lateness_micros: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    known = batch.column("token").is_valid()
+    tokens, written = (_int64s(batch.column(name)) for name in ("token", "written"))
+    found = table.assign(tokens, written)
+    undecodable = ~_bools(known)
+    late = ~undecodable & (_int64s(batch.column("published")) * 1000 - written > lateness_micros)
+    flags = [(found.marks == number) & ~undecodable for number in range(1, len(MARKS))]
+    marks = _lists([*(str(mark) for mark in MARKS[1:]), LATE, UNDECODABLE], [*flags, late, undecodable])
+    keyspaces, tables = _names(prefix, batch.column("topic"))
+    columns = [
+        *[batch.column(name) for name in _KEPT],
+        keyspaces,
+        tables,
+        *[batch.column(name) for name in _PLACE],
+        pc.if_else(known, found.stream_column(), pa.scalar(None, pa.binary())),
+        pc.if_else(known, pa.array(found.generations), pa.scalar(None, pa.int64())),
+        marks,
+    ]
+    names = [*_KEPT, "keyspace", "table", *_PLACE, "stream_id", "generation", "marks"]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _int64s(column: pa.Array) -> Int64s:
+    values: Int64s = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _bools(column: pa.Array) -> Bools:
+    values: Bools = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _lists(names: list[str], flags: list[Bools]) -> pa.Array:
+    """A list of names per row: those whose flag is set there, in the order given."""
+    table = np.stack(flags, axis=1)
+    offsets = np.zeros(len(table) + 1, dtype=np.int32)
+    np.cumsum(table.sum(axis=1), out=offsets[1:])
+    values = pa.DictionaryArray.from_arrays(pa.array(np.nonzero(table)[1].astype(np.int8)), pa.array(names))
+    return pa.ListArray.from_arrays(pa.array(offsets), values.cast(pa.string()))
+
+
+def _names(prefix: str, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Keyspace and table of each topic, worked out once per topic; null for a topic whose name was shortened."""
+    encoded = topics.dictionary_encode()
+    found = [table_of_topic(prefix, topic) or (None, None) for topic in encoded.dictionary.to_pylist()]
+    keyspaces, tables = (pa.array([pair[part] for pair in found], pa.string()) for part in (0, 1))
+    return keyspaces.take(encoded.indices), tables.take(encoded.indices)

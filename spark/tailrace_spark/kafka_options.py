@@ -1,0 +1,85 @@
+"""librdkafka's settings as the Java client's, for Spark's Kafka source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tailrace_common.passthrough import Scalar
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.topics import check_prefix
+
+# Names that mean the same to both clients.
+_SAME: Final = (
+    "bootstrap.servers",
+    "client.id",
+    "client.dns.lookup",
+    "client.rack",
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.kerberos.service.name",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+)
+_SCRAM_OR_PLAIN: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+ReadText = Callable[[str], str]
+
+
+def java_options(
+    librdkafka: Mapping[str, Scalar], java: Mapping[str, Scalar], read: ReadText | None = None
+) -> dict[str, str]:
+    """The options `kafka.<name>` of Spark's source: what [kafka] says, translated, then what `java` says as it is.
+
+    PEM files are handed over as text, so that executors need no files. `read` reads one. Settings of [kafka] that
+    concern producers or librdkafka alone are left out. Raises SettingsError for a file that cannot be read.
+    """
+    options = {name: str(librdkafka[name]) for name in _SAME if name in librdkafka}
+    mechanism = librdkafka.get("sasl.mechanism", librdkafka.get("sasl.mechanisms"))
+    if mechanism is not None:
+        options["sasl.mechanism"] = str(mechanism)
+    if options.get("ssl.endpoint.identification.algorithm") == "none":
+        options["ssl.endpoint.identification.algorithm"] = ""  # Java's word for none
+    if module := _SCRAM_OR_PLAIN.get(str(mechanism)):
+        user, password = (str(librdkafka.get(f"sasl.{part}", "")) for part in ("username", "password"))
+        options["sasl.jaas.config"] = f"{module} required username={_jaas(user)} password={_jaas(password)};"
+    options.update(_tls(librdkafka, read or _read_pem))
+    options.update({name: str(value) for name, value in java.items()})
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def table_topics(prefix: str) -> str:
+    """A Java regular expression of every table's topic under the prefix; internal topics have one part less."""
+    quoted = re.sub(r"([.\-])", r"\\\1", check_prefix(prefix))
+    return rf"{quoted}\.[^.]+\.[^.]+(\.-[0-9a-f]{{6}})?"
+
+
+def _tls(librdkafka: Mapping[str, Scalar], read: ReadText) -> dict[str, str]:
+    def pem(name: str) -> str | None:
+        given, location = librdkafka.get(f"ssl.{name}.pem"), librdkafka.get(f"ssl.{name}.location")
+        return str(given) if given is not None else None if location is None else read(str(location))
+
+    options: dict[str, str] = {}
+    if (authorities := pem("ca")) is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
+    certificate, key = pem("certificate"), pem("key")
+    if certificate is not None and key is not None:
+        options |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
+    return options
+
+
+def _jaas(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _read_pem(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"[kafka] cannot read {path}: {error}") from None

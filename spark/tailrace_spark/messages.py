@@ -1,0 +1,73 @@
+"""Kafka's records as a DataFrame: the head of every change read in the JVM, whatever table it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from tailrace_common.settings import Settings
+from tailrace_schemas.avro import PREFIX_SCHEMA
+from tailrace_spark.kafka_options import java_options, table_topics
+
+# SPARK-55271 (4.1.0, 4.1.1): of a batch that is delivered again after a restart, the Kafka source's second version
+# cannot report metrics, and the query dies of it once the batch is done. The first version has no metrics, and the
+# same offsets, so that a checkpoint serves both.
+_VERSION_TWO: Final = "spark.sql.streaming.disabledV2MicroBatchReaders"
+_KAFKA: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+PERMISSIVE = {"mode": "PERMISSIVE"}
+"""A record that is no Avro of ours gives nulls; it must not stop the others."""
+
+
+def read_messages(
+    spark: SparkSession, settings: Settings, topics: str | None = None, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """A stream of Kafka's records: topic, partition, offset, timestamp, value.
+
+    `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix); topics
+    that appear later are read from their beginning. `options` are those of Spark's Kafka source, such as
+    startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read. On Spark 4.1
+    the session is set to the first version of its Kafka source, whose restarts are sound.
+    """
+    _keep_to_version_one(spark)
+    stream = settings.stream
+    chosen = {
+        "subscribePattern": topics or stream.topics or table_topics(settings.topics.prefix),
+        "startingOffsets": stream.starting_offsets,
+        "failOnDataLoss": str(stream.fail_on_data_loss).lower(),
+        "maxOffsetsPerTrigger": str(stream.max_offsets_per_trigger),
+        **java_options(settings.kafka.reveal(), stream.kafka.reveal()),
+        **(options or {}),
+        "kafka.isolation.level": "read_committed",
+    }
+    return (
+        spark.readStream.format("kafka")
+        .options(**chosen)
+        .load()
+        .select("topic", "partition", "offset", "timestamp", "value")
+    )
+
+
+def with_head(messages: DataFrame) -> DataFrame:
+    """The records with their schema's id and the first six fields of the change (docs/contracts.md 3), else nulls."""
+    body = F.expr("substring(value, 11)")
+    head = messages.withColumn("head", from_avro(body, PREFIX_SCHEMA, PERMISSIVE))
+    return head.select(
+        *[F.col(f"head.{name}").alias(name) for name in ("op", "token", "written", "ttl", "expires", "digest")],
+        "topic",
+        "partition",
+        "offset",
+        F.expr("substring(value, 3, 8)").alias("schema_id"),
+        F.unix_millis("timestamp").alias("published"),
+        "value",
+    )
+
+
+def _keep_to_version_one(spark: SparkSession) -> None:
+    disabled = (spark.conf.get(_VERSION_TWO, "") or "").split(",")
+    if spark.version.startswith("4.1.") and _KAFKA not in disabled:
+        spark.conf.set(_VERSION_TWO, ",".join(filter(None, [*disabled, _KAFKA])))

@@ -1,0 +1,55 @@
+"""A micro-batch's records in Arrow to pieces of changes, each small enough for memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tailrace_schemas.avro import SchemaEntry, decode
+from tailrace_schemas.avro.decode import UnknownSchemaError, message_schema_id
+from tailrace_schemas.errors import CorruptError, DecodeError
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place
+
+PIECE_RECORDS: Final = 2_000
+PIECE_BYTES: Final = 16 * 1024 * 1024
+
+
+def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry]) -> Iterator[Piece]:
+    """Decode the records of a pyarrow Table with the columns topic, partition, offset and value.
+
+    A piece ends at PIECE_RECORDS records or PIECE_BYTES of messages. A record that cannot be decoded is a dead letter
+    of its piece. `schemas` may read on when an id is missing; what it raises then, other than KeyError, is raised.
+    """
+    changes: list[Delivered] = []
+    letters: list[DeadLetter] = []
+    size = 0
+    for batch in records.to_batches(max_chunksize=PIECE_RECORDS):
+        columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "value")]
+        for topic, partition, offset, value in zip(*columns, strict=True):
+            _decode(Place(topic, partition, offset), value, schemas, changes, letters)
+            size += len(value or b"")
+            if size >= PIECE_BYTES or len(changes) + len(letters) >= PIECE_RECORDS:
+                yield Piece(tuple(changes), tuple(letters))
+                changes, letters, size = [], [], 0
+    if changes or letters:
+        yield Piece(tuple(changes), tuple(letters))
+
+
+def _decode(
+    place: Place,
+    value: bytes | None,
+    schemas: Mapping[bytes, SchemaEntry],
+    changes: list[Delivered],
+    letters: list[DeadLetter],
+) -> None:
+    try:
+        schema_id = message_schema_id(value or b"")
+        place = Place(place.topic, place.partition, place.offset, schema_id)
+        entry = schemas.get(schema_id)
+        if entry is not None and entry.part != "value":
+            raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")
+        changes.append(Delivered(place, decode(value or b"", schemas)))
+    except UnknownSchemaError:
+        letters.append(DeadLetter(place, f"schema {place.schema_id.hex()} is not published: a foreign message?"))
+    except DecodeError as error:
+        letters.append(DeadLetter(place, str(error)))

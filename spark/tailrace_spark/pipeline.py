@@ -1,0 +1,173 @@
+"""One stream: topics to a sink, micro-batch by micro-batch, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace_common.generations import GenerationReader
+from tailrace_common.schemas import SchemaReader
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_spark.assign import StreamTable
+from tailrace_spark.assignment import assigned
+from tailrace_spark.messages import read_messages, with_head
+from tailrace_spark.pieces import pieces
+from tailrace_spark.sinks.protocol import Sink, Summary
+
+log = logging.getLogger("tailrace_spark")
+
+_FIRST_WAIT_SECONDS: Final = 0.5
+_LONGEST_WAIT_SECONDS: Final = 30.0
+
+
+class StoppedError(Exception):
+    """The stream was told to stop while a batch waited: the batch is delivered again at the next start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What became of one micro-batch. `marks` counts records by mark; `held_seconds` is how long the batch waited."""
+
+    batch: int
+    records: int
+    summary: Summary
+    marks: dict[str, int] = field(default_factory=dict)
+    held_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        marks = "".join(f", {count} {mark}" for mark, count in sorted(self.marks.items()))
+        return (
+            f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
+            f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
+            f"held {self.held_seconds:.1f} s, took {self.seconds:.1f} s"
+        )
+
+
+class Stream:
+    """Writes every micro-batch of the topics into one sink.
+
+    At least once from Kafka's side: the checkpoint moves after the sink has committed, so the last batch before a
+    crash comes again, and the sink's merge changes nothing by it. A batch waits while the sink, Kafka or the
+    generations cannot be reached, and tries again with growing pauses; nothing else waits behind it but this stream.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        sink: Sink,
+        *,
+        stop: threading.Event | None = None,
+        on_batch: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._sink = sink
+        self._stop = stop or threading.Event()
+        self._on_batch = on_batch
+        self._writing = threading.Lock()
+        kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+        self._schemas = SchemaReader(kafka, prefix)
+        self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds."""
+        stream = self._settings.stream
+        frame = with_head(read_messages(self._spark, self._settings))
+        writer = frame.writeStream.queryName("tailrace").foreachBatch(self._take)
+        writer = writer.option("checkpointLocation", stream.checkpoint)
+        return writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
+
+    def run(self, **trigger: Any) -> None:
+        """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""
+        query = self.start(**trigger)
+        try:
+            while query.isActive and not self._stop.wait(0.2):
+                pass
+            with self._writing:  # Spark would interrupt a batch that is being written
+                query.stop()
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if not self._stop.is_set():
+                raise ServiceError(f"the stream ended: {_reason(error)}") from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Leave Kafka; the sink stays the caller's."""
+        self._schemas.close()
+        self._generations.close()
+
+    def _take(self, frame: DataFrame, batch: int) -> None:
+        with self._writing:
+            if self._stop.is_set():
+                raise StoppedError(f"batch {batch}")
+            self._write(frame, batch)
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        table, held = self._hold("generations", self._stream_table)
+        records = (
+            assigned(frame, table, self._settings.topics.prefix)
+            .select("topic", "partition", "offset", "value", "marks")
+            .toArrow()
+        )
+        summary, waited = self._hold("sink", lambda: self._sink.write(pieces(records, self._schemas)))
+        progress = Progress(
+            batch=batch,
+            records=records.num_rows,
+            summary=summary,
+            marks=_count(records.column("marks")),
+            held_seconds=held + waited,
+            seconds=time.monotonic() - began,
+        )
+        if records.num_rows:
+            log.info("%s", progress)
+        if self._on_batch is not None:
+            self._on_batch(progress)
+
+    def _stream_table(self) -> StreamTable:
+        """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch."""
+        published = self._generations.refresh()
+        if not published:
+            raise ServiceError("no valid generation is published yet: is an agent running?")
+        return StreamTable.of_published(published, self._generations.known_until)
+
+    def _hold(self, what: str, attempt: Callable[[], Any]) -> tuple[Any, float]:
+        """(the attempt's result, seconds waited for it): again and again after a ServiceError, until told to stop."""
+        began, wait = time.monotonic(), _FIRST_WAIT_SECONDS
+        waited = 0.0
+        while True:
+            try:
+                return attempt(), waited
+            except ServiceError as error:
+                log.warning("holding the batch for the %s, next try in %.1f s: %s", what, wait, error)
+            if self._stop.wait(wait):
+                raise StoppedError(what)
+            waited, wait = time.monotonic() - began, min(2 * wait, _LONGEST_WAIT_SECONDS)
+
+
+def _count(marks: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for chunk in marks.chunks:
+        for entry in chunk.flatten().value_counts().to_pylist():
+            counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
+    return counts
+
+
+def _reason(error: StreamingQueryException) -> str:
+    """The last line that says something: Spark's message repeats Python's traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line]
+    return (telling or lines or ["no reason given"])[-1][:500]

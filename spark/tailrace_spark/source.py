@@ -1,0 +1,140 @@
+"""`changes`: the DataFrame that Spark users get, of all tables or of one with its typed columns."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache, partial, reduce
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from tailrace_common.passthrough import Scalar
+from tailrace_common.schemas import SchemaReader
+from tailrace_common.settings import Settings
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro.decode import HEADER
+from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.assignment import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
+from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.messages import PERMISSIVE, read_messages, with_head
+
+log = logging.getLogger("tailrace_spark")
+
+_RECORD: Final = ("key", "columns", "deleted", "raw", "cells", "range", "source")
+
+
+def changes(
+    spark: SparkSession,
+    settings: Settings,
+    table: str | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    lateness_seconds: int = LATENESS_SECONDS,
+) -> DataFrame:
+    """A stream of changes (docs/contracts.md 7): one row per record of Kafka, as often as there are copies.
+
+    Columns, of all tables alike: op, token, written (microseconds), ttl, expires (seconds), digest, keyspace, table,
+    topic, partition, offset, schema_id, value (the framed message), stream_id (16 bytes), generation (milliseconds),
+    marks. A record that is no change has null in place of what is not known, and the mark `undecodable`.
+
+    With `table` ("keyspace.table"), instead of `value`: key, columns, deleted, raw, cells, range, source, as structs of
+    docs/contracts.md 3, whatever definition the writer had; columns added after this call are seen by the next one.
+    Needs the table's schema in `<prefix>.schemas`, else raises ServiceError.
+
+    `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
+    Tasks hold, and log it, while the generations cannot be read to their end or there is none yet; topics need not
+    exist yet. The stream ids of write times up to a task's start + 5 s can never change; later ones are marked `ahead`.
+    """
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics, entries = (None, []) if table is None else _entries(settings, table)
+    heads = with_head(read_messages(spark, settings, topics, options))
+    frame = assigned(heads, generations_of_task(kafka, prefix), prefix, lateness_seconds)
+    return frame if table is None else _typed(frame, settings, entries)
+
+
+def _entries(settings: Settings, table: str) -> tuple[str, list[SchemaEntry]]:
+    """(Java regular expression of the table's topics, its value schemas)."""
+    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+        schemas.refresh()
+        entries = [entry for entry in schemas.values() if str(entry.table) == table and entry.part == "value"]
+    if not entries:
+        raise ServiceError(
+            f"{table} has no schema in {settings.topics.prefix}.schemas yet: has it cdc = true, and was it written to "
+            "while an agent ran?"
+        )
+    latest = max(entries, key=lambda entry: entry.table.id.time if entry.table.id.version == 1 else 0).table.id
+    names = sorted({entry.topic for entry in entries})
+    return "|".join(re.escape(name) for name in names), [entry for entry in entries if entry.table.id == latest]
+
+
+def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> DataFrame:
+    """Every record brought to one reader's schema, which the JVM then reads."""
+    definition = reduce(merge_definitions, [entry.table for entry in entries])
+    reader = canonical_text(value_schema(definition, settings.topics.prefix))
+    convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader)
+    uniform = frame.mapInArrow(convert, COLUMNS)
+    change = uniform.withColumn("change", from_avro(F.expr(f"substring(value, {HEADER + 1})"), reader, PERMISSIVE))
+    kept = [name for name in uniform.columns if name != "value"]
+    return change.select(*kept, *[F.col(f"change.{name}").alias(name) for name in _RECORD])
+
+
+def _to_reader(
+    config: Mapping[str, Scalar], prefix: str, reader: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Messages of other writer schemas re-written to the reader's; those that cannot be become null."""
+    own = schema_id(reader)
+    for batch in batches:
+        ids = batch.column("schema_id")
+        if pc.all(pc.equal(ids, pa.scalar(own, pa.binary()))).as_py():
+            yield batch
+            continue
+        values = [
+            value if found == own else _rewrite(value, found, reader, own, _schemas(tuple(config.items()), prefix))
+            for value, found in zip(batch.column("value").to_pylist(), ids.to_pylist(), strict=True)
+        ]
+        at = batch.schema.get_field_index("value")
+        yield batch.set_column(at, batch.schema.field(at), pa.array(values, pa.binary()))
+
+
+@cache
+def _schemas(config: tuple[tuple[str, Scalar], ...], prefix: str) -> SchemaReader:
+    """The worker process's reader of `<prefix>.schemas`; it stays for later tasks."""
+    return SchemaReader(dict(config), prefix)
+
+
+def _rewrite(
+    message: bytes | None, writer_id: bytes | None, reader: str, own: bytes, schemas: Mapping[bytes, SchemaEntry]
+) -> bytes | None:
+    entry = None if message is None or writer_id is None else schemas.get(writer_id)
+    if message is None or entry is None:
+        return None
+    try:
+        record = schemaless_reader(io.BytesIO(message[HEADER:]), _parsed(entry.avro), _parsed(reader))
+        body = io.BytesIO()
+        schemaless_writer(body, _parsed(reader), record)
+    except (ValueError, EOFError, LookupError, TypeError) as error:
+        log.warning(
+            "a message of schema %s does not fit the table's definition: %s",
+            writer_id.hex() if writer_id else "",
+            error,
+        )
+        return None
+    return message[:2] + own + body.getvalue()
+
+
+@cache
+def _parsed(text: str) -> Any:
+    return parse_schema(json.loads(text))
+
+
+__all__: Final = ["changes"]

@@ -1,0 +1,91 @@
+"""Puts changes into a real Kafka as agents do: topics, schemas, a generation, transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import uuid4
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its __all__ forgets it
+
+from tailrace_common.settings import TopicSettings
+from tailrace_schemas.avro import Encoder, schema_records
+from tailrace_schemas.change import Change
+from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.ring import Node, Ring
+from tailrace_schemas.streams import Generation, build_generation
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition
+from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, table_plan, table_topic
+
+RING = Ring((Node("11111111-0000-0000-0000-000000000000", "dc1", tuple(range(-(2**63) + 1, 2**63, 2**60))),))
+GENERATION_AT = 1_000
+"""Milliseconds: before every write time that the tests use, but those of the first second."""
+
+
+class Feed:
+    """One cluster's topics under one prefix."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.options = TopicSettings(prefix=prefix, partitions=2)
+        self._config = {"bootstrap.servers": bootstrap}
+        self._admin = AdminClient({**self._config})
+        self._producer = Producer({**self._config, "transactional.id": f"{prefix}.feed"})
+        self._producer.init_transactions(30)
+        self._plain = Producer({**self._config, "enable.idempotence": True})
+        self._encoders: dict[Table, Encoder] = {}
+        self._create(internal_plan(self.options, Internal.SCHEMAS))
+
+    def close(self) -> None:
+        """Leave the broker before it goes."""
+        del self._admin, self._producer, self._plain
+
+    def topic(self, table: Table) -> str:
+        return table_topic(self.options.prefix, table.keyspace, table.name, table.id)
+
+    def announce(self) -> Generation:
+        """The first generation."""
+        plan = internal_plan(self.options, Internal.GENERATIONS)
+        self._create(plan)
+        generation = build_generation(RING, 2, timestamp=GENERATION_AT, seed=7)
+        proposal = Proposal(uuid=uuid4(), predecessor=None, ring=RING, generation=generation)
+        for key, value in encode_proposal(proposal):
+            self._plain.produce(plan.name, key=key, value=value, partition=0)
+        assert self._plain.flush(30) == 0
+        return generation
+
+    def add(self, table: Table) -> Encoder:
+        """Create a table's topic, and publish its schemas before anything that uses them."""
+        if self.topic(table) not in {self.topic(known) for known in self._encoders}:
+            self._create(table_plan(self.options, self.topic(table)))
+        encoder = self._encoders[table] = Encoder(table, self.options.prefix)
+        plan = internal_plan(self.options, Internal.SCHEMAS)
+        for key, value in schema_records(encoder, self.topic(table)):
+            self._plain.produce(plan.name, key=key, value=value, partition=0)
+        assert self._plain.flush(30) == 0
+        return encoder
+
+    def publish(self, changes: Iterable[Change], *, commit: bool = True) -> None:
+        """One transaction."""
+        self._producer.begin_transaction()
+        for change in changes:
+            encoder = self._encoders.get(change.table) or self.add(change.table)
+            where = partition(change.token, self.options.partitions)
+            self._producer.produce(
+                self.topic(change.table), key=encoder.key(change), value=encoder.value(change), partition=where
+            )
+        if commit:
+            self._producer.commit_transaction(30)
+        else:
+            self._producer.flush(30)
+            self._producer.abort_transaction(30)
+
+    def poison(self, table: Table, *values: bytes) -> None:
+        """Records that are no changes."""
+        for value in values:
+            self._plain.produce(self.topic(table), value=value, partition=0)
+        assert self._plain.flush(30) == 0
+
+    def _create(self, plan: TopicPlan) -> None:
+        topic = NewTopic(plan.name, plan.partitions, plan.replication(1), config=plan.settings(1))
+        self._admin.create_topics([topic])[plan.name].result(30)

@@ -1,0 +1,193 @@
+"""The stream on a real Kafka and a real Spark: topics to SQLite and PostgreSQL, restarts, re-delivery, poison."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.sinks.protocol import Piece, Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tests.integration.feed import Feed
+from tests.postgres import new_database
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WRITTEN = 5_000_000
+ORDERS = table(
+    {"customer": "text"}, {"number": "int"}, {"name": "text"}, {"amount": "decimal", "lines": "list<text>"},
+    keyspace="shop", name="orders",
+)  # fmt: skip
+WIDER = table(
+    {"customer": "text"}, {"number": "int"}, {"name": "text"},
+    {"amount": "decimal", "lines": "list<text>", "note": "text"}, keyspace="shop", name="orders",
+)  # fmt: skip
+LOG = Log(ORDERS)
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """An empty cluster's topics."""
+    feed = Feed(kafka.bootstrap, prefix)
+    yield feed
+    feed.close()
+
+
+@pytest.fixture
+def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
+    """Settings of a stream of its own."""
+    return Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+        }
+    )
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A new database and a way to look into it."""
+    url = f"sqlite:///{tmp_path / 'sink.db'}" if request.param == "sqlite" else new_database()
+    engine = sa.create_engine(url)
+    yield Database(url, engine)
+    engine.dispose()
+
+
+def follow(spark: SparkSession, settings: Settings, database: Database, sink: SqlSink | None = None) -> list[Progress]:
+    """Stream what is there, then end."""
+    batches: list[Progress] = []
+    target = sink or SqlSink(database.url)
+    try:
+        Stream(spark, settings, target, on_batch=batches.append).run(availableNow=True)
+    finally:
+        target.close()
+    return batches
+
+
+def orders(database: Database) -> list[tuple[object, ...]]:
+    rows = database.select("SELECT customer, number, name, CAST(amount AS TEXT), CAST(lines AS TEXT) FROM shop_orders")
+    return [(*row[:4], None if row[4] is None else json.loads(row[4])) for row in rows]
+
+
+def history() -> list[Change]:
+    """A history of every kind of change, of several partitions."""
+    changes: list[Change] = []
+    for customer in range(8):
+        key = (f"c{customer}",)
+        changes += [LOG.static(key, WRITTEN, name=f"Name {customer}")]
+        changes += [LOG.insert(key, (n,), WRITTEN, amount=f"{n}.50", lines={"=": None, 1: "a"}) for n in range(6)]
+        changes += [
+            LOG.update(key, (0,), WRITTEN + 1, lines={2: "b"}),
+            LOG.update(key, (1,), WRITTEN + 1, amount=None),
+            LOG.delete(key, (2,), WRITTEN + 1),
+            LOG.delete_range(key, (3,), (4,), WRITTEN + 1),
+        ]
+    return [*changes, LOG.delete_partition(("c7",), WRITTEN + 5)]
+
+
+EXPECTED = [
+    row
+    for c in range(7)
+    for row in (
+        (f"c{c}", 0, f"Name {c}", "0.50", ["a", "b"]),
+        (f"c{c}", 1, f"Name {c}", None, ["a"]),
+        (f"c{c}", 5, f"Name {c}", "5.50", ["a"]),
+    )
+]
+
+
+def test_topics_reach_the_database(spark: SparkSession, feed: Feed, settings: Settings, database: Database) -> None:
+    feed.announce()
+    feed.publish(history())
+    feed.publish([LOG.insert(("aborted",), (1,), WRITTEN)], commit=False)
+    feed.poison(ORDERS, b"hello, this is no change", b"\xc3\x01" + b"\xee" * 30)
+    batches = follow(spark, settings, database)
+    assert orders(database) == EXPECTED
+    assert sum(batch.records for batch in batches) == len(history()) + 2
+    assert len(batches) > 1
+    assert sum(batch.marks.get("undecodable", 0) for batch in batches) >= 1
+    assert all(batch.marks.get("late", 0) == batch.records - batch.marks.get("undecodable", 0) for batch in batches)
+    reasons = database.select("SELECT reason FROM tailrace_dead_letters")
+    assert ["published" in reason or "starts with" in reason for (reason,) in reasons] == [True, True]
+
+
+def test_a_restart_goes_on_from_the_checkpoint(
+    spark: SparkSession, feed: Feed, settings: Settings, database: Database
+) -> None:
+    feed.announce()
+    feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
+    follow(spark, settings, database)
+    feed.publish([LOG.insert(("a",), (2,), WRITTEN, amount="2"), LOG.static(("a",), WRITTEN, name="A")])
+    wider = Log(WIDER)
+    feed.publish([wider.insert(("b",), (1,), WRITTEN, note="new column"), LOG.insert(("b",), (2,), WRITTEN)])
+    batches = follow(spark, settings, database)
+    assert sum(batch.records for batch in batches) == 4
+    assert orders(database) == [
+        ("a", 1, "A", "1", None), ("a", 2, "A", "2", None), ("b", 1, None, None, None), ("b", 2, None, None, None),
+    ]  # fmt: skip
+    assert database.select("SELECT note FROM shop_orders WHERE note IS NOT NULL") == [("new column",)]
+
+
+class Crashing(SqlSink):
+    """Dies when its batch is committed and the checkpoint is not."""
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        super().write(pieces)
+        raise RuntimeError("killed between the sink's commit and the checkpoint")
+
+
+def test_a_batch_that_comes_again_changes_nothing(
+    spark: SparkSession, feed: Feed, settings: Settings, database: Database
+) -> None:
+    feed.announce()
+    feed.publish(history()[:30])
+    with pytest.raises(ServiceError, match="killed between"):
+        follow(spark, settings, database, Crashing(database.url))
+    before = database.everything()
+    assert before["shop_orders"]
+    batches = follow(spark, settings, database)
+    assert [(batch.records, batch.summary.rows) for batch in batches] == [(30, 0)]
+    assert database.everything() == before
+
+
+def test_it_waits_for_topics_and_the_first_generation(
+    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+) -> None:
+    stop, seen = threading.Event(), threading.Event()
+    database = Database(f"sqlite:///{tmp_path / 'late.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'late.db'}"))
+    sink = SqlSink(database.url)
+
+    def on_batch(progress: Progress) -> None:
+        if progress.records:
+            seen.set()
+
+    stream = Stream(spark, settings, sink, stop=stop, on_batch=on_batch)
+    running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
+    running.start()
+    try:
+        feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
+        assert not seen.wait(3), "without a generation nothing may be written"
+        feed.announce()
+        assert seen.wait(60)
+    finally:
+        stop.set()
+        running.join(60)
+        sink.close()
+    assert not running.is_alive()
+    assert orders(database) == [("a", 1, None, "1", None)]
+    database.engine.dispose()

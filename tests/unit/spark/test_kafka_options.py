@@ -1,0 +1,67 @@
+"""librdkafka's settings in the Java client's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from tailrace_common.passthrough import Scalar
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.kafka_options import java_options, table_topics
+
+
+@pytest.mark.parametrize(
+    ("librdkafka", "java", "expected"),
+    [
+        ({"bootstrap.servers": "k:1", "linger.ms": 5}, {}, {"bootstrap.servers": "k:1"}),
+        (
+            {"sasl.mechanisms": "PLAIN", "sasl.username": 'u"1', "sasl.password": "p\\"},
+            {},
+            {
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                'username="u\\"1" password="p\\\\";',
+            },
+        ),
+        (
+            {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "ssl.key.location": "key"},
+            {},
+            {
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.certificates": "<ca>",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": "<cert>",
+                "ssl.keystore.key": "<key>",
+            },
+        ),
+        ({"ssl.endpoint.identification.algorithm": "none"}, {}, {"ssl.endpoint.identification.algorithm": ""}),
+        ({"bootstrap.servers": "k:1"}, {"bootstrap.servers": "j:2", "fetch.max.bytes": 7},
+         {"bootstrap.servers": "j:2", "fetch.max.bytes": "7"}),
+    ],
+)  # fmt: skip
+def test_translation(librdkafka: Mapping[str, Scalar], java: Mapping[str, Scalar], expected: Mapping[str, str]) -> None:
+    options = java_options(librdkafka, java, read=lambda path: f"<{path}>")
+    assert options == {f"kafka.{name}": value for name, value in expected.items()}
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(SettingsError, match="/nowhere/ca"):
+        java_options({"ssl.ca.location": "/nowhere/ca.pem"}, {})
+
+
+@pytest.mark.parametrize(
+    ("topic", "matches"),
+    [
+        ("p.x.ks.t", True),
+        ("p.x.ks.t.-0a1b2c", True),
+        ("p.x.a-2d-b.t", True),
+        ("p.x.offsets", False),
+        ("p.x.schema-history", False),
+        ("pqx.ks.t", False),
+        ("p.x.ks.t.other", False),
+    ],
+)
+def test_the_topics_of_tables(topic: str, matches: bool) -> None:
+    assert bool(re.fullmatch(table_topics("p.x"), topic)) is matches

@@ -1,0 +1,68 @@
+"""Records to pieces: decoded, cut by number and size, poison set aside."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_spark import pieces as module
+from tailrace_spark.pieces import pieces
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text"})
+ENCODER = Encoder(PLAIN, "t")
+SCHEMAS = {
+    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.schema_text),
+    ENCODER.key_schema_id: SchemaEntry(
+        schema_id=ENCODER.key_schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.key_schema_text, part="key"
+    ),
+}
+
+
+def records(*values: bytes | None) -> pa.Table:
+    return pa.table(
+        {
+            "topic": pa.array(["t.ks.t"] * len(values)),
+            "partition": pa.array([0] * len(values), pa.int32()),
+            "offset": pa.array(range(len(values)), pa.int64()),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+
+
+def test_changes_come_out_with_their_places() -> None:
+    changes = [Log(PLAIN).insert((number,), (), 10, v=str(number)) for number in range(3)]
+    [piece] = pieces(records(*map(ENCODER.value, changes)), SCHEMAS)
+    assert [delivered.change for delivered in piece.changes] == changes
+    assert [delivered.place.offset for delivered in piece.changes] == [0, 1, 2]
+    assert piece.dead_letters == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "no room"),
+        (b"", "no room"),
+        (b"hello, this is no change", "starts with"),
+        (b"\xc3\x01" + b"\xee" * 20, "not published"),
+        (ENCODER.value(Log(PLAIN).insert((1,), (), 1, v="a"))[:-3], "ends early"),
+        (ENCODER.key(Log(PLAIN).insert((1,), (), 1, v="a")), "of keys"),
+    ],
+)
+def test_what_is_no_change_is_set_aside(value: bytes | None, reason: str) -> None:
+    good = ENCODER.value(Log(PLAIN).insert((1,), (), 1, v="a"))
+    [piece] = pieces(records(good, value, good), SCHEMAS)
+    assert len(piece.changes) == 2
+    [letter] = piece.dead_letters
+    assert letter.place.offset == 1
+    assert reason in letter.reason
+
+
+def test_pieces_are_cut_by_size_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = [ENCODER.value(Log(PLAIN).insert((number,), (), 1, v="x")) for number in range(10)]
+    monkeypatch.setattr(module, "PIECE_RECORDS", 4)
+    assert [len(piece.changes) for piece in pieces(records(*small), SCHEMAS)] == [4, 4, 2]
+    monkeypatch.setattr(module, "PIECE_BYTES", 3 * len(small[0]))
+    assert [len(piece.changes) for piece in pieces(records(*small), SCHEMAS)] == [3, 3, 3, 1]
