@@ -222,7 +222,9 @@ def test_no_value(text: str, data: str, error: type[DecodeError]) -> None:
         ("text", b"a"), ("text", "\ud800"), ("text", None), ("ascii", "é"), ("blob", "a"), ("blob", None),
         ("empty", b"a"), ("uuid", "00112233445566778899aabbccddeeff"), ("uuid", 5),
         ("uuid", "00112233-4455-6677-8899-aabbccddeefg"), ("uuid", "0011223-34455-6677-8899-aabbccddeeff"),
-        ("inet", "1.2.3"), ("inet", "fe80::1%eth0"), ("inet", "/1.2.3.4"), ("inet", "localhost"), ("inet", 5),
+        ("uuid", "0011223 -4455-6677-8899-aabbccddeeff"), ("uuid", "0011-233-4455-6677-8899-aabbccddeef-"),
+        ("uuid", "00112233-4455-6677-8899- aabbccddeef"), ("inet", "1.2.3"),
+        ("inet", "fe80::1%eth0"), ("inet", "/1.2.3.4"), ("inet", "localhost"), ("inet", 5),
         ("varint", 5), ("varint", "0x10"), ("varint", "1.0"), ("varint", ""), ("varint", "٣"), ("decimal", 1.5),
         ("decimal", "NaN"), ("decimal", "1."), ("decimal", "1E+2147483649"), ("decimal", "1E-2147483648"),
         ("duration", {"months": 1, "days": -1, "nanoseconds": 0}), ("duration", {"months": 1}), ("duration", 5),
@@ -242,6 +244,12 @@ def test_a_value_in_an_error_is_never_shown() -> None:
     with pytest.raises(ValueError, match="int takes an int of 4 bytes, not this str") as caught:
         codec(CqlType("int")).encode("hunter2")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["frozen<list<int>>", "frozen<map<int, int>>"])
+def test_counts_are_checked_before_elements(text: str) -> None:
+    with pytest.raises(TruncatedError, match="a collection of 2147483647 entries in 12 bytes"):
+        codec(_type(text)).decode(bytes.fromhex("7fffffff0000000000000000"))
 
 
 def test_codecs_are_made_once() -> None:
