@@ -1,0 +1,161 @@
+"""Generations on a real Kafka: many proposers and one winner, time as the broker says, and the commands that look."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tailrace.cli.main import app
+from tailrace.local import LocalKafka
+from tailrace.publish.kafka import KafkaLog, KafkaTopics
+from tailrace.topology.proposals import propose
+from tailrace.topology.publication import ensure_first, publish
+from tailrace_common.generations import GenerationReader
+from tailrace_common.settings import TopicSettings
+from tailrace_schemas.generations import PublishedGeneration, encode_proposal
+from tailrace_schemas.ring import Node, Ring
+from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
+from tailrace_schemas.topics import Internal, internal_topic
+
+PROPOSERS = 6
+RING = Ring(tuple(Node(f"host-{n}", "dc1", tuple(range(n - 10**6, 10**6, 7_919))) for n in range(3)))
+GROWN = Ring((*RING.nodes, Node("host-3", "dc2", (2**60,))))
+
+
+class Cluster:
+    """The topic of one cluster's generations, and what agents do with it."""
+
+    def __init__(self, bootstrap: str, prefix: str, opened: ExitStack) -> None:
+        self.config = {"bootstrap.servers": bootstrap}
+        self.prefix = prefix
+        self.topic = internal_topic(prefix, Internal.GENERATIONS)
+        self._opened = opened
+        topics = KafkaTopics(self.config, TopicSettings(prefix=prefix))
+        topics.ensure_internal([Internal.GENERATIONS])
+        assert topics.problems({self.topic: 1}) == []
+
+    def reader(self) -> GenerationReader:
+        """A reader that nobody has used yet."""
+        return self._opened.enter_context(GenerationReader.open(self.config, self.topic))
+
+    def log(self) -> KafkaLog:
+        """A producer of one's own."""
+        return KafkaLog(self.config, self.topic)
+
+    def start(self) -> PublishedGeneration:
+        """What an agent does when it starts."""
+        return ensure_first(lambda: RING, self.log(), self.reader(), now_ms=_now_ms, new_uuid=uuid4)
+
+    def run(self, tmp_path: Path, *arguments: str, given: str = "") -> Result:
+        """`tailrace generations` with this cluster's settings."""
+        settings = tmp_path / "tailrace.toml"
+        servers = self.config["bootstrap.servers"]
+        settings.write_text(f'kafka."bootstrap.servers" = "{servers}"\ntopics.prefix = "{self.prefix}"\n')
+        return CliRunner().invoke(app, ["generations", *arguments, "-c", str(settings)], input=given)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def cluster(kafka: LocalKafka, prefix: str) -> Iterator[Cluster]:
+    """A cluster without a generation."""
+    with ExitStack() as opened:
+        yield Cluster(kafka.bootstrap, prefix, opened)
+
+
+def test_proposers_that_start_together_make_one_first_generation(cluster: Cluster) -> None:
+    together = threading.Barrier(PROPOSERS)
+
+    class AllReadFirst(GenerationReader):
+        """Goes on from its first reading only when all the others have theirs: none of them saw a generation."""
+
+        waited = False
+
+        def refresh(self) -> tuple[PublishedGeneration, ...]:
+            published = super().refresh()
+            if not self.waited:
+                self.waited = True
+                together.wait(60)
+            return published
+
+    def start(_: int) -> PublishedGeneration:
+        with AllReadFirst.open(cluster.config, cluster.topic) as reader:
+            return ensure_first(lambda: RING, cluster.log(), reader, now_ms=_now_ms, new_uuid=uuid4)
+
+    with ThreadPoolExecutor(PROPOSERS) as agents:
+        found = list(agents.map(start, range(PROPOSERS)))
+    late = cluster.reader()
+    assert late.refresh() == (found[0],)
+    assert set(found) == {found[0]}
+    assert found[0].unpack().ring == RING
+    assert cluster.start() == found[0]
+
+
+def test_a_proposer_that_dies_before_its_commit_is_forgotten(cluster: Cluster) -> None:
+    dying, log = propose(RING, None, _now_ms(), uuid=uuid4()), cluster.log()
+    *chunks, commit = encode_proposal(dying)
+    for record in chunks:
+        log.append(*record)
+    first = cluster.start()
+    assert first.uuid != dying.uuid
+    # It was only slow: its commit comes too late.
+    log.append(*commit)
+    assert cluster.reader().refresh() == (first,)
+
+
+def test_the_brokers_time_decides_whether_a_proposal_came_early_enough(cluster: Cluster) -> None:
+    first, reader, log = cluster.start(), cluster.reader(), cluster.log()
+    hasty = propose(GROWN, first.timestamp, _now_ms(), uuid=uuid4(), ring_delay_ms=0)
+    assert publish(hasty, log, reader) == first
+    second = publish(propose(GROWN, first.timestamp, _now_ms(), uuid=uuid4()), log, reader)
+    assert second is not None
+    assert second.predecessor == first.timestamp
+    assert second.timestamp - LEEWAY_MS >= second.appended >= first.timestamp
+    assert reader.operating(first.timestamp * 1000) == (first, None)
+    assert reader.operating(first.timestamp * 1000 - 1) == (first, Mark.BEFORE_FIRST)
+    assert reader.operating(second.timestamp * 1000) == (second, Mark.AHEAD)
+
+
+def test_the_commands_show_what_the_topic_has(cluster: Cluster, tmp_path: Path) -> None:
+    empty = cluster.run(tmp_path, "show")
+    assert empty.exit_code == 2
+    assert "there is no generation yet" in empty.stderr
+    assert cluster.run(tmp_path, "list").stdout == ""
+    first = cluster.start()
+    second = publish(propose(GROWN, first.timestamp, _now_ms(), uuid=uuid4()), cluster.log(), cluster.reader())
+    assert second is not None
+
+    listed = [json.loads(line) for line in cluster.run(tmp_path, "list").stdout.splitlines()]
+    assert [(row["timestamp"], row["predecessor"], row["nodes"]) for row in listed] == [
+        (first.timestamp, None, 3),
+        (second.timestamp, first.timestamp, 4),
+    ]
+    assert [row["uuid"] for row in listed] == [str(first.uuid), str(second.uuid)]
+
+    tokens = [-(10**6), 0, 17, 2**60, 2**62]
+    for shown, published in (("show", second), (f"show {first.timestamp}", first)):
+        file = tmp_path / "generation.json"
+        file.write_text(cluster.run(tmp_path, *shown.split()).stdout)
+        given = "\n".join(map(str, tokens))
+        looked_up = CliRunner().invoke(app, ["generations", "lookup", "--generation", str(file)], input=given)
+        generation = published.unpack().generation
+        assert looked_up.stdout.split() == [stream_for(generation, token).value.hex() for token in tokens]
+
+    diff = json.loads(cluster.run(tmp_path, "diff", str(first.timestamp), str(second.timestamp)).stdout)
+    before, after = (one.unpack().generation.streams() for one in (first, second))
+    assert [len(diff["closed"]), len(diff["opened"])] == [len(before - after), len(after - before)]
+
+    unknown = cluster.run(tmp_path, "show", "5")
+    assert unknown.exit_code == 2
+    assert f"no generation has timestamp 5; the last are {first.timestamp}, {second.timestamp}" in unknown.stderr
