@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,6 +22,7 @@ from tailrace_schemas.cql.types import (
 )
 from tests.unit.schemas.cql.driver import types
 
+FIXTURES = sorted((Path(__file__).parents[3] / "fixtures" / "commitlog").rglob("schema.jsonl.gz"))
 USER_TYPES = {
     "addr": UserTypeDefinition("addr", ("street", "zip", "tags"), ("text", "int", "frozen<set<text>>")),
     "Odd Name": UserTypeDefinition("Odd Name", ("x",), ('frozen<"select">',)),
@@ -148,3 +152,22 @@ def test_a_user_type_in_itself() -> None:
 )
 def test_identifiers(name: str, quoted: str) -> None:
     assert quote_identifier(name) == quoted
+
+
+def test_there_are_recorded_schemas() -> None:
+    assert FIXTURES
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: "-".join(path.parts[-3:-1]))
+def test_types_of_recorded_schemas(path: Path) -> None:
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    defined = {
+        row["row"]["type_name"]: UserTypeDefinition(
+            row["row"]["type_name"], tuple(row["row"]["field_names"]), tuple(row["row"]["field_types"])
+        )
+        for row in rows
+        if row["table"] == "types"
+    }
+    printed = [row["row"]["type"] for row in rows if row["table"] in ("columns", "dropped_columns")]
+    assert [str(parse_type(text, defined)) for text in printed] == printed
+    assert printed
