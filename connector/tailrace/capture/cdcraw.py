@@ -76,10 +76,10 @@ class CdcRaw:
             segment = self._current or self._open_next()
             if segment is None:
                 return []
-            # Finality is judged before the bytes are read: what was final then is complete in what follows.
+            # The index and finality are judged before the bytes are read: what they promise is there by then.
+            self._read_index(segment)
             final = self._is_final(segment)
-            released = None if final else self._released(segment)
-            entries, error = segment.read(limit, released)
+            entries, error = segment.read(limit, None if final else self._released())
             self._at = segment.position
             if entries:
                 return entries
@@ -123,8 +123,7 @@ class CdcRaw:
             self._current.close()
             self._current, self._index = None, None
 
-    def _released(self, segment: OpenSegment) -> int:
-        self._read_index(segment)
+    def _released(self) -> int:
         return 0 if self._index is None else self._index.offset
 
     def _read_index(self, segment: OpenSegment) -> None:
@@ -148,7 +147,6 @@ class CdcRaw:
 
     def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
         """The end of a final segment, clean or broken."""
-        self._read_index(segment)
         torn = self._index is not None and not self._index.completed and segment.logical >= self._index.offset
         if error is not None and not torn:
             self.quarantine(segment.position, error)

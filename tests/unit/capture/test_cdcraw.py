@@ -1,0 +1,321 @@
+"""Reading cdc_raw while Cassandra writes it, and releasing what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tailrace.capture.cdcraw import CdcRaw, Quarantined, Resume
+from tailrace.capture.ledger import header_checksum
+from tailrace.errors import LogEpochError
+from tailrace.position import Position
+from tailrace_schemas.errors import CorruptError, ServiceError
+from tests.unit.capture.segments import SegmentWriter
+
+A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))
+
+
+_opened: list[CdcRaw] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Every reader is closed at the end of its test."""
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def reader(root: Path, resume: Resume | None = None) -> CdcRaw:
+    """A reader of the writer's cdc_raw."""
+    _opened.append(CdcRaw(root / "cdc_raw", resume or Resume()))
+    return _opened[-1]
+
+
+def payloads(capture: CdcRaw, limit: int = 100) -> list[bytes]:
+    """What is released now."""
+    return [entry.payload for entry in capture.read(limit)]
+
+
+def test_only_what_the_index_released(tmp_path: Path) -> None:
+    """Nothing without an index; then sections up to its offset, those behind it not, whatever stands there."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    ends = segment.write(A, B)
+    assert payloads(capture) == []
+    segment.sync()
+    segment.write(C)
+    entries = capture.read(100)
+    assert [(e.position, e.payload, e.version, e.file) for e in entries] == [
+        (Position(1, 5, ends[0]), A, 7, segment.link.name),
+        (Position(1, 5, ends[1]), B, 7, segment.link.name),
+    ]
+    assert payloads(capture) == []
+    segment.sync()
+    assert payloads(capture) == [C]
+
+
+@pytest.mark.parametrize("content", ["", "3", "27", "garbage", "0"], ids=repr)
+def test_an_index_met_half_way_releases_nothing_new_and_loses_nothing(tmp_path: Path, content: str) -> None:
+    """Cassandra truncates it before it writes."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A)
+    segment.sync()
+    assert payloads(capture) == [A]
+    segment.write(B)
+    segment.index.write_text(content)
+    assert payloads(capture) == []
+    segment.sync()
+    assert payloads(capture) == [B]
+
+
+def test_a_limit_cuts_between_mutations(tmp_path: Path) -> None:
+    """Also in the middle of a section."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A, B, C)
+    segment.sync()
+    assert [payloads(capture, 2), payloads(capture, 2), payloads(capture, 2)] == [[A, B], [C], []]
+
+
+def test_starts_behind_a_position(tmp_path: Path) -> None:
+    """In the middle of a section; the segment is known by its checksum."""
+    segment = SegmentWriter(tmp_path, 5)
+    end = segment.write(A, B)[0]
+    segment.write(C)
+    segment.sync()
+    resume = Resume(Position(1, 5, end), ((5, header_checksum(segment.link)),))
+    assert payloads(reader(tmp_path, resume)) == [B, C]
+
+
+def test_segments_follow_each_other_once_the_earlier_is_final(tmp_path: Path) -> None:
+    """A later index makes an earlier segment final: it is read to its end, whatever its own index says."""
+    first, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 12), reader(tmp_path)
+    first.write(A)
+    first.sync()
+    second.write(C)
+    assert payloads(capture) == [A]
+    first.write(B)
+    second.sync()
+    assert [payloads(capture), payloads(capture), payloads(capture)] == [[B], [C], []]
+
+
+def test_a_segment_without_index_below_one_with_an_index_holds_nothing(tmp_path: Path) -> None:
+    """It is passed over, left for Cassandra to delete, and known from then on."""
+    empty, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6), reader(tmp_path)
+    second.write(A)
+    second.sync(completed=True)
+    assert payloads(capture) == [A]
+    assert payloads(capture) == []
+    assert capture.release(Position(1, 6, 10_000)) == (6,)
+    assert empty.link.exists()
+    assert [segment for segment, _ in capture.open_segments()] == [5, 6]
+    empty.link.unlink()
+    second.discard()
+    assert payloads(capture) == []
+    assert capture.open_segments() == ()
+
+
+@pytest.mark.parametrize("how", ["completed", "discarded", "later"])
+def test_a_finished_segment_is_released_only_at_or_below_a_committed_position(tmp_path: Path, how: str) -> None:
+    """Not before it is final, not before its last mutation is committed; twice does no harm."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    end = segment.write(A, B)[-1]
+    segment.sync()
+    assert payloads(capture) == [A, B]
+    assert not capture.finished(Position(1, 9, 9))
+    if how == "completed":
+        segment.sync(completed=True)
+    elif how == "discarded":
+        segment.discard()
+    else:
+        later = SegmentWriter(tmp_path, 7)
+        later.write(C)
+        later.sync()
+    assert payloads(capture) == ([C] if how == "later" else [])
+    assert not capture.finished(Position(1, 5, end - 1))
+    assert capture.release(Position(1, 5, end - 1)) == ()
+    assert capture.finished(Position(1, 5, end))
+    assert segment.link.exists()
+    assert capture.release(Position(1, 5, end)) == (5,)
+    assert not segment.link.exists()
+    assert not segment.index.exists()
+    assert capture.release(Position(1, 5, end)) == ()
+
+
+def test_after_a_crash_of_the_node_the_index_may_name_the_file_s_size(tmp_path: Path) -> None:
+    """COMPLETED: the number means nothing, the end marker does."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A)
+    segment.index.write_text("4096\nCOMPLETED")
+    assert payloads(capture) == [A]
+    assert payloads(capture) == []
+    assert capture.finished(Position(1, 5, 4096))
+
+
+def test_a_segment_that_replay_links_again_is_not_read_again(tmp_path: Path) -> None:
+    """Released while Cassandra held it, linked anew by the replay after a crash: deleted anew, by us or a successor."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    position = Position(1, 5, segment.write(A)[-1])
+    segment.sync(completed=True)
+    assert payloads(capture) == [A]
+    assert payloads(capture) == []
+    capture.release(position)
+    resume = Resume(position, capture.open_segments())
+    assert [id for id, _ in resume.open] == [5]
+    segment.link.hardlink_to(segment.commitlog)
+    segment.sync(completed=True)
+    for again in (capture, reader(tmp_path, resume)):
+        assert payloads(again) == []
+        assert again.finished(position)
+    capture.release(position)
+    assert not segment.link.exists()
+    segment.discard()
+    assert payloads(capture) == []
+    assert capture.open_segments() == ()
+
+
+def test_what_a_cut_off_release_left_is_cleaned_up(tmp_path: Path) -> None:
+    """The log went, the index stayed; no loss."""
+    first, second = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6)
+    first.write(A)
+    first.sync(completed=True)
+    second.write(B)
+    second.sync()
+    resume = Resume(Position(1, 6, 20), ((6, header_checksum(second.link)),))
+    first.link.unlink()
+    capture = reader(tmp_path, resume)
+    assert payloads(capture) == [B]
+    assert not first.index.exists()
+    assert capture.lost == {}
+
+
+def test_another_log_below_the_position_stops_everything(tmp_path: Path) -> None:
+    """A segment that was never read, or one of a known id with another header."""
+    old = SegmentWriter(tmp_path, 5)
+    old.write(A)
+    old.sync()
+    for known in ((), ((5, header_checksum(old.link) ^ 1),)):
+        with pytest.raises(LogEpochError, match=r"CommitLog-7-5\.log.*adopt --new-log"):
+            reader(tmp_path, Resume(Position(1, 9, 0), known)).read(1)
+
+
+def test_a_torn_marker_means_later_and_then_quarantine(tmp_path: Path) -> None:
+    """A living segment is waited for; of a final one the rest is set aside, its files kept, others go on."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    end = segment.write(A)[-1]
+    segment.patch(segment.at + 4, b"\x01\x02\x03\x04")
+    segment.index.write_text(str(segment.at + 100))
+    assert payloads(capture) == [A]
+    assert payloads(capture) == []
+    assert capture.quarantined == {}
+    second = SegmentWriter(tmp_path, 6)
+    second.write(B)
+    second.sync()
+    assert payloads(capture) == [B]
+    quarantined = capture.quarantined[5]
+    assert (quarantined.segment, quarantined.offset) == (5, end)
+    assert "checksum" in quarantined.reason
+    assert capture.release(Position(1, 6, 4096)) == ()
+    assert segment.link.exists()
+
+
+def test_a_write_cut_off_by_a_crash_behind_the_index_is_the_end(tmp_path: Path) -> None:
+    """Not COMPLETED, final by what came after it, broken behind what was released: nothing was lost."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A)
+    segment.sync()
+    segment.patch(segment.at, b"\x00\x00\x01\x00")
+    segment.discard()
+    assert payloads(capture) == [A]
+    assert payloads(capture) == []
+    assert capture.quarantined == {}
+    assert capture.finished(Position(1, 5, 4096))
+
+
+@pytest.mark.parametrize("at", [0, 5, 13, 15, 19])
+def test_a_broken_header_quarantines_the_final_segment(tmp_path: Path, at: int) -> None:
+    """Whatever is wrong with it."""
+    segment = SegmentWriter(tmp_path, 5)
+    segment.write(A)
+    segment.patch(at, b"\xff")
+    segment.sync(completed=True)
+    capture = reader(tmp_path)
+    assert payloads(capture) == []
+    assert list(capture.quarantined) == [5]
+
+
+def test_a_quarantined_segment_stays_so_after_a_restart(tmp_path: Path) -> None:
+    """It is neither read nor released."""
+    first, second = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6)
+    for segment in (first, second):
+        segment.write(A)
+        segment.sync(completed=True)
+    known = tuple((s.id, header_checksum(s.link)) for s in (first, second))
+    capture = reader(tmp_path, Resume(Position(1, 6, 0), known, (Quarantined(5, known[0][1], 20, "why"),)))
+    assert payloads(capture) == [A]
+    assert payloads(capture) == []
+    assert capture.release(Position(1, 9, 0)) == (6,)
+    assert first.link.exists()
+
+
+def test_the_loop_may_quarantine_what_it_cannot_decode(tmp_path: Path) -> None:
+    """Nothing more of that segment."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A, B, C)
+    segment.sync(completed=True)
+    assert payloads(capture, 1) == [A]
+    capture.quarantine(Position(1, 5, 0), CorruptError("no mutation"))
+    assert payloads(capture) == []
+    assert capture.quarantined[5].checksum == header_checksum(segment.link)
+
+
+def test_a_segment_deleted_under_the_reader_is_read_to_its_end(tmp_path: Path) -> None:
+    """The open file stays readable; the next segment's index makes it final."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A, B)
+    segment.sync()
+    assert payloads(capture, 1) == [A]
+    segment.link.unlink()
+    segment.index.unlink()
+    assert payloads(capture) == [B]
+    second = SegmentWriter(tmp_path, 6)
+    second.write(C)
+    second.sync()
+    assert payloads(capture) == [C]
+    assert capture.lost == {}
+
+
+def test_a_segment_deleted_before_it_was_read_is_reported(tmp_path: Path) -> None:
+    """It had an index, so it held changes."""
+    first, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6), reader(tmp_path)
+    for segment in (first, second):
+        segment.write(A)
+        segment.sync()
+    assert payloads(capture) == [A]
+    third = SegmentWriter(tmp_path, 7)
+    third.write(B)
+    third.sync()
+    second.link.unlink()
+    assert payloads(capture) == [B]
+    assert list(capture.lost) == [6]
+
+
+def test_foreign_files_are_left_alone_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each named once."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    (segment.raw / "README").touch()
+    segment.write(A)
+    segment.sync()
+    for _ in range(3):
+        payloads(capture)
+    assert [r.getMessage() for r in caplog.records if "README" in r.getMessage()] == [
+        f"{segment.raw}: not Cassandra's, left alone: README"
+    ]
+    assert (segment.raw / "README").exists()
+
+
+def test_a_directory_that_is_not_there_says_which_setting(tmp_path: Path) -> None:
+    """And that it can be tried again."""
+    with pytest.raises(ServiceError, match=r"agent\.cdc_raw_directory"):
+        reader(tmp_path).read(1)

@@ -1,0 +1,38 @@
+"""Names in cdc_raw to segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tailrace.capture.directory import Listing, SegmentFiles, list_segments, pair
+
+RAW = Path("/raw")
+
+
+def test_pairs_logs_with_indexes_by_the_number_of_their_id() -> None:
+    """Sorted as numbers, both spellings of an index, either file alone."""
+    names = [
+        "CommitLog-7-1000.log",
+        "CommitLog-7-999.log",
+        "CommitLog-7-999_cdc.idx",
+        "CommitLog-8-1000-CDC.idx",
+        "CommitLog-7-20_cdc.idx",
+    ]
+    assert pair(RAW, names).segments == (
+        SegmentFiles(20, None, RAW / "CommitLog-7-20_cdc.idx"),
+        SegmentFiles(999, RAW / "CommitLog-7-999.log", RAW / "CommitLog-7-999_cdc.idx"),
+        SegmentFiles(1000, RAW / "CommitLog-7-1000.log", RAW / "CommitLog-8-1000-CDC.idx"),
+    )
+
+
+def test_leaves_foreign_names_alone() -> None:
+    """Also those that are nearly ours: a pre-1.2 name, a partial copy, an index of nothing."""
+    foreign = ("CommitLog-7-1.log.tmp", "CommitLog-99.log", "CommitLog-7-.log", "CommitLog-7-1_cdc.idx~", "lost+found")
+    assert pair(RAW, foreign) == Listing((), tuple(sorted(foreign)))
+
+
+def test_lists_a_real_directory(tmp_path: Path) -> None:
+    """Empty, then with a segment."""
+    assert list_segments(tmp_path) == Listing((), ())
+    (tmp_path / "CommitLog-7-1.log").touch()
+    assert list_segments(tmp_path).segments == (SegmentFiles(1, tmp_path / "CommitLog-7-1.log", None),)
