@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw, Quarantined, Resume
-from tailrace.capture.ledger import header_checksum
+from tailrace.capture.segment import header_checksum
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
 from tailrace_schemas.errors import CorruptError, ServiceError

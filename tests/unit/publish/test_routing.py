@@ -1,0 +1,162 @@
+"""Which tables, which topics, which partitions; what must be in Kafka before the first change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from tailrace.publish.destinations import SchemaDestinations
+from tailrace.publish.routing import Router, Selection, assign_topics
+from tailrace.testing import Faults, MemoryDestinations, MemoryKafka
+from tailrace_schemas.avro import Encoder, entry_from_record, schema_records
+from tailrace_schemas.change import Change, Deletion, Op, Source
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, partition, token
+from tests.unit.tables import table
+
+EARLY, LATE = UUID("2be43760-e57f-11f1-8599-73518cff440e"), UUID("2be43760-e57f-11f2-8599-73518cff440e")
+
+
+def of(name: str, table_id: UUID = EARLY, keyspace: str = "ks") -> Table:
+    """A table with a text key."""
+    return table({"id": "text"}, name=name, keyspace=keyspace, table_id=table_id)
+
+
+def change(of_table: Table, key: bytes, at: int | None = None) -> Change:
+    """A partition deletion."""
+    return Change(
+        op=Op.DELETE_PARTITION,
+        table=of_table,
+        token=token(key) if at is None else at,
+        key=key,
+        deletion=Deletion(1, 1),
+        digest=bytes(16),
+        source=Source("h", "dc", 1, 1, 1, 0, 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "wanted"),
+    [
+        (("*.*",), (), {"shop.orders", "shop.items", "log.orders"}),
+        (("shop.*",), (), {"shop.orders", "shop.items"}),
+        (("*.orders",), ("log.*",), {"shop.orders"}),
+        (("shop.orders", "log.o?ders"), (), {"shop.orders", "log.orders"}),
+        (("*.*",), ("*.*",), set()),
+        ((), (), set()),
+    ],
+)
+def test_selection(include: tuple[str, ...], exclude: tuple[str, ...], wanted: set[str]) -> None:
+    """`exclude` wins."""
+    tables = [of("orders", keyspace="shop"), of("items", keyspace="shop"), of("orders", keyspace="log")]
+    assert {str(one) for one in tables if Selection(include, exclude).wants(one)} == wanted
+
+
+def test_the_later_of_two_colliding_tables_has_the_suffix() -> None:
+    """To Kafka's metrics '.' and '_' are one; by id, not by the order of discovery."""
+    first, second = of("c", EARLY, "a_b"), of("b_c", LATE, "a")
+    for tables in ((first, second), (second, first)):
+        topics = assign_topics("p", tables, {})
+        assert topics[EARLY] == "p.a_b.c"
+        assert topics[LATE].startswith("p.a.b_c.-")
+
+
+def test_a_topic_in_use_is_kept() -> None:
+    """A table made anew under its name has its topic again; another that collides has not."""
+    assert assign_topics("p", [of("t")], {"p.ks.t": "ks.t"}) == {EARLY: "p.ks.t"}
+    assert assign_topics("p", [of("t")], {"p.ks_t": "x.y"})[EARLY] != "p.ks.t"
+
+
+@pytest.mark.parametrize(("at", "number"), [(MIN_TOKEN, 0), (MAX_TOKEN, 2), (0, 1), (-1, 1)])
+def test_the_partition_comes_from_the_token(at: int, number: int) -> None:
+    """Of three."""
+    router = Router("p", MemoryDestinations(MemoryKafka(), Faults()), Selection().wants)
+    (record,) = router.records([change(of("t"), b"k", at)])
+    assert (record.topic, record.partition) == ("ks.t", number)
+
+
+def test_everything_is_ready_before_the_first_record_of_a_shape() -> None:
+    """Topic, schemas; again for a new shape, not for an equal one."""
+    kafka, faults = MemoryKafka(), Faults()
+    router = Router("p", MemoryDestinations(kafka, faults), Selection().wants)
+    router.records([change(of("t"), b"a"), change(of("t"), b"b")])
+    assert (faults.seen["topic"], faults.seen["announce"]) == (1, 1)
+    wider = table({"id": "text"}, regular={"v": "int"}, name="t", table_id=EARLY)
+    (record,) = router.records([change(wider, b"c")])
+    assert faults.seen["announce"] == 2
+    assert record.value[2:10] in kafka.announced
+    assert record.key is not None
+    assert record.key[2:10] in kafka.announced
+    assert record.partition == partition(token(b"c"), 3)
+
+
+def test_a_shape_that_could_not_be_announced_is_tried_again() -> None:
+    """No change goes out before."""
+    kafka = MemoryKafka()
+    router = Router("p", MemoryDestinations(kafka, Faults("announce", 1, ServiceError("down"))), Selection().wants)
+    with pytest.raises(ServiceError):
+        router.records([change(of("t"), b"a")])
+    assert router.records([change(of("t"), b"a")])[0].value[2:10] in kafka.announced
+
+
+def test_tables_not_wanted_need_nothing() -> None:
+    """No topic, no schema, no record; their changes were numbered before."""
+    faults = Faults()
+    router = Router("p", MemoryDestinations(MemoryKafka(), faults), Selection(exclude=("ks.secret",)).wants)
+    router.open(of("secret"))
+    assert router.records([change(of("secret"), b"a")]) == []
+    assert not faults.seen
+
+
+class Topics:
+    """Counts what is created."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def ensure_table(self, topic: str) -> int:
+        """Create it."""
+        self.made.append(topic)
+        return 3
+
+
+class Log:
+    """Keeps what is appended."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes]] = []
+
+    def append(self, key: bytes, value: bytes) -> None:
+        """Append."""
+        self.records.append((key, value))
+
+
+def test_schemas_that_are_published_already_are_not_published_again() -> None:
+    """After a restart; a new shape is."""
+    known = dict(schema_records(Encoder(of("t"), "p"), "p.ks.t"))
+    entries = {key: entry_from_record(key, value) for key, value in known.items()}
+    log, topics = Log(), Topics()
+    destinations = SchemaDestinations("p", topics, log, entries)
+    destinations.announce(schema_records(Encoder(of("t"), "p"), "p.ks.t"))
+    assert log.records == []
+    wider = table({"id": "text"}, regular={"v": "int"}, name="t", table_id=EARLY)
+    announced = schema_records(Encoder(wider, "p"), "p.ks.t")
+    destinations.announce(announced)
+    destinations.announce(announced)
+    assert len(log.records) == len({key for key, _ in announced} - known.keys())
+    assert destinations.topic(wider) == "p.ks.t"
+    assert destinations.partitions("p.ks.t") == 3
+
+
+def test_topics_recorded_in_schemas_are_not_given_to_another_table() -> None:
+    """The name that the first got stays its own."""
+    taken = dict(schema_records(Encoder(of("c", keyspace="a_b"), "p"), "p.a_b.c"))
+    entries = {key: entry_from_record(key, value) for key, value in taken.items()}
+    destinations = SchemaDestinations("p", Topics(), Log(), entries)
+    other = of("b_c", LATE, "a")
+    name = destinations.topic(other)
+    assert name.startswith("p.a.b_c.-")
+    assert destinations.topic(replace(other, id=EARLY)) == name
