@@ -70,6 +70,18 @@ def test_equal_to_the_scalar_rules(
         assert marks[row] == ([] if mark is None else [mark.value])
 
 
+@pytest.mark.parametrize("ignore_msb", [0, 1, 12])
+@pytest.mark.parametrize("count", [2, 3, 7, 1000])
+def test_every_shard_begins_at_the_same_token(count: int, ignore_msb: int) -> None:
+    """Where one shard ends and the next begins, the product's lowest bits decide."""
+    generation = build_generation(Ring((Node("a", "dc", (MAX_TOKEN,)),)), count, ignore_msb, timestamp=0, seed=0)
+    begins = [MIN_TOKEN - (-(n << (64 - ignore_msb)) // count) for n in range(1, count)]
+    rows = [(begin + d, 0) for begin in begins for d in (-1, 0)]
+    streams = _assign(StreamTable.of([generation]), rows).stream_column().to_pylist()
+    assert streams == [stream_for(generation, token).value for token, _ in rows]
+    assert streams[0] != streams[1]
+
+
 def test_an_empty_batch() -> None:
     table = StreamTable.of([build_generation(Ring((Node("a", "dc", (0,)),)), timestamp=0, seed=0)])
     assigned = _assign(table, [])
