@@ -1,0 +1,127 @@
+"""`tailrace_spark.changes` as Spark users meet it: every table at once, one table's typed columns, the example."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tailrace_spark
+from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.streams import stream_for
+from tests.integration.feed import GENERATION_AT, Feed
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "stream_to_console.py"
+FUTURE = 4_000_000_000_000_000
+OLD = table({"id": "int"}, regular={"v": "int", "gone": "text"}, keyspace="shop", name="items")
+NEW = table(
+    {"id": "int"}, regular={"v": "int", "tags": "set<text>"}, dropped={"gone": ("text", 50)},
+    keyspace="shop", name="items",
+)  # fmt: skip
+OTHER = table({"id": "text"}, regular={"n": "varint"}, keyspace="Shop", name="Odd.name")
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """An empty cluster's topics."""
+    feed = Feed(kafka.bootstrap, prefix)
+    yield feed
+    feed.close()
+
+
+@pytest.fixture
+def settings(kafka: LocalKafka, prefix: str) -> Settings:
+    """Settings that only say where Kafka is."""
+    return Settings.model_validate({"kafka": {"bootstrap.servers": kafka.bootstrap}, "topics": {"prefix": prefix}})
+
+
+def rows(frame: DataFrame, name: str) -> list[Row]:
+    """Everything that is there, through a memory table."""
+    query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return frame.sparkSession.table(name).collect()
+
+
+def test_changes_of_all_tables(spark: SparkSession, feed: Feed, settings: Settings, prefix: str) -> None:
+    generation = feed.announce()
+    sent = [
+        Log(OLD).insert((1,), (), 5_000_000, v=1),
+        Log(OTHER).update(("x",), (), FUTURE, n="12345678901234567890"),
+        Log(OLD).delete((2,), (), 1_000),
+        Log(NEW).delete_partition((3,), 6_000_000),
+    ]
+    feed.publish(sent)
+    feed.poison(OLD, b"no change at all")
+    found = {
+        row.offset if row.op is None else row.token: row
+        for row in rows(tailrace_spark.changes(spark, settings), prefix)
+    }
+    assert len(found) == 5
+    for change in sent:
+        row = found[change.token]
+        assert (row.op, row.keyspace, row.table) == (change.op.value, change.table.keyspace, change.table.name)
+        assert bytes(row.stream_id) == stream_for(generation, change.token).value
+        assert row.generation == GENERATION_AT
+        assert row.topic == feed.topic(change.table)
+        assert bytes(row.schema_id) == bytes(row.value)[2:10]
+    marks = [found[change.token].marks for change in sent]
+    assert marks == [["late"], ["ahead"], ["before_first", "late"], ["late"]]
+    [poison] = [row for row in found.values() if row.op is None]
+    assert (poison.marks, poison.stream_id, poison.generation, poison.keyspace) == (["undecodable"], None, None, "shop")
+
+
+def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, settings: Settings, prefix: str) -> None:
+    feed.announce()
+    feed.publish(
+        [Log(OLD).insert((1,), (), 5_000_000, v=7, gone="old"), Log(OTHER).update(("x",), (), 5_000_000, n="1")]
+    )
+    feed.publish(
+        [Log(NEW).update((2,), (), 6_000_000, tags={"=": None, "a": ""}), Log(NEW).update((3,), (), 6_000_000, v=None)]
+    )
+    frame = tailrace_spark.changes(spark, settings, "shop.items")
+    assert frame.select("columns.*").schema.simpleString() == (
+        "struct<tags:struct<deleted_at:bigint,set:array<struct<path:binary,key:string>>,"
+        "removed:array<struct<path:binary,key:string>>>,v:int>"
+    )
+    found = {row.key.id: row for row in rows(frame, prefix)}
+    assert found.keys() == {1, 2, 3}
+    assert (found[1].op, found[1].columns.v, found[1].columns.tags) == ("insert", 7, None)
+    assert found[2].columns.tags.deleted_at == 5_999_999
+    assert [item.key for item in found[2].columns.tags.set] == ["a"]
+    assert (found[3].columns.v, found[3].deleted) == (None, ["v"])
+    assert found[2].source.datacenter == "dc1"
+
+
+def test_a_table_that_nobody_published_is_named(spark: SparkSession, feed: Feed, settings: Settings) -> None:
+    feed.announce()
+    with pytest.raises(ServiceError, match=r"shop\.nothing has no schema"):
+        tailrace_spark.changes(spark, settings, "shop.nothing")
+
+
+def test_the_example_shows_changes(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    feed.announce()
+    feed.publish([Log(OLD).insert((41,), (), 5_000_000, v=42)])
+    config = tmp_path / "tailrace.toml"
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "512m"\n'
+    )
+
+    command = [sys.executable, str(EXAMPLE), "-c", str(config), "--once"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "shop.items" in ended.stdout
+    assert "insert" in ended.stdout
