@@ -5,15 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
+from tailrace.cli.agent import agent
 from tailrace.cli.check import check
 from tailrace.cli.console import say
+from tailrace.cli.demo import demo
+from tailrace.cli.dump import dump
+from tailrace.cli.generations import app as generations
+from tailrace.cli.inspect import inspect
+from tailrace.cli.local import app as local
+from tailrace.cli.token import token
 from tailrace_common.build import describe, require_fresh
 from tailrace_common.logs import set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
@@ -116,31 +122,13 @@ def mount_entry_points(group: typer.Typer, points: Iterable[EntryPoint]) -> None
             group.command(point.name)(command)
 
 
-# name, module, attribute
-_OURS: Final = (
-    ("agent", "agent", "agent"),
-    ("demo", "demo", "demo"),
-    ("dump", "dump", "dump"),
-    ("generations", "generations", "app"),
-    ("inspect", "inspect", "inspect"),
-    ("local", "local", "app"),
-    ("token", "token", "token"),
-)
-
-
-def _mount_ours(group: typer.Typer) -> None:
-    for name, module, attribute in _OURS:
-        try:
-            command = getattr(import_module(f"tailrace.cli.{module}"), attribute)
-        except (ImportError, AttributeError):
-            continue
-        if isinstance(command, typer.Typer):
-            group.add_typer(command, name=name)
-        else:
-            group.command(name)(command)
-
-
-_mount_ours(app)
+app.command("demo")(demo)
+app.command("agent")(agent)
+app.add_typer(local, name="local")
+app.command("inspect")(inspect)
+app.command("dump")(dump)
+app.command("token")(token)
+app.add_typer(generations, name="generations")
 app.command("check")(check)
 mount_entry_points(app, entry_points(group=ENTRY_POINTS))
 
