@@ -32,6 +32,7 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(help="Another seed, another script of changes.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", hidden=True, help="Then spoil a value and compare again.")] = False,
     directory: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep data and logs here. Without it: a temporary directory, removed after."),
@@ -51,8 +52,8 @@ def demo(
     amount = Amount(changes=changes, seconds=duration)
     display: Display = Screen(Console()) if on_terminal() else Lines(sys.stdout, say)
     try:
-        with _interrupted_by_sigterm(), _log_into(place / "demo.log"):
-            comparison = run(Plan(directory=place, amount=amount, seed=seed, keep=keep), display)
+        with _interruptible(), _log_into(place / "demo.log"):
+            comparison = run(Plan(directory=place, amount=amount, seed=seed, keep=keep, prove=prove), display)
     except KeyboardInterrupt:
         say("ended, and everything that was started")
         _remove(place, directory)
@@ -88,13 +89,16 @@ def _log_into(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
+    """SIGTERM, and SIGINT where a shell had it ignored, interrupt as Ctrl-C does."""
+
     def interrupt(number: int, frame: object) -> None:
         del number, frame
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

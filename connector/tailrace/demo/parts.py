@@ -24,7 +24,7 @@ from tailrace_schemas.errors import ServiceError
 PREFIX: Final = "demo"
 PARTITIONS: Final = 2
 _START_SECONDS: Final = 120.0
-_STOP_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 4.0
 _TICK_SECONDS: Final = 0.1
 Clock = Callable[[], float]
 

@@ -17,6 +17,7 @@ from tailrace.demo.display import Display, Outcome
 from tailrace.demo.feed import Feed
 from tailrace.demo.flow import Flow, sink_table
 from tailrace.demo.parts import PARTITIONS, PREFIX, Parts
+from tailrace.demo.script import LAST_CUSTOMER
 from tailrace.demo.tables import KEYSPACE, STATEMENTS, TABLES
 from tailrace.demo.writer import Amount, Writer
 from tailrace_schemas.errors import ServiceError
@@ -29,14 +30,14 @@ _CATCH_UP_SECONDS: Final = 120.0
 class Plan:
     """What to do: how much to write, from which seed; `keep` leaves everything running until interrupted.
 
-    `spoil` changes the SQLite file before the comparison, so that a test sees a difference reported.
+    `prove` compares a second time, after one value of the SQLite file was changed: that has to be told.
     """
 
     directory: Path
     amount: Amount = field(default_factory=Amount)
     seed: int = 1
     keep: bool = False
-    spoil: Callable[[Path], None] | None = None
+    prove: bool = False
 
 
 def run(plan: Plan, display: Display, clock: Callable[[], float] = time.monotonic) -> Comparison:
@@ -54,10 +55,12 @@ def run(plan: Plan, display: Display, clock: Callable[[], float] = time.monotoni
         parts.start(lambda: cluster.append(_prepare(parts)))
         source = stack.enter_context(closing(cluster[0]))
         flow = _follow(plan, parts, source, display, stack, clock)
-        if plan.spoil is not None:
-            plan.spoil(parts.sqlite.path)
         comparison = compare_all(source, parts)
         display.finished(Outcome(comparison=comparison, counts=flow.counts, seconds=clock() - began))
+        if plan.prove:
+            parts.sqlite.spoil(f"{sink_table('orders')}__rows", "status", {"customer": LAST_CUSTOMER})
+            comparison = compare_all(source, parts)
+            display.finished(Outcome(comparison=comparison, counts=flow.counts, seconds=clock() - began))
         if plan.keep:
             display.addresses(_addresses(parts))
             _go_on(parts, flow)

@@ -165,7 +165,7 @@ def _row(landed: Landed) -> str:
         return "no such row"
     shown = {name: value for name, value in landed.row.items() if value is not None and name not in landed.seen.key}
     change = landed.seen.change
-    touched = {part.column.name for part in (*change.cells, *change.column_deletions)}
+    touched = {cell.column.name for cell in change.cells} | {part.column.name for part in change.column_deletions}
     names = sorted(shown, key=lambda name: (name not in touched, name))  # what the change wrote comes first
     return ", ".join(f"{name}={_short(shown[name])}" for name in names) or "the key alone"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,22 @@ class SqliteFile:
         found = self._read(f'SELECT count(*) AS n FROM "{table}"', [])  # noqa: S608 - a name of ours
         return int(found[0]["n"]) if found else 0
 
+    def spoil(self, table: str, column: str, where: Mapping[str, object]) -> None:
+        """Change a value behind the stream's back, to see that the comparison tells."""
+        condition = " AND ".join(f'"{name}" = ?' for name in where)
+        with closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS)) as connection, connection:
+            statement = f'UPDATE "{table}" SET "{column}" = ? WHERE {condition}'  # noqa: S608 - names of ours
+            connection.execute(statement, ["spoiled", *where.values()])
+
     def _read(self, query: str, values: Sequence[object]) -> list[Mapping[str, Any]]:
         if not self.path.exists():
             return []
-        connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
-        try:
+        address = f"{self.path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
             connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(query, values)]
-        except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
-                return []
-            raise
-        finally:
-            connection.close()
+            try:
+                return [dict(row) for row in connection.execute(query, values)]
+            except sqlite3.OperationalError as error:
+                if "no such table" in str(error):
+                    return []
+                raise

@@ -37,3 +37,6 @@ def test_rows_of_a_file_that_grows(tmp_path: Path) -> None:
     assert file.rows("shop_orders", {"customer": "ada", "number": 2}) == [{"customer": "ada", "number": 2}]
     assert len(file.rows("shop_orders", {"customer": "ada"})) == 2
     assert file.rows("shop_readings") == []
+    file.spoil("shop_orders", "number", {"customer": "bob"})
+    assert file.rows("shop_orders", {"customer": "bob"}) == [{"customer": "bob", "number": "spoiled"}]
+    assert len(file.rows("shop_orders", {"customer": "ada", "number": 1})) == 1

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.local.process import wait_until
+
+PROGRAM = (sys.executable, "-c", "from tailrace.cli.main import run; run()", "demo")
+
+
+def children(pid: int) -> set[int]:
+    """Every process that descends from this one."""
+    found = {int(text) for task in Path(f"/proc/{pid}/task").glob("*/children") for text in task.read_text().split()}
+    return found.union(*(children(child) for child in found))
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.timeout(280)
+def test_the_copy_is_identical_and_a_spoiled_value_is_told(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "--changes", "120", "--seed", "7", "--prove", "--directory", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=270,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    *changes, identical, spoiled = lines or [{}, {}]
+    assert identical.get("identical") is True, done.stderr
+    assert identical["rows"] == sum(identical["tables"].values()) > 20
+    assert (identical["statements"], identical["changes"]) == (122, len(changes))
+    _check_changes(changes)
+    assert spoiled["differences"] == [
+        "shop.orders {'customer': 'the end', 'number': 0}: status is None in Cassandra, 'spoiled' in SQLite"
+    ]
+    assert spoiled["identical"] is False
+    assert done.returncode == 1
+    assert "identical: " in done.stderr
+
+
+def _check_changes(changes: list[dict[str, Any]]) -> None:
+    places = [(change["topic"], change["partition"], change["offset"]) for change in changes]
+    assert len(set(places)) == len(places)
+    assert {change["topic"] for change in changes} == {"demo.shop.orders", "demo.shop.readings"}
+    assert {change["op"] for change in changes} >= {"insert", "update", "delete", "delete_range"}
+    assert all(change["stream_id"].startswith("0x") and len(change["stream_id"]) == 34 for change in changes)
+    last = changes[-1]
+    assert (last["table"], last["key"]["site"], last["row"]["site"]) == ("shop.readings", "the end", "the end")
+
+
+def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
+    demo = subprocess.Popen([*PROGRAM, "--directory", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with demo:
+        assert demo.stdout is not None
+        while b"agent: starting" not in (line := demo.stdout.readline()):
+            assert line, "the demo ended by itself"
+        started = children(demo.pid)
+        assert len(started) >= 4
+        os.kill(demo.pid, signal.SIGINT)
+        said = demo.stdout.read()
+    assert demo.returncode == 130, said
+    assert b"ended, and everything that was started" in said
+    # Spark's Java ends by itself when its Python is gone.
+    assert wait_until(lambda: not any(map(alive, started)), 20)
