@@ -20,6 +20,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned
+from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.messages import read_messages, with_head
 from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.protocol import Sink, Summary
@@ -78,6 +79,7 @@ class Stream:
         self._on_batch = on_batch
         self._writing = threading.Lock()
         kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+        self._batches = BatchLog(spark, settings.stream.checkpoint)
         self._schemas = SchemaReader(kafka, prefix)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
 
@@ -117,7 +119,7 @@ class Stream:
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
-        table, held = self._hold("generations", self._stream_table)
+        table, held = self._hold("generations", lambda: self._stream_table(batch))
         records = (
             assigned(frame, table, self._settings.topics.prefix)
             .select("topic", "partition", "offset", "value", "marks")
@@ -137,12 +139,13 @@ class Stream:
         if self._on_batch is not None:
             self._on_batch(progress)
 
-    def _stream_table(self) -> StreamTable:
-        """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch."""
+    def _stream_table(self, batch: int) -> StreamTable:
+        """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted."""
         published = self._generations.refresh()
         if not published:
             raise ServiceError("no valid generation is published yet: is an agent running?")
-        return StreamTable.of_published(published, self._generations.known_until)
+        used, known_until = self._batches.used(batch, published, self._generations.known_until)
+        return StreamTable.of_published(used, known_until)
 
     def _hold(self, what: str, attempt: Callable[[], Any]) -> tuple[Any, float]:
         """(the attempt's result, seconds waited for it): again and again after a ServiceError, until told to stop."""

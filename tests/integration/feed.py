@@ -43,12 +43,13 @@ class Feed:
     def topic(self, table: Table) -> str:
         return table_topic(self.options.prefix, table.keyspace, table.name, table.id)
 
-    def announce(self) -> Generation:
-        """The first generation."""
+    def announce(self, timestamp: int = GENERATION_AT, predecessor: int | None = None) -> Generation:
+        """A generation: the first, or the one after `predecessor`."""
         plan = internal_plan(self.options, Internal.GENERATIONS)
-        self._create(plan)
-        generation = build_generation(RING, 2, timestamp=GENERATION_AT, seed=7)
-        proposal = Proposal(uuid=uuid4(), predecessor=None, ring=RING, generation=generation)
+        if predecessor is None:
+            self._create(plan)
+        generation = build_generation(RING, 2, timestamp=timestamp, seed=timestamp)
+        proposal = Proposal(uuid=uuid4(), predecessor=predecessor, ring=RING, generation=generation)
         for key, value in encode_proposal(proposal):
             self._plain.produce(plan.name, key=key, value=value, partition=0)
         assert self._plain.flush(30) == 0

@@ -18,7 +18,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.pipeline import Progress, Stream
 from tailrace_spark.sinks.protocol import Piece, Summary
 from tailrace_spark.sinks.sql import SqlSink
-from tests.integration.feed import Feed
+from tests.integration.feed import GENERATION_AT, Feed
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
@@ -163,6 +163,29 @@ def test_a_batch_that_comes_again_changes_nothing(
     batches = follow(spark, settings, database)
     assert [(batch.records, batch.summary.rows) for batch in batches] == [(30, 0)]
     assert database.everything() == before
+
+
+def test_a_batch_that_comes_again_is_assigned_as_before(
+    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+) -> None:
+    """A write of 2100 is ahead of what the first run knew; the second run must not know better."""
+    ahead = 4_102_444_800_000
+    database = Database(f"sqlite:///{tmp_path / 'again.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'again.db'}"))
+    feed.announce()
+    feed.publish([LOG.insert(("a",), (1,), ahead * 1000, amount="1")])
+    with pytest.raises(ServiceError, match="killed between"):
+        follow(spark, settings, database, Crashing(database.url))
+    folder = Path(settings.stream.checkpoint, "tailrace")
+    [noted] = [json.loads(file.read_text()) for file in folder.glob("0.json")]
+    assert len(noted["generations"]) == 1
+    feed.announce(ahead - 1000, predecessor=GENERATION_AT)
+    batches = follow(spark, settings, database)
+    assert [batch.marks for batch in batches] == [{"ahead": 1}]
+    assert [json.loads(file.read_text()) for file in folder.glob("0.json")] == [noted]
+    feed.publish([LOG.insert(("a",), (2,), ahead * 1000, amount="1")])
+    follow(spark, settings, database)
+    assert len(json.loads((folder / "1.json").read_text())["generations"]) == 2
+    database.engine.dispose()
 
 
 def test_it_waits_for_topics_and_the_first_generation(
