@@ -55,9 +55,6 @@ class ClusterSettings(Section):
         default=("127.0.0.1",), min_length=1, description="Addresses to connect to; the agent's own node first"
     )
     port: Port = Field(default=9042, description="The native protocol's port")
-    datacenter: str | None = Field(
-        default=None, examples=["dc1"], description="Datacenter to send queries to. Unset: the contact point's own"
-    )
     username: str | None = Field(
         default=None, examples=["tailrace"], description="Role to log in as. Unset: no authentication"
     )
@@ -116,7 +113,7 @@ class AgentSettings(Section):
     commitlog_directory: Path | None = Field(
         default=None,
         examples=["/var/lib/cassandra/commitlog"],
-        description="The node's commitlog_directory; tells a finished segment apart sooner. Unset: not looked at",
+        description="The node's commitlog_directory, for `tailrace check` to look at. Unset: it does not",
     )
     poll_seconds: Seconds = Field(
         default=1.0, description="How often cdc_raw is listed, to catch what file notification missed"
@@ -126,7 +123,8 @@ class AgentSettings(Section):
         description='Who publishes: "all" agents, so that each replica\'s copy arrives, or "dc:NAME,..." only theirs',
     )
     delivery: Literal["exactly-once", "at-least-once"] = Field(
-        default="exactly-once", description='"exactly-once" by Kafka transactions, or "at-least-once" without'
+        default="exactly-once",
+        description='"exactly-once", by Kafka transactions; "at-least-once", without them, is not there yet',
     )
     transaction_changes: Positive = Field(default=64, description="A transaction is committed at this many changes")
     transaction_milliseconds: Positive = Field(default=20, description="or at this age, whichever comes first")

@@ -25,7 +25,7 @@ ENTRY_POINTS: Final = "tailrace.checks"
 
 
 def check_directories(settings: Settings) -> Iterator[Check]:
-    """The node's directory: there, and for us to read and delete from."""
+    """The node's directories: there, for us to read and delete from, and on one file system."""
     raw = settings.agent.cdc_raw_directory
     if not raw.is_dir():
         advice = "set agent.cdc_raw_directory to the node's own, and cdc_enabled: true in cassandra.yaml"
@@ -34,6 +34,12 @@ def check_directories(settings: Settings) -> Iterator[Check]:
     advice = "run the agent as Cassandra's user: finished segments are deleted once they are published"
     detail = f"{raw}, {shutil.disk_usage(raw).free >> 20} MiB free on its disk"
     yield judge("cdc_raw_directory", os.access(raw, os.R_OK | os.W_OK | os.X_OK), detail, advice)
+    log = settings.agent.commitlog_directory
+    if log is not None:
+        advice = "Cassandra hard-links segments from one to the other: both must be on one file system"
+        same = log.is_dir() and log.stat().st_dev == raw.stat().st_dev
+        detail = f"{log}{'' if log.is_dir() else ' is not a directory'}"
+        yield judge("commitlog_directory", same, detail, advice)
 
 
 def check_cassandra(settings: Settings) -> Iterator[Check]:
@@ -70,11 +76,12 @@ def _check_node(settings: Settings, node: Mapping[str, str]) -> Iterator[Check]:
         return
     enabled = node["cdc_enabled"] == "true"
     yield judge("cdc_enabled", enabled, node["cdc_enabled"], "set cdc_enabled: true in cassandra.yaml and restart")
-    raw = node.get("cdc_raw_directory")
-    if raw is not None:
-        same = os.path.realpath(raw) == os.path.realpath(settings.agent.cdc_raw_directory)
-        detail = f"Cassandra's is {raw}, ours is {settings.agent.cdc_raw_directory}"
-        yield judge("same directory", same, detail, "set agent.cdc_raw_directory, unless it is mounted elsewhere here")
+    theirs, ours = node.get("cdc_raw_directory"), settings.agent.cdc_raw_directory
+    if theirs is not None and os.path.realpath(theirs) != os.path.realpath(ours):
+        # Mounted under another name it is still full of segments: Cassandra links the current one at once.
+        segments = any(ours.glob("CommitLog-*.log"))
+        advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {theirs}"
+        yield Check("same directory", segments, f"Cassandra's is {theirs}, ours is {ours}", advice)
 
 
 def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:

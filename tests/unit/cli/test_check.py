@@ -32,6 +32,13 @@ def test_a_directory_that_is_not(tmp_path: Path) -> None:
     assert "cdc_enabled" in check.advice
 
 
+def test_a_commit_log_that_cannot_be_linked_from(tmp_path: Path) -> None:
+    for log, ok in ((tmp_path, True), (tmp_path / "gone", False), (Path("/proc"), False)):
+        given = environ(AGENT__CDC_RAW_DIRECTORY=tmp_path, AGENT__COMMITLOG_DIRECTORY=log)
+        _, check = check_directories(load_settings(None, given))
+        assert (check.name, check.ok) == ("commitlog_directory", ok), log
+
+
 def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda _, mode: not mode & os.W_OK)  # root may write everywhere
     (check,) = check_directories(load_settings(None, environ(AGENT__CDC_RAW_DIRECTORY=tmp_path)))

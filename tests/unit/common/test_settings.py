@@ -42,8 +42,8 @@ def test_the_process_environment_is_read_only_when_it_is_handed_in(monkeypatch: 
 
 
 def test_environment_wins_over_file_and_the_rest_of_the_section_stays(tmp_path: Path) -> None:
-    settings = load(tmp_path, '[cluster]\nport = 1\ndatacenter = "a"', CLUSTER__PORT="2")
-    assert (settings.cluster.port, settings.cluster.datacenter) == (2, "a")
+    settings = load(tmp_path, "[cluster]\nport = 1\nprotocol_version = 4", CLUSTER__PORT="2")
+    assert (settings.cluster.port, settings.cluster.protocol_version) == (2, 4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""`tailrace check` against a real Cassandra and a real Kafka."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from tailrace.cli.agent import contact_of
+from tailrace.cli.check import check_cassandra, check_directories, check_kafka
+from tailrace.cluster import LiveCluster
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.publish.kafka import KafkaTopics
+from tailrace_common.settings import Settings, load_settings
+from tailrace_schemas.topics import Internal
+
+
+def settings_for(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> Settings:
+    return load_settings(
+        None,
+        {
+            "TAILRACE_CLUSTER__CONTACT_POINTS": cassandra.address,
+            "TAILRACE_CLUSTER__PORT": str(cassandra.port),
+            "TAILRACE_AGENT__CDC_RAW_DIRECTORY": str(cassandra.cdc_raw),
+            "TAILRACE_AGENT__COMMITLOG_DIRECTORY": str(cassandra.commitlog),
+            "TAILRACE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
+            "TAILRACE_TOPICS__PREFIX": prefix,
+        },
+    )
+
+
+def test_a_node_as_it_must_be(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str) -> None:
+    settings = settings_for(cassandra, kafka, prefix)
+    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        cluster.execute(
+            f"CREATE KEYSPACE {keyspace_name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
+        cluster.execute(f"CREATE TABLE {keyspace_name}.followed (k int PRIMARY KEY) WITH cdc = true")
+        cluster.execute(f"CREATE TABLE {keyspace_name}.not_followed (k int PRIMARY KEY)")
+    found = {check.name: check for check in (*check_directories(settings), *check_cassandra(settings))}
+    assert {name for name, check in found.items() if check.ok} == {
+        "cdc_raw_directory",
+        "commitlog_directory",
+        "cassandra",
+        "cdc_enabled",
+        "tables",
+    }
+    assert f"{keyspace_name}.followed" in found["tables"].detail
+    assert f"{keyspace_name}.not_followed" not in found["tables"].detail
+
+
+def test_another_directory_than_the_nodes(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    settings = settings_for(cassandra, kafka, prefix)
+    elsewhere = settings.agent.model_copy(update={"cdc_raw_directory": tmp_path})
+    settings = settings.model_copy(update={"agent": elsewhere})
+    found = {check.name: check for check in check_cassandra(settings)}
+    assert not found["same directory"].ok
+    assert str(cassandra.cdc_raw) in found["same directory"].advice
+    (tmp_path / "CommitLog-7-1.log").touch()
+    found = {check.name: check for check in check_cassandra(settings)}
+    assert found["same directory"].ok, "the same under another name"
+
+
+def test_topics_that_will_do_and_one_that_will_not(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> None:
+    settings = settings_for(cassandra, kafka, prefix)
+    ours = KafkaTopics(settings.kafka.reveal(), settings.topics)
+    ours.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
+    ours.ensure_table(f"{prefix}.shop.orders")
+    brokers, topics = check_kafka(settings)
+    assert (brokers.ok, topics.ok, topics.detail) == (True, True, f"4 under {prefix}")
+    assert "three brokers" in brokers.advice
+    larger = settings.topics.model_copy(update={"max_message_bytes": settings.topics.max_message_bytes + 1})
+    _, topics = check_kafka(settings.model_copy(update={"topics": larger}))
+    assert not topics.ok
+    assert f"topic {prefix}.shop.orders has max.message.bytes=" in topics.detail
