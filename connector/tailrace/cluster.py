@@ -24,7 +24,7 @@ from cassandra.query import dict_factory
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.definitions import Definitions, tables_from_rows
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.tokens import token
 
@@ -111,16 +111,16 @@ class LiveCluster:
             raise _unreachable(self._where, error) from error
 
     def check(self) -> LocalNode:
-        """Who the node is; compares its tokens with ours. Raises ServiceError when they could not agree."""
+        """Who the node is; compares its tokens with ours. Raises SettingsError when they cannot agree."""
         node = self.local()
         if node.partitioner != MURMUR3:
-            raise ServiceError(
+            raise SettingsError(
                 f"Cassandra at {self._where} uses {node.partitioner}; Tailrace computes the tokens of {MURMUR3} only"
             )
         for row in self._rows("SELECT DISTINCT keyspace_name, token(keyspace_name) AS t FROM system_schema.tables"):
             ours = token(row["keyspace_name"].encode())
             if ours != row["t"]:
-                raise ServiceError(
+                raise SettingsError(
                     f"Cassandra at {self._where} gives {row['keyspace_name']!r} the token {row['t']}, Tailrace {ours}: "
                     "changes would go to wrong partitions. Please report this"
                 )

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from cassandra.cluster import Cluster, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import WhiteListRoundRobinPolicy
 from confluent_kafka.admin import AdminClient
 
 from tailrace.capture.cdcraw import CdcRaw, Resume
@@ -133,7 +134,12 @@ def settings_for(
 @contextmanager
 def cql(cassandra: LocalCassandra) -> Iterator[Session]:
     """A session of the driver."""
-    with Cluster([cassandra.address], port=cassandra.port) as cluster, cluster.connect() as session:
+    profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([cassandra.address]))
+    profiles = {EXEC_PROFILE_DEFAULT: profile}
+    with (
+        Cluster([cassandra.address], port=cassandra.port, execution_profiles=profiles, protocol_version=5) as cluster,
+        cluster.connect() as session,
+    ):
         yield session
 
 

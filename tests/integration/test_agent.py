@@ -14,6 +14,7 @@ from cassandra.concurrent import execute_concurrent_with_args
 from confluent_kafka import Producer
 
 from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.ports import free_port
 from tailrace_schemas.change import Op
 from tailrace_schemas.tokens import partition, token
 from tests.integration.agents import (
@@ -253,3 +254,55 @@ def test_a_node_that_crashed_offers_nothing_twice(bench: Bench) -> None:
     records = bench.records()
     assert ints(records) == Counter(range(6200))
     assert in_log_order(records)
+
+
+@pytest.mark.long
+def test_a_kafka_that_crashed_loses_and_repeats_nothing(bench: Bench) -> None:
+    """kill -9 of the broker in the middle of a load: the agent holds, finds out what was committed, and goes on."""
+    bench.create()
+    with bench.agent() as agent:
+        agent.until_ready()
+        bench.write(range(3000), text="x" * 300)
+        agent.until(lambda: agent.count("changes") >= 100)
+        bench.kafka.kill()
+        bench.write(range(3000, 3500), text="x" * 300)
+        agent.until(lambda: "service" in agent.status().get("degraded", {}))
+        bench.kafka.start()
+        agent.until(lambda: agent.status().get("degraded") == {} and agent.status().get("ready") is True, 120)
+        bench.write(range(3500, 3600))
+        agent.until(lambda: sum(bench.keys().values()) >= 3600, 120)
+        assert agent.stop() == 0
+    records = bench.records()
+    assert ints(records) == Counter(range(3600))
+    assert in_log_order(records)
+
+
+def test_an_agent_without_its_node_waits_and_can_be_stopped(bench: Bench, tmp_path: Path) -> None:
+    """It says what is missing, is alive but not ready, and ends in order."""
+    settings = settings_for(bench.cassandra, bench.kafka, bench.prefix)
+    settings["cluster"]["port"] = free_port("127.0.0.1")
+    with AgentProcess(tmp_path, settings, "lonely") as agent:
+        agent.until(lambda: "cluster.contact_points" in agent.status().get("degraded", {}).get("service", ""))
+        status = agent.status()
+        assert (status["live"], status["ready"]) == (True, False)
+        assert agent.stop() == 0
+
+
+def test_more_tables_than_are_selected(bench: Bench, tmp_path: Path) -> None:
+    """Those left out have no topic; their changes are numbered all the same, and the position passes them."""
+    bench.create()
+    bench.create("secret")
+    settings = settings_for(bench.cassandra, bench.kafka, bench.prefix, bench.keyspace)
+    settings["tables"]["exclude"] = ["*.secret"]
+    with AgentProcess(tmp_path, settings) as agent:
+        agent.until_ready()
+        bench.session.execute(
+            f"BEGIN BATCH INSERT INTO {bench.keyspace}.secret (k) VALUES (7);"
+            f" INSERT INTO {bench.keyspace}.t (k) VALUES (7); APPLY BATCH"
+        )
+        agent.until(lambda: agent.count("changes") >= 1)
+        assert agent.stop() == 0
+    (record,) = bench.records()
+    assert record.change.source is not None
+    assert record.change.source.count == 2
+    assert bench.records("secret") == []

@@ -21,6 +21,10 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, TopicOptions, TopicPlan, internal_plan, internal_topic, table_plan
 
+Config = Mapping[str, Scalar]
+Clock = Callable[[], float]
+T = TypeVar("T")
+
 _LOG: Final = logging.getLogger("tailrace.publish")
 _FENCED: Final = frozenset(
     {
@@ -30,11 +34,11 @@ _FENCED: Final = frozenset(
     }
 )
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001 - the same
+# The next start aborts it anyway; this only spares readers the wait where Kafka answers.
+_ABORT_SECONDS: Final = 1.0
+# librdkafka logs every vain attempt to connect; what it says at last is in our own errors.
+_QUIET: Final[Config] = {"log_level": 2}
 _POLL_SECONDS: Final = 0.1
-
-Config = Mapping[str, Scalar]
-Clock = Callable[[], float]
-T = TypeVar("T")
 
 
 class _Errors:
@@ -105,7 +109,7 @@ class KafkaPublisher:
             "error_cb": self._errors,
             "on_delivery": self._delivered,
         }
-        self._producer = _made(lambda: Producer({"linger.ms": 5, **self._config, **own}, logger=_LOG))
+        self._producer = _made(lambda: Producer({**_QUIET, "linger.ms": 5, **self._config, **own}, logger=_LOG))
         self._call("starting transactions", lambda p: p.init_transactions(3 * self._timeout))
         partition = offsets_partition(self._host, self.partitions(self._topic))
         resume = Resume()
@@ -158,7 +162,7 @@ class KafkaPublisher:
             return
         try:
             if self._began is not None:
-                producer.abort_transaction(self._timeout)
+                producer.abort_transaction(_ABORT_SECONDS)
             producer.purge()
             producer.poll(0)
         except KafkaException as error:
@@ -229,7 +233,7 @@ class KafkaLog:
         self._timeout = timeout
         self._errors = _Errors()
         own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors}
-        self._producer = _made(lambda: Producer({**config, **own}, logger=_LOG))
+        self._producer = _made(lambda: Producer({**_QUIET, **config, **own}, logger=_LOG))
 
     def append(self, key: bytes, value: bytes) -> None:
         """Append one record and wait until Kafka has it. Raises ServiceError."""
@@ -256,7 +260,7 @@ class KafkaTopics:
         self._timeout = timeout
         self._errors = _Errors()
         own: dict[str, Any] = {"error_cb": self._errors}
-        self._client = _made(lambda: AdminClient({**config, **own}, logger=_LOG))
+        self._client = _made(lambda: AdminClient({**_QUIET, **config, **own}, logger=_LOG))
 
     def ensure_internal(self, which: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""

@@ -1,0 +1,108 @@
+"""What the agent asks of the node beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tailrace.cluster import MURMUR3, Contact, LiveCluster
+from tailrace.local import LocalCassandra
+from tailrace.local.ports import free_port
+from tailrace.local.process import wait_until
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.table import Table
+from tests.integration.agents import cql, create_keyspace
+
+
+@pytest.fixture
+def events() -> list[str]:
+    """What the driver told."""
+    return []
+
+
+@pytest.fixture
+def cluster(cassandra: LocalCassandra, events: list[str]) -> Iterator[LiveCluster]:
+    """A connection to the shared node."""
+    contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
+    with closing(LiveCluster(contact, events.append)) as cluster:
+        yield cluster
+
+
+def tables_of(cluster: LiveCluster, keyspace: str) -> dict[str, Table]:
+    """The keyspace's tables and views by name."""
+    definitions = cluster.definitions()
+    assert definitions.problems == ()
+    return {table.name: table for table in definitions.tables if table.keyspace == keyspace}
+
+
+def test_knows_the_node(cluster: LiveCluster, cassandra: LocalCassandra) -> None:
+    """Who it is, and that we agree on tokens; the ring is its own."""
+    node = cluster.check()
+    assert (node.partitioner, node.release) == (MURMUR3, "5.0.9")
+    ring = cluster.ring()
+    assert [one.host for one in ring.nodes] == [node.host]
+    assert len(ring.tokens) == cassandra.settings.num_tokens
+
+
+def test_reads_every_kind_of_definition(cluster: LiveCluster, cassandra: LocalCassandra, keyspace_name: str) -> None:
+    """Types, statics, order, dropped columns, views, cdc; and the system's own tables."""
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        session.execute(f"CREATE TYPE {keyspace_name}.addr (street text, zips frozen<set<int>>)")
+        session.execute(
+            f'CREATE TABLE {keyspace_name}.t (a int, b text, "C" int, s text STATIC, m map<text, int>, u addr,'
+            ' gone int, PRIMARY KEY ((a, b), "C")) WITH CLUSTERING ORDER BY ("C" DESC) AND cdc = true'
+        )
+        session.execute(f"ALTER TABLE {keyspace_name}.t DROP gone")
+        session.execute(f"CREATE TABLE {keyspace_name}.plain (k int PRIMARY KEY)")
+    tables = tables_of(cluster, keyspace_name)
+    table = tables["t"]
+    assert [column.name for column in (*table.partition_key, *table.clustering)] == ["a", "b", "C"]
+    assert table.clustering[0].descending
+    assert [column.name for column in table.static] == ["s"]
+    assert [(column.name, str(column.type)) for column in table.regular] == [("m", "map<text, int>"), ("u", "addr")]
+    assert table.regular[1].type.fields == ("street", "zips")
+    assert [dropped.column.name for dropped in table.dropped] == ["gone"]
+    assert (table.cdc, tables["plain"].cdc) == (True, False)
+    known = {table.id for table in cluster.definitions().tables}
+    assert {table.id for table in system_tables() if table.name in ("local", "tables", "columns")} <= known
+
+
+def test_hears_of_every_change(
+    cluster: LiveCluster, cassandra: LocalCassandra, keyspace_name: str, events: list[str]
+) -> None:
+    """Keyspaces, types and tables: added, changed, dropped; the version changes with them."""
+    before = cluster.schema_version()
+    name = keyspace_name
+    with cql(cassandra) as session:
+        create_keyspace(session, name)
+        session.execute(f"CREATE TYPE {name}.u (a int)")
+        session.execute(f"ALTER TYPE {name}.u ADD b int")
+        session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY) WITH cdc = true")
+        session.execute(f"ALTER TABLE {name}.t WITH cdc = false")
+        during = cluster.schema_version()
+        session.execute(f"DROP TABLE {name}.t")
+        session.execute(f"DROP KEYSPACE {name}")
+    wanted = {
+        f"KEYSPACE {name} CREATED",
+        f"TYPE {name}.u CREATED",
+        f"TYPE {name}.u UPDATED",
+        f"TABLE {name}.t CREATED",
+        f"TABLE {name}.t UPDATED",
+        f"TABLE {name}.t DROPPED",
+        f"KEYSPACE {name} DROPPED",
+    }
+    assert wait_until(lambda: wanted <= set(events), 30), events
+    assert during != before
+
+
+def test_says_what_to_look_at_when_nobody_answers() -> None:
+    """Where, what, and which settings; no password."""
+    port = free_port("127.0.0.1")
+    with pytest.raises(ServiceError, match=rf"127\.0\.0\.1:{port}.*cluster\.contact_points") as refused:
+        LiveCluster(Contact(port=port, username="u", password="secret"))  # noqa: S106 - shows that it is not shown
+    assert "secret" not in str(refused.value)
+    assert "secret" not in repr(Contact(password="secret"))  # noqa: S106 - the same
