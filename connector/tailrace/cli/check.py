@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from typing import Annotated, Final
@@ -103,16 +103,24 @@ def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
     yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
 
 
-def sources() -> Mapping[str, CheckSource]:
-    """What can be looked at, by name: the agent's parts, and what other packages announce."""
+def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
+    """What to look at, by name: the agent's parts, and what other packages announce. All of it where `only` is empty.
+
+    Raises SettingsError for a name that nobody has.
+    """
     ours = {"directories": check_directories, "cassandra": check_cassandra, "kafka": check_kafka}
-    others: dict[str, CheckSource] = {}
-    for point in entry_points(group=ENTRY_POINTS):
-        try:
-            others[point.name] = point.load()
-        except ImportError as cause:
-            say(f"{point.name} is not checked: it needs {cause.name}")
-    return {**ours, **others}
+    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    unknown = sorted(set(only) - {*ours, *points})
+    if unknown:
+        raise SettingsError(f"--only {unknown[0]}: the parts are {', '.join((*ours, *points))}")
+    found: dict[str, CheckSource] = {name: source for name, source in ours.items() if not only or name in only}
+    for name, point in points.items():
+        if not only or name in only:
+            try:
+                found[name] = point.load()
+            except ImportError as cause:
+                say(f"{name} is not checked: it needs {cause.name}")
+    return found
 
 
 def check(
@@ -131,11 +139,7 @@ def check(
     Example: tailrace check -c tailrace.toml
     """
     settings = settings_of(config)
-    parts = sources()
-    unknown = sorted(set(only or ()) - set(parts))
-    if unknown:
-        raise SettingsError(f"--only {unknown[0]}: the parts are {', '.join(parts)}")
-    checks = [found for name, source in parts.items() if not only or name in only for found in source(settings)]
+    checks = [found for source in sources(only or ()).values() for found in source(settings)]
     print_rows(asdict(found) for found in checks)
     wrong = sum(not found.ok for found in checks)
     if on_terminal() or wrong:
