@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -66,7 +67,9 @@ def _given(table: StreamTable) -> StreamTable:
     return table
 
 
+# Of this worker process, and with it what was read and unpacked.
 _readers: dict[str, GenerationReader] = {}
+_tables: dict[str, tuple[int, StreamTable]] = {}
 
 
 def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
@@ -81,7 +84,11 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
             log.warning("holding: %s", error)
         else:
             if published:
-                return StreamTable.of_published(published, reader.known_until)
+                count, table = _tables.get(key, (0, None))
+                if table is None or count != len(published):
+                    table = StreamTable.of_published(published, reader.known_until)
+                    _tables[key] = len(published), table
+                return replace(table, known_until=reader.known_until)
             log.warning("holding: %s has no valid generation yet: is an agent running?", topic)
         time.sleep(_HOLD_SECONDS)
 

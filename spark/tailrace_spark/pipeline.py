@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from uuid import UUID
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -79,6 +80,7 @@ class Stream:
         self._on_batch = on_batch
         self._writing = threading.Lock()
         kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+        self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
         self._batches = BatchLog(spark, settings.stream.checkpoint)
         self._schemas = SchemaReader(kafka, prefix)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
@@ -145,7 +147,10 @@ class Stream:
         if not published:
             raise ServiceError("no valid generation is published yet: is an agent running?")
         used, known_until = self._batches.used(batch, published, self._generations.known_until)
-        return StreamTable.of_published(used, known_until)
+        uuids = tuple(generation.uuid for generation in used)
+        if self._table is None or self._table[0] != uuids:  # a large ring takes seconds to unpack
+            self._table = uuids, StreamTable.of_published(used, known_until)
+        return replace(self._table[1], known_until=known_until)
 
     def _hold(self, what: str, attempt: Callable[[], Any]) -> tuple[Any, float]:
         """(the attempt's result, seconds waited for it): again and again after a ServiceError, until told to stop."""

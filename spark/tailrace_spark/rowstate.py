@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
+from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.deletions import stronger, supersedes
 
@@ -110,16 +110,23 @@ def state_of(change: Change) -> RowState:
         raise ValueError(f"{change.table}: {change.op.value} is not a change of one row")
     if change.table.is_counter:
         raise UnsupportedError(f"{change.table}: counter tables are not merged yet; leave the table out of the stream")
-    state = RowState(deletion=change.deletion)
     columns: dict[bytes, ColumnState] = {}
     for deleted in change.column_deletions:
         column = columns.setdefault(deleted.column.name_bytes, ColumnState())
         column.deletion = stronger(column.deletion, deleted.deletion)
     for cell in change.cells:
-        column = columns.setdefault(cell.column.name_bytes, ColumnState())
-        known = column.cells.get(cell.path)
-        said = _cell_state(cell)
-        column.cells[cell.path] = said if known is None else newer_cell(known, said)
+        name = cell.column.name_bytes
+        said = CellState(cell.written, cell.ttl, cell.expires, cell.value)
+        there = columns.get(name)
+        if there is None:
+            columns[name] = ColumnState(None, {cell.path: said})
+        else:
+            known = there.cells.get(cell.path)
+            there.cells[cell.path] = said if known is None else newer_cell(known, said)
+    if change.deletion is None and not change.column_deletions:
+        return RowState(change.marker, None, columns)
+    # Deletions cover some of it: absorbing leaves that out.
+    state = RowState(deletion=change.deletion)
     state.absorb(RowState(change.marker, None, columns))
     return state
 
@@ -157,7 +164,3 @@ def _marker_rank(marker: Marker) -> tuple[int, bool, int, int]:
 def _cell_rank(cell: CellState) -> tuple[bool, bool, int, int, bytes]:
     tombstone = cell.value is None
     return tombstone or cell.ttl is not None, tombstone, cell.expires or 0, -(cell.ttl or 0), cell.value or b""
-
-
-def _cell_state(cell: Cell) -> CellState:
-    return CellState(cell.written, cell.ttl, cell.expires, cell.value)

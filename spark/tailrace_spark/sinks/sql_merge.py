@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tailrace_schemas.change import Change, Op
+from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key, range_limits
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import CorruptError
@@ -25,7 +25,7 @@ from tailrace_spark.deletions import (
     flatten,
     merge_partitions,
 )
-from tailrace_spark.rowstate import RowState, merge, state_of
+from tailrace_spark.rowstate import RowState, state_of
 from tailrace_spark.sinks.sql_catalog import Target, overwrite
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
@@ -64,11 +64,15 @@ def gather(changes: Iterable[Change]) -> Gathered:
         elif change.op is Op.DELETE_RANGE:
             ranges.setdefault(key, []).append(_range(change))
         elif change.static:
-            found.statics.setdefault(key, RowState()).absorb(state_of(change))
+            static = found.statics.setdefault(key, said := state_of(change))
+            if static is not said:
+                static.absorb(said)
         else:
             clustering = change.clustering or ()
             at = ROW + clustering_key(change.table, clustering)
-            found.rows.setdefault((key, at), (clustering, RowState()))[1].absorb(state_of(change))
+            _, row = found.rows.setdefault((key, at), (clustering, said := state_of(change)))
+            if row is not said:
+                row.absorb(said)
     for key, parts in ranges.items():
         partition = PartitionState(None, flatten(parts))
         found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
@@ -176,8 +180,12 @@ class TableMerge:
         return len(touched)
 
 
-def _shadowed(stored: Stored | None, said: RowState, covering: Any) -> RowState:
-    state = merge(stored.state, said) if stored is not None else merge(said, RowState())
+def _shadowed(stored: Stored | None, said: RowState, covering: Deletion | None) -> RowState:
+    """What is known with what is said now, less what is covered. Takes `stored` and `said` for itself."""
+    state = said
+    if stored is not None:
+        state = stored.state
+        state.absorb(said)
     if covering is not None:
         state.shadow(covering)
     return state
