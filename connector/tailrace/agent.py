@@ -129,11 +129,13 @@ class Agent:
             with closing(parts.capture(resume)) as capture:
                 source = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
                 run = _Run(parts, self._limits, publisher, capture, resume.position, source)
-                parts.health.recover("service")
+                for cause in ("service", "held"):
+                    parts.health.recover(cause)
                 parts.health.ready(True)
                 while not parts.stop():
                     run.step()
-                    backoff.reset()
+                    if run.committed:
+                        backoff.reset()
                 run.finish()
 
 
@@ -172,6 +174,8 @@ class _Run:
         self._publisher = publisher
         self._capture = capture
         self._source = source
+        self.committed = False
+        """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
         self._refreshed = False
         self._held = False
@@ -194,7 +198,7 @@ class _Run:
         while self._entries and not self._parts.stop():
             entry = self._entries[0]
             try:
-                changes = self._translate(entry)
+                records = self._parts.routing.records(self._translate(entry))
             except _UnexplainedError as error:
                 self._hold(entry, str(error))
                 return
@@ -202,7 +206,7 @@ class _Run:
                 self._quarantine(entry, error)
                 continue
             self._go_on()
-            self._publish(changes)
+            self._publish(records)
             self._entries.popleft()
             self._done = entry.position
             self._mutations += 1
@@ -212,7 +216,7 @@ class _Run:
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
         if self._began is not None or self._done != self._committed:
-            self._commit()
+            self._commit(release=not self._held)
 
     # -- reading
 
@@ -246,6 +250,9 @@ class _Run:
     def _try(self, read: Callable[[], object]) -> bool:
         """Read the schema; where Cassandra does not answer, what is known goes on to hold, and health says so."""
         health = self._parts.health
+        # The read may take long, and readers would wait for an open transaction.
+        if self._began is not None:
+            self._commit(release=False)
         try:
             read()
         except ServiceError as error:
@@ -295,8 +302,8 @@ class _Run:
 
     # -- publishing
 
-    def _publish(self, changes: tuple[Change, ...]) -> None:
-        for record in self._parts.routing.records(changes):
+    def _publish(self, records: list[Record]) -> None:
+        for record in records:
             if self._began is None:
                 self._began = self._parts.clock()
             self._publisher.send(record)
@@ -339,6 +346,7 @@ class _Run:
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
         parts.health.committed(self._done)
+        self.committed = True
         self._committed, self._began, self._changes, self._mutations = self._done, None, 0, 0
         self._touched.clear()
         self._moved = parts.clock()
@@ -379,17 +387,11 @@ class _Run:
         if self._parts.health.degrade("held", words):
             _LOG.error("%s", words)
         self._held = True
-        until = self._parts.clock() + self._backoff.next()
-        while not self._parts.stop() and not self._parts.schema.hinted:
-            left = until - self._parts.clock()
-            if left <= 0:
-                break
-            self._parts.health.alive()
-            self._parts.wait(left)
+        _wait(self._parts, self._backoff.next(), lambda: self._parts.schema.hinted)
 
 
-def _wait(parts: Parts, seconds: float) -> None:
+def _wait(parts: Parts, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
     until = parts.clock() + seconds
-    while not parts.stop() and (left := until - parts.clock()) > 0:
+    while not (parts.stop() or over()) and (left := until - parts.clock()) > 0:
         parts.health.alive()
         parts.wait(left)

@@ -232,27 +232,45 @@ def test_an_unknown_table_holds_everything_until_it_is_explained(bench: Bench) -
 
 
 def test_a_node_that_crashed_offers_nothing_twice(bench: Bench) -> None:
-    """kill -9 of Cassandra: replay links segments again that we had released; the agent lives through it, and starts
-    anew after it, without a repetition and without taking them for another log's."""
+    """kill -9 of Cassandra: its replay links segments again that were released. An agent that starts after it, and one
+    that lives through it, neither repeat them nor take them for another log's, and delete them again."""
     bench.create()
-    with bench.agent() as agent:
-        agent.until_ready()
-        bench.write(range(6000), text="x" * 500)
-        agent.until(lambda: agent.count("changes") >= 6000)
-        agent.until(lambda: agent.count("released") >= 2)
+    raw = bench.cassandra.cdc_raw
+
+    def logs() -> set[str]:
+        return {path.name for path in raw.glob("*.log")}
+
+    def load(keys: range) -> set[str]:
+        """Write them, see them published; the segments released meanwhile."""
+        before, count = logs(), agent.count("changes")
+        bench.write(keys, text="x" * 500)
+        agent.until(lambda: agent.count("changes") >= count + len(keys))
+        agent.until(lambda: bool(before - logs()))
+        return before - logs()
+
+    def crash() -> None:
         bench.cassandra.kill()
         bench.cassandra.start()
+
+    with bench.agent() as agent:
+        agent.until_ready()
+        released = load(range(4000))
+        agent.kill()
+        crash()
+        assert released & logs(), "nothing was linked again: this shows nothing"
+    with agent:
+        agent.until_ready()
+        agent.until(lambda: not released & logs())
         with cql(bench.cassandra) as bench.session:
-            bench.write(range(6000, 6100))
-            agent.until(lambda: agent.count("changes") >= 6100)
-            agent.kill()
-            with agent:
-                agent.until_ready()
-                bench.write(range(6100, 6200))
-                agent.until(lambda: agent.count("changes") >= 100)
-                assert agent.stop() == 0
+            released = load(range(4000, 8000))
+        crash()
+        agent.until(lambda: not released & logs())
+        with cql(bench.cassandra) as bench.session:
+            bench.write(range(8000, 8100))
+            agent.until(lambda: agent.count("changes") >= 4100)
+        assert agent.stop() == 0
     records = bench.records()
-    assert ints(records) == Counter(range(6200))
+    assert ints(records) == Counter(range(8100))
     assert in_log_order(records)
 
 

@@ -16,6 +16,8 @@ from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError
 
 _HEADER_BYTES: Final = 1 << 16
+# A mutation can have half a segment; what is read ahead is bounded in bytes too.
+_READ_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +84,20 @@ class OpenSegment:
         return held.st_nlink == 1 and (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
 
     def read(self, limit: int, released: int | None) -> tuple[list[Entry], DecodeError | None]:
-        """The next entries, at most `limit`, and what broke behind them.
+        """The next entries, at most `limit` and about 8 MiB, and what broke behind them.
 
         Only whole sections that end at or below the logical position `released` are read; None releases everything.
         After an error the next read tries that section again, behind the last entry handed out.
         """
         entries: list[Entry] = []
         self.ended = False
+        size = 0
         try:
-            while len(entries) < limit:
+            while len(entries) < limit and size < _READ_BYTES:
                 frame = next(self._frames, None)
                 if frame is not None:
                     self._after = frame.end
+                    size += len(frame.payload)
                     entries.append(self._entry(frame))
                 elif not self._next_section(released):
                     break

@@ -226,29 +226,37 @@ def _produce(producer: Producer, record: Record) -> None:
 
 
 class KafkaLog:
-    """Appends to a topic of one partition with an idempotent producer, each record acknowledged before the next."""
+    """Appends to a topic of one partition with an idempotent producer, each record acknowledged before the next.
+
+    Nothing connects before the first record. After an error the next record goes through a new producer.
+    """
 
     def __init__(self, config: Config, topic: str, timeout: int = 10) -> None:
         self._topic = topic
         self._timeout = timeout
         self._errors = _Errors()
         own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors}
-        self._producer = _made(lambda: Producer({**_QUIET, **config, **own}, logger=_LOG))
+        self._config: dict[str, Any] = {**_QUIET, **config, **own}
+        self._producer: Producer | None = None
 
     def append(self, key: bytes, value: bytes) -> None:
         """Append one record and wait until Kafka has it. Raises ServiceError."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            producer = _made(lambda: Producer(self._config, logger=_LOG))
         results: list[KafkaError | None] = []
         try:
-            self._producer.produce(
+            producer.produce(
                 self._topic, value=value, key=key, partition=0, on_delivery=lambda error, _: results.append(error)
             )
-            self._producer.flush(self._timeout + 1)
+            producer.flush(self._timeout + 1)
         except (KafkaException, BufferError) as error:
-            raise ServiceError(f"Kafka: a record for {self._topic}: {error}{self._errors}") from error
+            raise ServiceError(f"Kafka: a record for {self._topic}: {redact(str(error))}{self._errors}") from error
         if not results:
             raise ServiceError(f"Kafka: {self._topic} does not answer in {self._timeout} s{self._errors}")
         if results[0] is not None:
             raise _service_error(f"a record for {self._topic}", results[0], self._errors)
+        self._producer = producer
 
 
 class KafkaTopics:
