@@ -361,3 +361,56 @@ def test_an_older_agent_is_fenced() -> None:
     assert fenced.value.exit_code == 5
     world.live()
     assert world.keys() == list("abcd")
+
+
+def test_retries_are_spaced_until_something_is_committed() -> None:
+    """A start that succeeds proves nothing: a Kafka that refuses every commit is asked less and less often."""
+    world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8, seconds=0))
+
+    class Refusing(Faults):
+        """Refuses the first five commits."""
+
+        def at(self, step: str) -> None:
+            """Count, and refuse."""
+            self.seen[step] += 1
+            if step == "commit" and self.seen[step] <= 5:
+                raise ServiceError("record too large")
+
+    world.log.append(1, entries("a"), final=False)
+    world.live(Refusing(), idle_waits=7)
+    assert world.clock.waits[:5] == [1, 2, 4, 8, 8]
+    assert world.keys() == ["a"]
+
+
+def test_a_stop_while_holding_releases_nothing() -> None:
+    """What stands before is committed, in order; the files stay."""
+    world = World()
+    world.log.append(1, entries("a"))
+    world.log.append(2, entries("b", replace(ORDERS, name="late", id=uuid4())))
+    world.live(idle_waits=1)
+    assert (world.keys(), sorted(world.log.segments)) == (["a"], [1, 2])
+
+
+def test_no_transaction_stays_open_while_the_schema_is_read() -> None:
+    """It may take long, and readers of shared partitions would wait."""
+    world = World()
+    world.log.append(1, [*entries("ab"), deletion(DDL, b"ks"), *entries("c")], final=False)
+    with pytest.raises(Crash):
+        world.live(Faults("schema", 2))
+    assert world.keys() == ["a", "b"]
+
+
+def test_a_gap_of_segments_makes_the_schema_be_read_again() -> None:
+    """A segment without cdc data may have held DDL, and be gone."""
+    world = World()
+    world.log.append(1, entries("a", NOTES))
+    faults = Faults()
+
+    def switch_on() -> None:
+        if 3 not in world.log.segments and NOTES in world.tables:
+            world.tables[world.tables.index(NOTES)] = replace(NOTES, cdc=True)
+            world.log.append(3, entries("b", NOTES), final=False)
+
+    world.live(faults, idle_waits=4, on_wait=switch_on)
+    assert world.keys() == ["b"]
+    assert faults.seen["schema"] == 2
