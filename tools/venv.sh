@@ -16,7 +16,7 @@ find_python() {
             return
         fi
     done
-    echo "No Python 3.11, 3.12 or 3.13 with venv found (python3 is $(python3 -V 2>&1 || true))." >&2
+    echo "No Python 3.11, 3.12 or 3.13 with venv found (python3 is $(python3 -V 2>/dev/null || echo not there))." >&2
     echo "Install one (on Debian: python3-venv too), or name it: make PYTHON=/path/to/python3 ..." >&2
     return 1
 }
