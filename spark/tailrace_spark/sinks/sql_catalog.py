@@ -12,6 +12,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateColumn, CreateIndex
 
 from tailrace_schemas.table import ColumnKind, Table
@@ -27,10 +28,11 @@ from tailrace_spark.sinks.sql_layout import (
     view_query,
 )
 from tailrace_spark.sinks.sql_names import table_name
-from tailrace_spark.sinks.sql_types import POSTGRESQL
+from tailrace_spark.sinks.sql_types import POSTGRESQL, SqlType
 
 log = logging.getLogger("tailrace_spark")
 
+_IN_USE: Final = "2BP01"  # PostgreSQL: dependent objects still exist
 _METADATA: Final = sa.MetaData()
 TABLES: Final = sa.Table(
     "tailrace_tables",
@@ -140,9 +142,8 @@ class Catalog:
         layout = lay_out(definition, old.name, self._dialect.name, self._limit, old.columns)
         target = target_of(layout)
         if layout.columns != old.columns:
-            self._hide(connection, old.name)
             self._add_columns(connection, target, known, layout.columns[len(old.columns) :])
-            self._show(connection, target)
+            self._show_changed(connection, target)
         changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
         connection.execute(changed.values(**_row_of(layout)))
         before = zip(old.columns, layout.columns, strict=False)
@@ -191,6 +192,34 @@ class Catalog:
         query = view_query(target.layout, target.rows, target.static)
         text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
         connection.exec_driver_sql(f"CREATE VIEW {self._quote(target.layout.name)} AS {text}")
+
+    def _show_changed(self, connection: sa.Connection, target: Target) -> None:
+        """Make the view anew. Where others' views build on it, it is widened instead, and keeps dropped columns.
+
+        PostgreSQL neither drops a view that others use nor lets it lose a column; SQLite knows no such ties.
+        """
+        try:
+            with connection.begin_nested():
+                self._hide(connection, target.layout.name)
+                self._show(connection, target)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _IN_USE:
+                raise
+            self._show_widened(connection, target)
+
+    def _show_widened(self, connection: sa.Connection, target: Target) -> None:
+        name = target.layout.name
+        shown = view_query(target.layout, target.rows, target.static).subquery("shown")
+        specs = {place.shown: SqlType(place.spec) for place in target.layout.columns}
+        before = [column["name"] for column in sa.inspect(connection).get_columns(name)]
+        columns = [
+            shown.c[column] if column in shown.c else sa.cast(sa.null(), specs[column]).label(column)
+            for column in before
+        ]
+        query = sa.select(*columns, *[column for column in shown.c if column.name not in before])
+        text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
+        connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {self._quote(name)} AS {text}")
+        log.warning("%s: other views build on it, so new columns stand last and dropped ones stay, empty", name)
 
     def _hide(self, connection: sa.Connection, name: str) -> None:
         connection.exec_driver_sql(f"DROP VIEW {self._quote(name)}")

@@ -242,6 +242,18 @@ def test_columns_are_added(database: Database) -> None:
     ]  # fmt: skip
 
 
+def test_a_view_that_somebody_built_on_ours_survives(database: Database) -> None:
+    wider = table(
+        {"id": "int"}, regular={"v": "text", "a": "int"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain"
+    )
+    write(database, Log(PLAIN).insert((1,), (), 1, v="a", w=1))
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE VIEW mine AS SELECT id, v FROM shop_plain")
+    write(database, Log(wider).insert((2,), (), 21, v="b", a=5))
+    assert database.select("SELECT * FROM mine") == [(1, "a"), (2, "b")]
+    assert database.select("SELECT id, v, a FROM shop_plain") == [(1, "a", None), (2, "b", 5)]
+
+
 def test_a_static_column_is_added_to_a_table_without_one(database: Database) -> None:
     bare = table({"p": "int"}, {"c": "int"}, regular={"v": "int"}, keyspace="shop", name="bare")
     wider = table({"p": "int"}, {"c": "int"}, {"s": "int"}, {"v": "int"}, keyspace="shop", name="bare")
