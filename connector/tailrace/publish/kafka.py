@@ -294,6 +294,8 @@ class KafkaTopics:
 
     def problems(self, topics: Mapping[str, int]) -> list[str]:
         """What forbids using these topics, given with their partitions, as ours. Raises ServiceError."""
+        if not topics:  # librdkafka refuses to be asked about nothing
+            return []
         internal = {plan.name: plan for plan in (internal_plan(self._options, one) for one in Internal)}
         plans = {name: internal.get(name) or table_plan(self._options, name) for name in topics}
         asked = self._client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in plans])
