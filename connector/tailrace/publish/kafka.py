@@ -13,13 +13,21 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.capture.cdcraw import Resume
 from tailrace.errors import FencedError
-from tailrace.publish.offsets import decode_offsets, encode_offsets, offsets_key, offsets_partition
+from tailrace.publish.offsets import decode_offsets, encode_offsets, offsets_key
 from tailrace.publish.record import Record
 from tailrace_common.kafka import read_to_end
 from tailrace_common.passthrough import Scalar
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.topics import Internal, TopicOptions, TopicPlan, internal_plan, internal_topic, table_plan
+from tailrace_schemas.topics import (
+    Internal,
+    TopicOptions,
+    TopicPlan,
+    host_partition,
+    internal_plan,
+    internal_topic,
+    table_plan,
+)
 
 Config = Mapping[str, Scalar]
 Clock = Callable[[], float]
@@ -111,7 +119,7 @@ class KafkaPublisher:
         }
         self._producer = _made(lambda: Producer({**_QUIET, "linger.ms": 5, **self._config, **own}, logger=_LOG))
         self._call("starting transactions", lambda p: p.init_transactions(3 * self._timeout))
-        partition = offsets_partition(self._host, self.partitions(self._topic))
+        partition = host_partition(self._host, self.partitions(self._topic))
         resume = Resume()
         for record in read_to_end(self._config, self._topic, partition):
             if record.key == self._key and record.value is not None:
@@ -143,7 +151,7 @@ class KafkaPublisher:
     def commit(self, resume: Resume) -> None:
         """Commit everything sent since the last commit together with how far it goes. All or nothing."""
         self._begin()
-        partition = offsets_partition(self._host, self.partitions(self._topic))
+        partition = host_partition(self._host, self.partitions(self._topic))
         self.send(Record(self._topic, partition, self._key, encode_offsets(resume)))
         deadline = self._clock() + self._timeout
         while True:

@@ -8,7 +8,6 @@ from typing import Final
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.position import Position
 from tailrace_schemas.errors import TailraceError
-from tailrace_schemas.tokens import partition, token
 
 VERSION: Final = 1
 
@@ -20,11 +19,6 @@ class OffsetsError(TailraceError):
 def offsets_key(cluster: str, host: str) -> bytes:
     """The record's key: `<cluster name>/<host id>`."""
     return f"{cluster}/{host}".encode()
-
-
-def offsets_partition(host: str, partitions: int) -> int:
-    """The partition of everything keyed by host: murmur3 token of the UTF-8 host id, by the formula of section 4."""
-    return partition(token(host.encode()), partitions)
 
 
 def encode_offsets(resume: Resume) -> bytes:

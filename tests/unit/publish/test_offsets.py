@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.position import Position
-from tailrace.publish.offsets import OffsetsError, decode_offsets, encode_offsets, offsets_key, offsets_partition
+from tailrace.publish.offsets import OffsetsError, decode_offsets, encode_offsets, offsets_key
 
 NUMBERS = st.integers(0, 2**63 - 1)
 RESUMES = st.builds(
@@ -69,9 +69,6 @@ def test_a_version_1_record_without_later_additions_is_read() -> None:
     assert decode_offsets(b'{"version": 1, "position": null, "open": []}') == Resume()
 
 
-def test_key_and_partition() -> None:
-    """`<cluster>/<host>`, and the token formula over the host id alone."""
+def test_the_key_names_cluster_and_host() -> None:
     host = "e7468040-0b01-467f-ba44-c6edc003e205"
     assert offsets_key("Prüfung", host) == f"Prüfung/{host}".encode()
-    assert offsets_partition(host, 1) == 0
-    assert {offsets_partition(f"host-{n}", 16) for n in range(500)} == set(range(16))

@@ -218,3 +218,4 @@ def test_a_hosts_partition_is_by_the_token_of_its_text(n: int) -> None:
     host = UUID("550e8400-e29b-41d4-a716-446655440000")
     expected = partition(token(b"550e8400-e29b-41d4-a716-446655440000"), n)
     assert host_partition(host, n) == host_partition(str(host), n) == expected
+    assert {host_partition(f"host-{i}", n) for i in range(500)} == set(range(n))
