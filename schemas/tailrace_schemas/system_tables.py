@@ -11,10 +11,11 @@ from uuid import UUID
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
 
-# Recorded from `system_schema` of live nodes of 4.0.19, 4.1.10 and 5.0.9: the union of what the three have. Across
-# them a table only gained columns, and where a type changed its bytes did not (uuid to timeuuid, both 16 bytes). The
-# log names columns in each update, so decoding needs name -> type and nothing else: a column too many does no harm,
-# and one definition serves every release. A line is a kind and columns as "name type"; none is reversed.
+# Recorded from `system_schema` of live nodes of 4.0.19, 4.1.10, 5.0.9 and 6.0-alpha2: the union of what they have.
+# Across them a table only gained columns, and where a type changed its bytes did not (uuid to timeuuid, both 16 bytes).
+# The log names columns in each update, so decoding needs name -> type and nothing else: a column too many does no harm,
+# and one definition serves every release. A line is a kind and columns as "name type". The few columns that 6.0 has in
+# descending order stand here as any other: the order is not in the bytes, and nothing compares these tables.
 _TABLES: Final = """
 system.IndexInfo
     partition_key: table_name text
@@ -37,6 +38,10 @@ system.compaction_history
     partition_key: id timeuuid
     regular: bytes_in bigint; bytes_out bigint; columnfamily_name text; compacted_at timestamp
     regular: compaction_properties frozen<map<text, text>>; keyspace_name text; rows_merged map<int, bigint>
+system.consensus_migration_state
+    partition_key: row_key blob
+    clustering: cf_id uuid; consensus_migrated_at_epoch bigint
+    regular: consensus_max_hlc bigint; consensus_target tinyint
 system.local
     partition_key: key text
     regular: bootstrapped text; broadcast_address inet; broadcast_port int; cluster_name text; cql_version text
@@ -44,6 +49,12 @@ system.local
     regular: native_protocol_version text; partitioner text; rack text; release_version text; rpc_address inet
     regular: rpc_port int; schema_version uuid; tokens set<text>; truncated_at map<uuid, blob>
     dropped: thrift_version text
+system.local_metadata_log
+    partition_key: epoch bigint
+    regular: entry_id bigint; kind int; transformation blob
+system.metadata_snapshots
+    partition_key: epoch bigint
+    regular: snapshot blob
 system.paxos
     partition_key: row_key blob
     clustering: cf_id uuid
@@ -136,10 +147,11 @@ system_schema.indexes
     regular: kind text; options frozen<map<text, text>>
 system_schema.keyspaces
     partition_key: keyspace_name text
-    regular: durable_writes boolean; replication frozen<map<text, text>>
+    regular: durable_writes boolean; fast_path frozen<map<text, text>>; replication frozen<map<text, text>>
 system_schema.tables
     partition_key: keyspace_name text
     clustering: table_name text
+    regular: auto_repair frozen<map<text, text>>; fast_path frozen<map<text, text>>
     regular: additional_write_policy text; allow_auto_snapshot boolean; bloom_filter_fp_chance double
     regular: caching frozen<map<text, text>>; cdc boolean; comment text; compaction frozen<map<text, text>>
     regular: compression frozen<map<text, text>>; crc_check_chance double; dclocal_read_repair_chance double
@@ -158,6 +170,7 @@ system_schema.types
 system_schema.views
     partition_key: keyspace_name text
     clustering: view_name text
+    regular: auto_repair frozen<map<text, text>>
     regular: additional_write_policy text; allow_auto_snapshot boolean; base_table_id uuid; base_table_name text
     regular: bloom_filter_fp_chance double; caching frozen<map<text, text>>; cdc boolean; comment text
     regular: compaction frozen<map<text, text>>; compression frozen<map<text, text>>; crc_check_chance double
@@ -190,6 +203,21 @@ system_auth.role_permissions
 system_auth.roles
     partition_key: role text
     regular: can_login boolean; is_superuser boolean; member_of set<text>; salted_hash text
+system_cluster_metadata.distributed_metadata_log
+    partition_key: epoch bigint
+    regular: entry_id bigint; kind int; transformation blob
+system_distributed.auto_repair_history
+    partition_key: repair_type text
+    clustering: host_id uuid
+    regular: delete_hosts set<uuid>; delete_hosts_update_time timestamp; force_repair boolean
+    regular: repair_finish_ts timestamp; repair_start_ts timestamp; repair_turn text
+system_distributed.auto_repair_priority
+    partition_key: repair_type text
+    regular: repair_priority set<uuid>
+system_distributed.compression_dictionaries
+    partition_key: keyspace_name text; table_name text
+    clustering: table_id text; dict_id bigint
+    regular: created_at timestamp; dict blob; dict_checksum int; dict_length int; kind text
 system_distributed.parent_repair_history
     partition_key: parent_id timeuuid
     regular: columnfamily_names set<text>; exception_message text; exception_stacktrace text
@@ -230,7 +258,7 @@ def system_table_id(keyspace: str, name: str) -> UUID:
 
 @cache
 def system_tables() -> tuple[Table, ...]:
-    """The tables of system, system_schema, system_auth, system_distributed and system_traces, by keyspace and name.
+    """Cassandra's own tables (system, system_schema, system_auth, ...), by keyspace and name.
 
     None has cdc. Key columns are in key order, others sorted by name bytes, as everywhere.
     """

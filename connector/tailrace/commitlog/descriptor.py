@@ -22,20 +22,25 @@ class SegmentVersion:
     """What one version of the format does differently from the others (commit-log layout and payload alike).
 
     `release` names who writes it. Local deletion times are signed 32-bit seconds, or unsigned ones (CASSANDRA-14227).
+    With `epochs`, a mutation begins with a byte of flags, and each update names the epoch of the cluster's metadata
+    that it was written by (CASSANDRA-18330).
     """
 
     number: int
     release: str
     unsigned_deletion_times: bool
+    epochs: bool = False
 
 
 VERSIONS: Final[Mapping[int, SegmentVersion]] = {
+    6: SegmentVersion(6, "Cassandra 3.0 and 3.11", False),
     7: SegmentVersion(7, "Cassandra 4.0, 4.1, and 5.0 with storage_compatibility_mode CASSANDRA_4", False),
-    8: SegmentVersion(8, "Cassandra 5.0", True),
+    8: SegmentVersion(8, "Cassandra 5.0 with storage_compatibility_mode UPGRADING or NONE", True),
+    9: SegmentVersion(9, "Cassandra 6.0", True, epochs=True),
 }
 """Every version that is read. The header decides, never the server's release: 5.0 writes 7 unless told otherwise."""
 
-_KNOWN: Final = " and ".join(str(number) for number in sorted(VERSIONS))
+_KNOWN: Final = ", ".join(str(number) for number in sorted(VERSIONS))
 _NAME: Final = re.compile(r"CommitLog-(\d+)-(\d+)\.log", re.ASCII)
 _HEAD: Final = struct.Struct(">iqH")
 _CHECKED: Final = struct.Struct(">iIII")
@@ -60,8 +65,7 @@ class Descriptor:
     @property
     def cipher(self) -> str | None:
         """The cipher transformation of an encrypted segment, else None. Encryption wins over compression."""
-        cipher = self.parameters.get("encCipher")
-        return cipher if isinstance(cipher, str) else None
+        return _text(self.parameters, "encCipher")
 
 
 def parse_name(name: str) -> tuple[int, int] | None:
@@ -96,10 +100,12 @@ def read_descriptor(data: SegmentData) -> Descriptor:
     if zlib.crc32(parameters, zlib.crc32(checked)) != checksum:
         raise CorruptError("segment header: wrong checksum", offset=end - 4)
     values = _parameters(parameters)
+    _text(values, "encCipher")  # what `cipher` says later must not be "none" for something else
+    compression = _text(values, "compressionClass")
     return Descriptor(
         version=version,
         id=segment,
-        compression=_compression(values),
+        compression=compression and compression.removeprefix(_COMPRESSORS),
         parameters=values,
         header_size=end,
         checksum=checksum,
@@ -126,10 +132,8 @@ def _parameters(text: bytes) -> Mapping[str, object]:
     return values
 
 
-def _compression(parameters: Mapping[str, object]) -> str | None:
-    name = parameters.get("compressionClass")
-    if name is None:
-        return None
-    if not isinstance(name, str):
-        raise CorruptError("segment header: compressionClass is not a string", offset=_HEAD.size)
-    return name.removeprefix(_COMPRESSORS)
+def _text(parameters: Mapping[str, object], name: str) -> str | None:
+    value = parameters.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise CorruptError(f"segment header: {name} is not a string", offset=_HEAD.size)

@@ -36,13 +36,17 @@ class RangeMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionUpdate:
-    """What one mutation writes to one partition of one table. `items` are in clustering (storage) order."""
+    """What one mutation writes to one partition of one table. `items` are in clustering (storage) order.
+
+    `epoch` is that of the cluster's metadata by which the writer knew the table, None before version 9.
+    """
 
     table: Table
     key: bytes
     deletion: Deletion | None = None
     static: Row | None = None
     items: tuple[Row | RangeMarker, ...] = ()
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from tailrace.commitlog.descriptor import VERSIONS
+from tailrace.commitlog.descriptor import VERSIONS, SegmentVersion
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
 from tailrace.commitlog.plans import Plan, shape_of
 from tailrace.commitlog.rows import (
@@ -33,6 +33,9 @@ _HAS_STATIC_ROW: Final = 0x08
 _HAS_ROW_ESTIMATE: Final = 0x10
 _FLAGS: Final = 0x1F
 
+# Mutation's flags of version 9: its transaction may conflict with others (says nothing about the bytes).
+_POTENTIAL_CONFLICTS: Final = 0x01
+
 # EncodingStats counts from 2015-09-22T00:00:00Z, in microseconds and in seconds.
 _EPOCH_MICROSECONDS: Final = 1_442_880_000_000_000
 _EPOCH_SECONDS: Final = 1_442_880_000
@@ -46,8 +49,7 @@ def first_table(payload: bytes, version: int) -> tuple[int, UUID]:
     A mutation of one update whose table is not of interest can be left at that; with several, the later ids are only
     reached by decoding. Raises TruncatedError, CorruptError, UnsupportedError.
     """
-    _check_version(version)
-    count, at = _read_count(payload)
+    count, at = _read_count(payload, _known(version))
     return count, _read_table_id(payload, at)
 
 
@@ -61,8 +63,8 @@ def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table
     read), UnknownColumnError, TruncatedError, CorruptError and UnsupportedError; nothing else, whatever the bytes. As
     the payload's checksum was right, these mean that a definition does not fit, rather than damage.
     """
-    unsigned = _check_version(version)
-    count, at = _read_count(payload)
+    known = _known(version)
+    count, at = _read_count(payload, known)
     updates: list[PartitionUpdate] = []
     for _ in range(count):
         table_id = _read_table_id(payload, at)
@@ -70,7 +72,7 @@ def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table
         if table is None:
             raise UnknownTableError(table_id)
         try:
-            update, at = _read_update(payload, at + 16, table, unsigned)
+            update, at = _read_update(payload, at + 16, table, known)
         except (IndexError, ValueError):
             # Compiled code says ValueError where an offset behind the end does not even fit a machine word.
             raise TruncatedError(f"mutation of {table}: {len(payload)} bytes end before its values do") from None
@@ -84,16 +86,24 @@ def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table
     return Mutation(updates=tuple(updates))
 
 
-def _check_version(version: int) -> bool:
-    """Whether the version's local deletion times are unsigned."""
+def _known(version: int) -> SegmentVersion:
     known = VERSIONS.get(version)
     if known is None:
         raise UnsupportedError(f"mutations of segment version {version} are not read")
-    return known.unsigned_deletion_times
+    return known
 
 
-def _read_count(payload: bytes) -> tuple[int, int]:
-    count, at = read_unsigned(payload, 0)
+def _read_count(payload: bytes, version: SegmentVersion) -> tuple[int, int]:
+    """The number of partition updates, and the offset of the first."""
+    at = 0
+    if version.epochs:
+        if not payload:
+            raise TruncatedError("mutation: its flags are missing")
+        if payload[0] > _POTENTIAL_CONFLICTS:
+            # A flag may announce bytes of its own: what follows cannot be told.
+            raise UnsupportedError(f"mutation flags {payload[0]:#04x} are newer than this Tailrace reads")
+        at = 1
+    count, at = read_unsigned(payload, at)
     if count == 0:
         raise CorruptError("mutation: no partition update")
     return count, at
@@ -106,9 +116,13 @@ def _read_table_id(payload: bytes, at: int) -> UUID:
     return UUID(bytes=table_id)
 
 
-def _read_update(data: bytes, at: int, table: Table, unsigned: bool) -> tuple[PartitionUpdate, int]:
+def _read_update(data: bytes, at: int, table: Table, version: SegmentVersion) -> tuple[PartitionUpdate, int]:
     """The update behind its table id, and the offset behind it (UnfilteredRowIteratorSerializer)."""
     shape = shape_of(table)
+    epoch: int | None = None
+    if version.epochs:
+        epoch, at = read_unsigned(data, at)
+        epoch = signed_64(epoch)
     length, at = read_unsigned(data, at)
     key = data[at : at + length]
     at += length
@@ -117,8 +131,8 @@ def _read_update(data: bytes, at: int, table: Table, unsigned: bool) -> tuple[Pa
     if flags > _FLAGS or flags & _IS_REVERSED:
         raise CorruptError(f"partition flags {flags:#04x}")
     if flags & _IS_EMPTY:
-        return PartitionUpdate(table=table, key=key), at
-    header, at = _read_stats(data, at, unsigned, shape.clustering)
+        return PartitionUpdate(table=table, key=key, epoch=epoch), at
+    header, at = _read_stats(data, at, version.unsigned_deletion_times, shape.clustering)
     statics = _NO_COLUMNS
     if flags & _HAS_STATIC_ROW:
         statics, at = shape.read_plan(data, at)
@@ -134,7 +148,8 @@ def _read_update(data: bytes, at: int, table: Table, unsigned: bool) -> tuple[Pa
     items, at = _read_items(data, at, header, regulars)
     if static is not None and _is_empty(static):
         static = None
-    return PartitionUpdate(table=table, key=key, deletion=deletion, static=static, items=items), at
+    update = PartitionUpdate(table=table, key=key, deletion=deletion, static=static, items=items, epoch=epoch)
+    return update, at
 
 
 def _read_stats(data: bytes, at: int, unsigned: bool, clustering: tuple[int, ...]) -> tuple[Header, int]:

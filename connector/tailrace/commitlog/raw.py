@@ -28,8 +28,16 @@ _KINDS: Final = {
     6: "INCL_END_BOUND",
     7: "EXCL_START_BOUND",
 }
-# The one table of Cassandra's own that is not partitioned by hash: its token is its key (LocalPartitioner), a timeuuid.
+# Cassandra's own tables that are not partitioned by hash. Of batches, the token is the key, a timeuuid
+# (LocalPartitioner); of the cluster's metadata, what is left of a long above the key (ReversedLongLocalPartitioner).
 _BATCHES: Final = system_table_id("system", "batches")
+_METADATA: Final = frozenset(
+    {
+        system_table_id("system", "local_metadata_log"),
+        system_table_id("system", "metadata_snapshots"),
+        system_table_id("system_cluster_metadata", "distributed_metadata_log"),
+    }
+)
 
 
 def raw_mutation(
@@ -55,6 +63,8 @@ def raw_mutation(
 def _token(update: PartitionUpdate) -> str:
     if update.table.id == _BATCHES and len(update.key) == 16:
         return str(UUID(bytes=update.key))
+    if update.table.id in _METADATA and len(update.key) == 8:
+        return str((1 << 63) - 1 - int.from_bytes(update.key, "big", signed=True))
     return str(token(update.key))
 
 

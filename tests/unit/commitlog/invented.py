@@ -31,11 +31,12 @@ Header = tuple[Sequence[Column], Sequence[Column]]
 
 
 class Inventor:
-    """Draws from one random source; `unsigned` says which local deletion times exist."""
+    """Draws from one random source; `unsigned` says which local deletion times exist, `epochs` if updates have them."""
 
-    def __init__(self, seed: int, *, unsigned: bool) -> None:
+    def __init__(self, seed: int, *, unsigned: bool, epochs: bool = False) -> None:
         self.random = Random(seed)
         self.unsigned = unsigned
+        self.epochs = epochs
 
     def table(self) -> Table:
         """Mostly small, now and then past 64 columns and past 32 clustering columns."""
@@ -76,6 +77,7 @@ class Inventor:
             deletion=self._deletion() if random.random() < 0.3 else None,
             static=self._row((), static, static=True) if random.random() < 0.4 else None,
             items=tuple(items),
+            epoch=random.choice((-1, 0, 1, 300, 2**63 - 1)) if self.epochs else None,
         )
         return update, (static, regular)
 

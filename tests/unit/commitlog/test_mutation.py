@@ -290,12 +290,32 @@ def test_a_new_definition_of_a_table_is_used_at_once() -> None:
     assert found.items == (Row(clustering=(b"a",), cells=(Cell(added.regular[0], None, T1, None, None, b"\x05"),)),)
 
 
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", [5, 10])
 def test_other_versions_are_refused(version: int) -> None:
     with pytest.raises(UnsupportedError, match=str(version)):
         decode_mutation(HEAD + b"\x01", version, {TABLE_ID: SIMPLE}.get)
     with pytest.raises(UnsupportedError, match=str(version)):
         first_table(HEAD, version)
+
+
+def test_version_9_has_flags_and_an_epoch_for_each_update() -> None:
+    for flags in (b"\0", b"\x01"):
+        payload = flags + b"\x01" + TABLE_ID.bytes + b"\x81\x2c" + sized(KEY) + b"\x01"
+        (found,) = decode_mutation(payload, 9, {TABLE_ID: SIMPLE}.get).updates
+        assert found == PartitionUpdate(table=SIMPLE, key=KEY, epoch=300)
+        assert first_table(payload, 9) == (1, TABLE_ID)
+        for size in range(len(payload)):
+            with pytest.raises(TruncatedError):
+                decode_mutation(payload[:size], 9, {TABLE_ID: SIMPLE}.get)
+    assert decode("01", 8).epoch is None
+
+
+@pytest.mark.parametrize("flags", [2, 3, 0x80, 0xFF])
+def test_flags_that_are_not_known_are_refused(flags: int) -> None:
+    payload = bytes((flags,)) + b"\x01" + TABLE_ID.bytes + b"\x01" + sized(KEY) + b"\x01"
+    for read in (lambda: decode_mutation(payload, 9, {TABLE_ID: SIMPLE}.get), lambda: first_table(payload, 9)):
+        with pytest.raises(UnsupportedError, match=f"mutation flags {flags:#04x} are newer"):
+            read()
 
 
 def test_what_the_caller_raises_passes() -> None:
@@ -317,20 +337,20 @@ def test_the_first_table_needs_no_decoding() -> None:
 SEEDS = st.integers(0, 2**32)
 
 
-@given(SEEDS, st.sampled_from((7, 8)))
-@settings(max_examples=150, deadline=None)
+@given(SEEDS, st.sampled_from((6, 7, 8, 9)))
+@settings(max_examples=200, deadline=None)
 def test_invented_mutations_come_back(seed: int, version: int) -> None:
-    inventor = Inventor(seed, unsigned=version == 8)
+    inventor = Inventor(seed, unsigned=version >= 8, epochs=version == 9)
     tables = [inventor.table() for _ in range(inventor.random.choice((1, 1, 3)))]
     mutation, headers = inventor.mutation(tables)
     payload = encode(mutation, Stats(*inventor.least()), headers)
     assert decode_mutation(payload, version, {made.id: made for made in tables}.get) == mutation
 
 
-@given(SEEDS, st.data())
+@given(SEEDS, st.sampled_from((8, 9)), st.data())
 @settings(max_examples=150, deadline=None)
-def test_damaged_mutations_fail_as_promised(seed: int, data: st.DataObject) -> None:
-    inventor = Inventor(seed, unsigned=True)
+def test_damaged_mutations_fail_as_promised(seed: int, version: int, data: st.DataObject) -> None:
+    inventor = Inventor(seed, unsigned=True, epochs=version == 9)
     made = inventor.table()
     mutation, headers = inventor.mutation([made])
     payload = bytearray(encode(mutation, Stats(), headers))
@@ -338,7 +358,7 @@ def test_damaged_mutations_fail_as_promised(seed: int, data: st.DataObject) -> N
         payload[at] ^= data.draw(st.integers(1, 255))
     cut = data.draw(st.sampled_from((len(payload), data.draw(st.integers(0, len(payload))))))
     with suppress(DecodeError, UnknownTableError):
-        decode_mutation(bytes(payload[:cut]), 8, {made.id: made}.get)
+        decode_mutation(bytes(payload[:cut]), version, {made.id: made}.get)
 
 
 @given(st.binary(max_size=200))

@@ -46,10 +46,14 @@ class Stats:
 
 
 def encode(mutation: Mutation, stats: Stats, headers: Sequence[tuple[Sequence[Column], Sequence[Column]]]) -> bytes:
-    """The payload; `headers` are each update's static and regular columns in wire order."""
-    data = vint(len(mutation.updates))
+    """The payload; `headers` are each update's static and regular columns in wire order.
+
+    Updates that have an epoch make it one of version 9, which begins with flags.
+    """
+    data = b"\0" * any(update.epoch is not None for update in mutation.updates) + vint(len(mutation.updates))
     for update, (static, regular) in zip(mutation.updates, headers, strict=True):
-        data += update.table.id.bytes + _update(update, stats, static, regular)
+        data += update.table.id.bytes + (b"" if update.epoch is None else vint(update.epoch))
+        data += _update(update, stats, static, regular)
     return data
 
 

@@ -250,6 +250,8 @@ IDS = {
     "system.paxos_repair_history": "ecb86667-40b2-3316-bb91-e612c8047457",
     "system_auth.cidr_permissions": "b8b43d5f-d6c0-331c-8f7d-765ea658f4c4",
     "system_distributed.partition_denylist": "d6123acc-8649-3496-9d4e-f3fe39a6018b",
+    "system.local_metadata_log": "e4ddd16e-bea6-31f4-8361-e88f07af8d4e",
+    "system_cluster_metadata.distributed_metadata_log": "d885727a-f67b-3a32-951b-78efe9c75732",
 }
 
 
