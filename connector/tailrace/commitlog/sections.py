@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.commitlog.compression import codec
+from tailrace.commitlog.compression import decompress
 from tailrace.commitlog.descriptor import Descriptor, SegmentData
-from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError, UnsupportedError
+from tailrace.commitlog.encryption import NO_KEYS, Keys, decrypt_section
+from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError
 
 MARKER_SIZE: Final = 8
 _MARKER: Final = struct.Struct(">iI")
 _CHECKED: Final = struct.Struct(">III")
+# Positions are Java ints.
+_LAST_POSITION: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +51,17 @@ def first_cursor(descriptor: Descriptor) -> Cursor:
     return Cursor(descriptor.header_size, descriptor.header_size)
 
 
-def read_section(descriptor: Descriptor, data: SegmentData, cursor: Cursor) -> Section | None:
+def read_section(descriptor: Descriptor, data: SegmentData, cursor: Cursor, keys: Keys = NO_KEYS) -> Section | None:
     """The section that the marker at `cursor` opens, or None while nothing complete stands there.
 
     None means an all-zero marker, or no room for one: the clean end of a finished segment, and "not yet" in a live one.
-    `data` is the segment from its first byte up to its present size; only the section itself is copied. Rules:
-    CommitLogSegmentReader.readSyncMarker and its segmenters.
+    `data` is the segment from its first byte up to its present size; only the section itself is copied. `keys` open
+    encrypted segments. Rules: CommitLogSegmentReader.readSyncMarker and its segmenters.
 
     Raises TruncatedError for a valid marker that points past the end, CorruptError for a wrong checksum or a section
-    that breaks its rules, UnsupportedError for a compressor or cipher that is not read; each with the file offset. In
-    a segment that is still written, the first two may mean that the writer was met half-way.
+    that breaks its rules, UnsupportedError for a compressor or cipher that is not read or a key that is not there;
+    each with the file offset. In a segment that is still written, the first two may mean that the writer was met
+    half-way.
     """
     end = _read_marker(descriptor, data, cursor.marker)
     if end is None:
@@ -66,17 +70,19 @@ def read_section(descriptor: Descriptor, data: SegmentData, cursor: Cursor) -> S
     if descriptor.compression is None and descriptor.cipher is None:
         content = bytes(data[start:end])
     else:
-        content = _decompress(descriptor, data, start, end)
+        content = _expand(descriptor, data, start, end, _LAST_POSITION - cursor.logical - MARKER_SIZE, keys)
     logical = cursor.logical + MARKER_SIZE
     return Section(content, logical, cursor, Cursor(end, logical + len(content)))
 
 
-def sections(descriptor: Descriptor, data: SegmentData, cursor: Cursor | None = None) -> Iterator[Section]:
+def sections(
+    descriptor: Descriptor, data: SegmentData, cursor: Cursor | None = None, keys: Keys = NO_KEYS
+) -> Iterator[Section]:
     """The sections from `cursor` (by default the first) to the clean end; raises as `read_section` does."""
-    section = read_section(descriptor, data, cursor or first_cursor(descriptor))
+    section = read_section(descriptor, data, cursor or first_cursor(descriptor), keys)
     while section is not None:
         yield section
-        section = read_section(descriptor, data, section.end)
+        section = read_section(descriptor, data, section.end, keys)
 
 
 def _read_marker(descriptor: Descriptor, data: SegmentData, at: int) -> int | None:
@@ -97,20 +103,21 @@ def _read_marker(descriptor: Descriptor, data: SegmentData, at: int) -> int | No
     return int(following)
 
 
-def _decompress(descriptor: Descriptor, data: SegmentData, start: int, end: int) -> bytes:
-    """The content of a compressed section: its uncompressed length (i32), then one block up to `end`."""
+def _expand(descriptor: Descriptor, data: SegmentData, start: int, end: int, most: int, keys: Keys) -> bytes:
+    """The content of a compressed or encrypted section: its plain length (i32, up to `most`), then its blocks."""
     if end - start < 4:
         raise CorruptError("compressed section: no room for its length", offset=start)
     size = int.from_bytes(data[start : start + 4], "big", signed=True)
-    if size < 0:
+    if not 0 <= size <= most:
         raise CorruptError(f"compressed section: length {size}", offset=start)
     if size == 0:
         # A segment may close on an empty section; what its block looks like is the compressor's own affair.
         return b""
+    blocks = memoryview(bytes(data[start + 4 : end]))
     try:
         if descriptor.cipher is not None:
-            raise UnsupportedError(f"segments encrypted with {descriptor.cipher} are not read")
-        return codec(descriptor.compression or "")(memoryview(bytes(data[start + 4 : end])), size)
+            return decrypt_section(descriptor, blocks, size, keys)
+        return decompress(descriptor.compression or "", blocks, size)
     except DecodeError as error:
         error.offset = start
         raise

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace.commitlog.descriptor import SegmentData, read_descriptor
+from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.sections import Section, sections
 from tailrace_schemas.definitions import read_schema_file
@@ -19,16 +20,31 @@ from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 
 ROOT: Final = Path(__file__).parents[2] / "fixtures" / "commitlog"
-# Everything that is read whole; the rollover folder has two segments, the others one.
+# The rollover folder has two segments, the others one.
 KINDS: Final = (
+    "3.11.17/uncompressed",
+    "3.11.17/lz4",
+    "3.11.17/deflate",
+    "3.11.17/encrypted",
+    "3.11.17/compact-storage",
     "4.0-beta4/uncompressed",
     "4.0-beta4/lz4",
+    "4.0-beta4/snappy",
+    "4.0-beta4/deflate",
+    "4.0-beta4/noop",
+    "4.0-beta4/encrypted",
     "4.0-beta4/rollover-uncompressed",
     "5.0.1/uncompressed",
     "5.0.1/lz4",
+    "5.0.1/snappy",
+    "5.0.1/zstd",
     "5.0.1/directio",
     "5.0.1/compat-cassandra4-v7",
+    "6.0-alpha2/uncompressed",
 )
+# The key of Cassandra's own test keystore (test/conf/cassandra.keystore), which is public.
+KEY: Final = bytes.fromhex("b7d96fb9b11d829179aeeb0b4e81f97a")
+KEYS: Final = Keys({"testing:1": KEY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +95,14 @@ def _read(path: Path) -> bytes:
 
 def sections_of(data: SegmentData) -> list[Section]:
     """All sections of an undamaged segment."""
-    return list(sections(read_descriptor(data), data))
+    return list(sections(read_descriptor(data), data, keys=KEYS))
 
 
 def read_until_damage(data: SegmentData) -> tuple[list[Frame], DecodeError | None]:
     """The frames that are delivered before damage, and the damage."""
     found: list[Frame] = []
     try:
-        for section in sections(read_descriptor(data), data):
+        for section in sections(read_descriptor(data), data, keys=KEYS):
             # Not extend: it would lose what the generator gave before it failed.
             for frame in frames(section):
                 found.append(frame)  # noqa: PERF402

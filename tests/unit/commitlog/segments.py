@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 
 import lz4.block
 
 from tailrace.commitlog.descriptor import Descriptor
 
 
-def descriptor(*, version: int = 7, segment: int = 5, compression: str | None = None, size: int = 20) -> Descriptor:
+def descriptor(
+    *,
+    version: int = 7,
+    segment: int = 5,
+    compression: str | None = None,
+    parameters: Mapping[str, object] | None = None,
+    size: int = 20,
+) -> Descriptor:
     """A descriptor as if read."""
-    return Descriptor(version=version, id=segment, compression=compression, parameters={}, header_size=size, checksum=0)
+    return Descriptor(
+        version=version,
+        id=segment,
+        compression=compression,
+        parameters=parameters or {},
+        header_size=size,
+        checksum=0,
+    )
 
 
 def be32(value: int) -> bytes:

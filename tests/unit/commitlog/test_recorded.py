@@ -18,7 +18,7 @@ from tailrace.commitlog.mutation import decode_mutation
 from tailrace.commitlog.sections import Section, read_section, sections
 from tailrace.errors import UnknownTableError
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError
-from tests.unit.commitlog.recorded import KINDS, Recorded, read_until_damage, recorded, sections_of
+from tests.unit.commitlog.recorded import KEYS, KINDS, Recorded, read_until_damage, recorded, sections_of
 
 # Their content is small enough to damage each byte of it.
 SMALL = [kind for kind in KINDS if "rollover" not in kind]
@@ -33,7 +33,7 @@ def two_sections(data: bytearray, which: Section) -> tuple[list[Frame], DecodeEr
     """The frames of a section and of the next, as far as they can be read, and the damage that is met."""
     found: list[Frame] = []
     try:
-        for section in islice(sections(read_descriptor(data), data, which.start), 2):
+        for section in islice(sections(read_descriptor(data), data, which.start, KEYS), 2):
             for frame in frames(section):
                 found.append(frame)  # noqa: PERF402 - what came before damage counts
     except DecodeError as error:
@@ -51,7 +51,7 @@ def test_resuming_at_every_position_gives_the_rest(kind: str) -> None:
         for count, position in enumerate([0, *(frame.end for frame in whole)]):
             rest = [
                 frame
-                for section in sections(descriptor, data)
+                for section in sections(descriptor, data, keys=KEYS)
                 if section.end.logical > position
                 for frame in frames(section, position)
             ]
@@ -75,11 +75,11 @@ def test_cut_at_every_byte(kind: str) -> None:
         start, end = section.start.marker, section.end.marker
         for size in range(start, end):
             if size < start + 8:
-                assert read_section(descriptor, data[:size], section.start) is None
+                assert read_section(descriptor, data[:size], section.start, KEYS) is None
             else:
                 with pytest.raises(TruncatedError):
-                    read_section(descriptor, data[:size], section.start)
-        assert read_section(descriptor, data[:end], section.start) == section
+                    read_section(descriptor, data[:size], section.start, KEYS)
+        assert read_section(descriptor, data[:end], section.start, KEYS) == section
 
 
 @pytest.mark.parametrize("kind", KINDS)
