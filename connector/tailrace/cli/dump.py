@@ -16,7 +16,9 @@ import typer
 
 from tailrace.cli.console import say
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
+from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
 from tailrace.commitlog.descriptor import Descriptor, SegmentData
+from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
@@ -61,13 +63,15 @@ def _raw_file(name: str, size: int) -> Iterable[object]:
 def _raw(shown: Shown) -> Iterable[object]:
     # 5.0 writes version 7 too, and only the schema file tells: its reader prints its own constant for "never".
     old = shown.descriptor.version < 8 and shown.release != "5.0"
+    # The columns that Cassandra's own tables lost are built in as dropped: 3.11 still had them.
+    kept = shown.descriptor.version < 7 and shown.mutation.updates[0].table.keyspace == "system"
     yield raw_mutation(
         shown.mutation,
         segment=shown.descriptor.id,
         end=shown.frame.end,
         size=len(shown.frame.payload),
         never=NEVER_32 if old else NEVER_64,
-        dropped=shown.dropped,
+        dropped=shown.dropped or kept,
     )
 
 
@@ -84,6 +88,7 @@ class _Dump:
     release: str | None
     wanted: frozenset[UUID] | None
     dropped: bool
+    keys: Keys
     left_out: dict[str, tuple[int, int]] = field(default_factory=dict)
     damaged: bool = False
 
@@ -103,7 +108,7 @@ class _Dump:
             say(f"{path.name}:{position}: {reason}; {count} mutation{'s' * (count > 1)} left out")
 
     def _mutations(self, descriptor: Descriptor, data: SegmentData) -> None:
-        for section in sections(descriptor, data):
+        for section in sections(descriptor, data, keys=self.keys):
             for frame in frames(section):
                 try:
                     mutation = self._wanted(frame, descriptor.version)
@@ -153,6 +158,9 @@ def dump(
     dropped: Annotated[
         bool, typer.Option("--dropped", help="Also cells that were written before their column was dropped.")
     ] = False,
+    key: Key = None,
+    keystore: Keystore = None,
+    keystore_password_file: PasswordFile = None,
 ) -> None:
     """Print the mutations of segment files, one JSON line each.
 
@@ -168,6 +176,7 @@ def dump(
         release=release,
         wanted=_selected(definitions, table) if table else None,
         dropped=dropped,
+        keys=keys_of(key, keystore, keystore_password_file),
     )
     for path in segments:
         run.segment(path)

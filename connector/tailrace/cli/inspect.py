@@ -13,7 +13,9 @@ import typer
 
 from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
+from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
 from tailrace.commitlog.descriptor import SegmentData
+from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import first_cursor, sections
@@ -37,6 +39,9 @@ class Detail(StrEnum):
 def inspect(
     segments: SegmentFiles,
     by: Annotated[Detail, typer.Option(help="One row per segment, sync section, or table id.")] = Detail.SEGMENT,
+    key: Key = None,
+    keystore: Keystore = None,
+    keystore_password_file: PasswordFile = None,
 ) -> None:
     """Show what segment files are made of: descriptor, sections, counts; every checksum is verified.
 
@@ -46,7 +51,8 @@ def inspect(
     Example: tailrace inspect cdc_raw/CommitLog-7-1795246977430.log --by section
     """
     damages: list[str] = []
-    print_rows(_fitting(row) for path in segments for row in _rows(path, _SHOW[by], damages))
+    keys = keys_of(key, keystore, keystore_password_file)
+    print_rows(_fitting(row) for path in segments for row in _rows(path, _SHOW[by], keys, damages))
     for damage in damages:
         say(damage)
     if damages:
@@ -58,17 +64,17 @@ def _fitting(row: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in row.items() if not on_terminal() or name not in _SAID_ELSEWHERE}
 
 
-def _rows(path: Path, show: Callable[[Path, SegmentData], Rows], damages: list[str]) -> Rows:
+def _rows(path: Path, show: Callable[[Path, SegmentData, Keys], Rows], keys: Keys, damages: list[str]) -> Rows:
     """The rows of one file, up to where it is damaged; what is wrong there is added to `damages`."""
     try:
         with open_segment(path) as data:
-            yield from show(path, data)
+            yield from show(path, data, keys)
     except DecodeError as error:
         error.file = path.name
         damages.append(str(error))
 
 
-def _by_segment(path: Path, data: SegmentData) -> Rows:
+def _by_segment(path: Path, data: SegmentData, keys: Keys) -> Rows:
     row: dict[str, object] = {"file": path.name, "size": len(data)}
     row |= dict.fromkeys(("version", "id", "compression", "encryption", "checksum", "end"))
     counts = {"sections": 0, "frames": 0, "payload": 0}
@@ -77,7 +83,7 @@ def _by_segment(path: Path, data: SegmentData) -> Rows:
         row |= {"version": descriptor.version, "id": descriptor.id, "checksum": f"{descriptor.checksum:08x}"}
         row |= {"compression": descriptor.compression, "encryption": descriptor.cipher}
         row["end"] = first_cursor(descriptor).logical
-        for section in sections(descriptor, data):
+        for section in sections(descriptor, data, keys=keys):
             counts["sections"] += 1
             for frame in frames(section):
                 counts["frames"] += 1
@@ -89,8 +95,8 @@ def _by_segment(path: Path, data: SegmentData) -> Rows:
     yield row | counts | {"damage": None}
 
 
-def _by_section(path: Path, data: SegmentData) -> Rows:
-    for number, section in enumerate(sections(read_named_descriptor(path, data), data)):
+def _by_section(path: Path, data: SegmentData, keys: Keys) -> Rows:
+    for number, section in enumerate(sections(read_named_descriptor(path, data), data, keys=keys)):
         yield {
             "file": path.name,
             "section": number,
@@ -102,13 +108,13 @@ def _by_section(path: Path, data: SegmentData) -> Rows:
         }
 
 
-def _by_table(path: Path, data: SegmentData) -> Rows:
+def _by_table(path: Path, data: SegmentData, keys: Keys) -> Rows:
     descriptor = read_named_descriptor(path, data)
     mutations: Counter[UUID] = Counter()
     payload: Counter[UUID] = Counter()
     broken: DecodeError | None = None
     try:
-        for section in sections(descriptor, data):
+        for section in sections(descriptor, data, keys=keys):
             for frame in frames(section):
                 _, table_id = first_table(frame.payload, descriptor.version)
                 mutations[table_id] += 1
@@ -128,7 +134,7 @@ def _by_table(path: Path, data: SegmentData) -> Rows:
         raise broken
 
 
-_SHOW: Final[Mapping[Detail, Callable[[Path, SegmentData], Rows]]] = {
+_SHOW: Final[Mapping[Detail, Callable[[Path, SegmentData, Keys], Rows]]] = {
     Detail.SEGMENT: _by_segment,
     Detail.SECTION: _by_section,
     Detail.TABLE: _by_table,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import typer
 
 from tailrace.cli.dump import dump
 from tailrace_schemas.errors import SettingsError
-from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
+from tests.unit.commitlog.recorded import KEY, KINDS, recorded, sections_of
 from tests.unit.commitlog.segments import frame, marker
 
 LZ4 = "5.0.1/lz4"
@@ -42,13 +43,18 @@ def hashed(value: Any) -> Any:
     return {name: hashed(item) for name, item in value.items()}
 
 
+def by_table(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mutations whose updates are sorted by table id."""
+    return [line | {"updates": sorted(line.get("updates", []), key=itemgetter("id"))} for line in lines]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_segments_equal_what_cassandra_reads(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = recorded(kind)
     segments, schema = folder.unpack(tmp_path)
-    shown, words, code = run(capsys, segments, schema)
+    shown, words, code = run(capsys, segments, schema, key=KEY.hex())
     expected = list(folder.expected)
     # The dumps of all keyspaces end with the list of unknown tables, which has no counterpart here: it is empty.
     if expected[-1] == {"invalid": "[]"}:
@@ -60,6 +66,9 @@ def test_whole_segments_equal_what_cassandra_reads(
     if not kind.endswith("/uncompressed"):
         # These dumps were made of keyspace ks alone.
         shown = [value for value in shown if value.get("ks", "ks") == "ks"]
+    if kind.startswith("3.11"):
+        # Its reader puts the updates of a mutation into a hash map: they have lost the order of the file.
+        shown, expected = by_table(shown), by_table(expected)
     assert shown == expected
     assert (words, code) == ("", 0)
 
@@ -165,17 +174,17 @@ def test_files_that_are_no_segments(
     assert code == 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("4.0-beta4/snappy", "compressor class SnappyCompressor is not read"),
-        ("4.0-beta4/encrypted", "encrypted with AES/CBC/PKCS5Padding are not read"),
-    ],
-)
-def test_what_is_not_read_is_named(kind: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    segments, _ = recorded(kind).unpack(tmp_path)
-    _, words, code = run(capsys, segments)
-    assert reason in words
+def test_encrypted_segments_without_their_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments, _ = recorded("4.0-beta4/encrypted").unpack(tmp_path)
+    shown, words, code = run(capsys, segments)
+    assert len(shown) == 1
+    assert "there is no key for alias 'testing:1'" in words
+    assert code == 3
+    other = bytes(16).hex()
+    shown, words, code = run(capsys, segments, key=other)
+    assert len(shown) == 1
+    assert "a wrong key, or damage" in words
+    assert other not in words
     assert code == 3
 
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from tailrace.cli.inspect import Detail, inspect
-from tests.unit.commitlog.recorded import KINDS, read_until_damage, recorded, sections_of
+from tests.unit.commitlog.recorded import KEY, KINDS, read_until_damage, recorded, sections_of
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[list[dict[str, Any]], str, int]:
@@ -53,9 +53,9 @@ def test_sections_and_tables_add_up(kind: str, tmp_path: Path, capsys: pytest.Ca
     segments, _ = recorded(kind).unpack(tmp_path)
     for path in segments:
         data = path.read_bytes()
-        (whole,), _, code = run(capsys, [path])
-        by_section, _, _ = run(capsys, [path], Detail.SECTION)
-        by_table, _, _ = run(capsys, [path], Detail.TABLE)
+        (whole,), _, code = run(capsys, [path], Detail.SEGMENT, KEY.hex())
+        by_section, _, _ = run(capsys, [path], Detail.SECTION, KEY.hex())
+        by_table, _, _ = run(capsys, [path], Detail.TABLE, KEY.hex())
         assert code == 0
         assert whole["end"] == read_until_damage(data)[0][-1].end
         assert whole["sections"] == len(by_section) == len(sections_of(data))
@@ -78,11 +78,11 @@ def test_damage_is_shown_with_what_is_before_it(by: Detail, tmp_path: Path, caps
         assert 0 < rows[0]["frames"] < 110
 
 
-def test_what_is_not_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_encrypted_segments_without_their_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     segments, _ = recorded("4.0-beta4/encrypted").unpack(tmp_path)
     (row,), words, code = run(capsys, segments)
     assert row["encryption"] == "AES/CBC/PKCS5Padding"
-    assert "encrypted with AES/CBC/PKCS5Padding" in words
+    assert "there is no key for alias 'testing:1'" in words
     assert code == 3
 
 

@@ -1,0 +1,81 @@
+"""Keys of encrypted segments, as the commands that read segments take them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.keystore import read_keystore
+from tailrace_schemas.errors import SettingsError
+
+KEY: Final = "TAILRACE_SEGMENT_KEY"
+PASSWORD: Final = "TAILRACE_KEYSTORE_PASSWORD"  # noqa: S105 - the variable's name
+KEY_PASSWORD: Final = "TAILRACE_KEYSTORE_KEY_PASSWORD"  # noqa: S105 - the variable's name
+
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="HEX",
+        envvar=KEY,
+        help="The AES key of encrypted segments, 32, 48 or 64 hexadecimal digits. A list of processes shows it: the "
+        "variable does not.",
+        show_default=False,
+    ),
+]
+Keystore = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help=f"The JCEKS keystore with the keys of encrypted segments. Its password is taken from {PASSWORD}, or from "
+        f"--keystore-password-file; that of its keys, where they have another one, from {KEY_PASSWORD}.",
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--keystore-password-file",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="A file whose first line is the keystore's password.",
+    ),
+]
+
+
+def keys_of(key: str | None, keystore: Path | None, password_file: Path | None) -> Keys:
+    """The keys that a command was given. Raises SettingsError; its message shows no key and no password."""
+    if keystore is None:
+        return NO_KEYS if key is None else Keys(otherwise=_raw(key))
+    if key is not None:
+        raise SettingsError(f"give --key (or {KEY}) or --keystore, not both")
+    password = _first_line(password_file) if password_file is not None else os.environ.get(PASSWORD)
+    if password is None:
+        raise SettingsError(f"--keystore {keystore}: set {PASSWORD}, or give --keystore-password-file")
+    try:
+        return read_keystore(keystore.read_bytes(), password, os.environ.get(KEY_PASSWORD))
+    except SettingsError as error:
+        raise SettingsError(f"--keystore {keystore}: {error}") from None
+
+
+def _raw(digits: str) -> bytes:
+    try:
+        key = bytes.fromhex(digits)
+    except ValueError:
+        raise SettingsError("--key: not hexadecimal digits") from None
+    if len(key) not in (16, 24, 32):
+        raise SettingsError(f"--key: {len(key)} bytes; AES takes 16, 24 or 32, which is 32, 48 or 64 digits")
+    return key
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return next(iter(path.read_text(encoding="utf-8").splitlines()), "")
+    except UnicodeError:
+        raise SettingsError(f"--keystore-password-file {path}: not UTF-8") from None
