@@ -27,6 +27,13 @@ if ! { [ -x "$venv/bin/python" ] && suits "$venv/bin/python"; }; then
     "$python" -m venv --clear "$venv"
 fi
 rm -f "$venv"/.installed-*
+extras=dev
+# A dependency of the keystore's library is a source distribution with C in it.
+if tools/can_compile.sh "$venv/bin/python"; then
+    extras=dev,keystore
+else
+    echo "No C compiler with Python's headers here: left out are Java keystores and compiled code, with their tests." >&2
+fi
 echo "Installing into $venv" >&2
 # setuptools warns at length that an editable installation is editable.
-PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[dev]'
+PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install -q --disable-pip-version-check -e ".[$extras]"
