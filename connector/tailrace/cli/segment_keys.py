@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
+from tailrace.cli.keystore import read_keystore
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.commitlog.keystore import read_keystore
 from tailrace_schemas.errors import SettingsError
 
 KEY: Final = "TAILRACE_SEGMENT_KEY"
