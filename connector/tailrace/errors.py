@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tailrace_schemas.errors import DecodeError, TailraceError
+from tailrace_schemas.errors import CorruptError, DecodeError, TailraceError, UnsupportedError
 
 
 class UnknownTableError(TailraceError):
@@ -25,6 +25,14 @@ class UnknownColumnError(DecodeError):
         super().__init__(f"column {name!r} of {table} is not in the known definition of table id {table_id}")
         self.table_id = table_id
         self.name = name
+
+
+class MissingKeyError(UnsupportedError):
+    """A segment is encrypted with a key that was not given; the message names its alias."""
+
+
+class WrongKeyError(CorruptError):
+    """Cipher text that its key does not open: of another key, or damaged. The bytes do not tell which."""
 
 
 class FencedError(TailraceError):

@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 _SECRET_NAME: Final = re.compile(
-    r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|access[._]key$|session[._]token$", re.IGNORECASE
+    r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|(access|segment)[._]key$|session[._]token$",
+    re.IGNORECASE,
 )
 _URL_PASSWORD: Final = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^/\s@:]*:)[^/\s]*(?=@)")
 _ASSIGNED: Final = re.compile(

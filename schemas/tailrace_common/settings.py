@@ -115,6 +115,34 @@ class AgentSettings(Section):
         examples=["/var/lib/cassandra/commitlog"],
         description="The node's commitlog_directory, for `tailrace check` to look at. Unset: it does not",
     )
+    segment_key: SecretStr | None = Field(
+        default=None, examples=["..."], description="AES key of encrypted segments, as hexadecimal digits"
+    )
+    segment_key_file: Path | None = Field(
+        default=None,
+        examples=["/run/secrets/segment-key"],
+        description="File that holds it, instead of `segment_key`",
+    )
+    keystore: Path | None = Field(
+        default=None,
+        examples=["/etc/cassandra/.keystore"],
+        description="JCEKS keystore with the keys of encrypted segments, as cassandra.yaml's "
+        "transparent_data_encryption_options name it. Needs the extra tailrace[keystore]",
+    )
+    keystore_password: SecretStr | None = Field(default=None, examples=["..."], description="The keystore's password")
+    keystore_password_file: Path | None = Field(
+        default=None,
+        examples=["/run/secrets/keystore-password"],
+        description="File that holds it, instead of `keystore_password`",
+    )
+    keystore_key_password: SecretStr | None = Field(
+        default=None, examples=["..."], description="Password of the keys in it. Unset: the keystore's"
+    )
+    keystore_key_password_file: Path | None = Field(
+        default=None,
+        examples=["/run/secrets/keystore-key-password"],
+        description="File that holds it, instead of `keystore_key_password`",
+    )
     poll_seconds: Seconds = Field(
         default=1.0, description="How often cdc_raw is listed, to catch what file notification missed"
     )
@@ -141,6 +169,16 @@ class AgentSettings(Section):
         if value != "all" and not _DATACENTERS.fullmatch(value):
             raise ValueError('must be "all" or "dc:NAME,NAME"')
         return value
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        if self.segment_key is not None and self.keystore is not None:
+            raise ValueError("segment_key and keystore are both given: keep one")
+        if self.keystore is not None and self.keystore_password is None:
+            raise ValueError("keystore needs keystore_password or keystore_password_file")
+        if self.keystore is None and (self.keystore_password is not None or self.keystore_key_password is not None):
+            raise ValueError("keystore_password needs keystore")
+        return self
 
     def publishes(self, datacenter: str) -> bool:
         """Whether an agent in this datacenter publishes."""

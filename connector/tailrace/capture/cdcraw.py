@@ -16,9 +16,10 @@ from tailrace.capture.directory import SegmentFiles, list_segments
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.segment import Entry, OpenSegment
-from tailrace.errors import LogEpochError
+from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
 from tailrace.position import Position
-from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 FIRST_EPOCH: Final = 1
@@ -47,10 +48,15 @@ class Resume:
 
 
 class CdcRaw:
-    """Reads one directory. Not thread-safe. Files may vanish at any time, by Cassandra's hand or ours."""
+    """Reads one directory. Not thread-safe. Files may vanish at any time, by Cassandra's hand or ours.
 
-    def __init__(self, directory: Path, resume: Resume) -> None:
+    `keys` open encrypted segments.
+    """
+
+    def __init__(self, directory: Path, resume: Resume, keys: Keys = NO_KEYS) -> None:
         self._directory = directory
+        self._keys = keys
+        self._opened = False  # an encrypted segment, by the keys
         self._at = resume.position or Position(FIRST_EPOCH, -1, 0)
         self._epoch = self._at.epoch
         self._ledger = Ledger(released=dict(resume.open))
@@ -68,7 +74,8 @@ class CdcRaw:
         """The next released entries in position order, at most `limit`; none when nothing is released now.
 
         A broken segment is quarantined once it is final, and reading goes on with the next one. Raises ServiceError
-        when the directory cannot be read, LogEpochError for a segment of another log (contracts.md 1).
+        when the directory cannot be read, LogEpochError for a segment of another log (contracts.md 1), SettingsError
+        where the keys open no encrypted segment: then all of them would end in quarantine.
         """
         while True:
             if self._current is None or not self._is_final(self._current):
@@ -82,7 +89,9 @@ class CdcRaw:
             entries, error = segment.read(limit, None if final else self._released())
             self._at = segment.position
             if entries:
+                self._opened |= segment.encrypted
                 return entries
+            self._check_keys(error)
             if not final:
                 return []
             self._finish(segment, error)
@@ -145,6 +154,16 @@ class CdcRaw:
             return True
         return segment.unlinked_by_cassandra
 
+    def _check_keys(self, error: DecodeError | None) -> None:
+        """Raise SettingsError for keys that cannot be right, as far as is known."""
+        if isinstance(error, MissingKeyError):
+            raise SettingsError(f"{error}: set agent.keystore, or agent.segment_key")
+        if isinstance(error, WrongKeyError) and not self._opened:
+            raise SettingsError(
+                f"{error}. Nothing was read yet that says which: see agent.keystore and agent.segment_key. If they "
+                "are right, move this file and its index away: the rest can be published then"
+            )
+
     def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
         """The end of a final segment, clean or broken."""
         torn = self._index is not None and not self._index.completed and segment.logical >= self._index.offset
@@ -164,8 +183,9 @@ class CdcRaw:
             if files.log is None:
                 self._lose(id)
                 continue
+            after = self._at.offset if id == self._at.segment else 0
             try:
-                segment = OpenSegment(files.log, id, self._epoch, self._at.offset if id == self._at.segment else 0)
+                segment = OpenSegment(files.log, id, self._epoch, after, self._keys)
             except FileNotFoundError:
                 self._lose(id)
                 continue

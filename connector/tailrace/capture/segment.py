@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.commitlog.descriptor import Descriptor, read_descriptor
+from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
 from tailrace.position import Position
@@ -43,12 +44,14 @@ class OpenSegment:
     """A segment's open file. Stays readable when the name is deleted. Not thread-safe; close it.
 
     Reading starts behind the logical position `after`: 0, or the end of a frame. Raises OSError when it cannot be
-    opened; FileNotFoundError is normal, as Cassandra deletes segments without cdc data itself.
+    opened; FileNotFoundError is normal, as Cassandra deletes segments without cdc data itself. `keys` open encrypted
+    segments.
     """
 
-    def __init__(self, path: Path, segment: int, epoch: int, after: int = 0) -> None:
+    def __init__(self, path: Path, segment: int, epoch: int, after: int = 0, keys: Keys = NO_KEYS) -> None:
         self.path = path
         self.id = segment
+        self._keys = keys
         self._epoch = epoch
         self._after = after
         self._file = path.open("rb")
@@ -69,6 +72,11 @@ class OpenSegment:
     def logical(self) -> int:
         """The logical position of the sync marker that is read next."""
         return self._cursor.logical
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether its header, once read, says that it is encrypted."""
+        return self._descriptor is not None and self._descriptor.cipher is not None
 
     @property
     def unlinked_by_cassandra(self) -> bool:
@@ -120,7 +128,7 @@ class OpenSegment:
         descriptor = self._descriptor
         if descriptor is None or (released is not None and self._cursor.logical >= released):
             return False
-        section = read_section(descriptor, self._data, self._cursor)
+        section = read_section(descriptor, self._data, self._cursor, self._keys)
         if section is None:
             self.ended = True
             return False

@@ -20,7 +20,9 @@ from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode
+from tailrace.commitlog.encryption import Keys
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
@@ -79,6 +81,7 @@ def agent(config: SettingsFile = None) -> None:
     settings = settings_of(config)
     if settings.agent.delivery != "exactly-once":
         raise SettingsError('agent.delivery: only "exactly-once" is there so far')
+    keys = keys_of_settings(settings.agent)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     wakeup = Signal()
     stop = _Stop(wakeup)
@@ -86,7 +89,7 @@ def agent(config: SettingsFile = None) -> None:
         health = HealthBoard(time.monotonic)
         if settings.agent.health_port is not None:
             stack.enter_context(HealthServer(health, settings.agent.health_address, settings.agent.health_port))
-        _Start(settings, wakeup, stop, health, stack).run()
+        _Start(settings, keys, wakeup, stop, health, stack).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class _Start:
     """What the services have to give before the loop can run; each is asked until it answers, or until `stop`."""
 
     settings: Settings
+    keys: Keys
     wakeup: Signal
     stop: _Stop
     health: HealthBoard
@@ -165,7 +169,7 @@ class _Start:
                 clock=time.monotonic,
                 timeout=settings.agent.transaction_timeout_seconds,
             ),
-            capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume),
+            capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume, self.keys),
             routing=router,
             schema=schema,
             health=self.health,

@@ -14,18 +14,19 @@ import typer
 from tailrace.cli.agent import contact_of
 from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import LiveCluster
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.routing import Selection
 from tailrace_common.checks import Check, CheckSource, judge
-from tailrace_common.settings import Settings
+from tailrace_common.settings import AgentSettings, Settings
 from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
 
 ENTRY_POINTS: Final = "tailrace.checks"
 
 
 def check_directories(settings: Settings) -> Iterator[Check]:
-    """The node's directories: there, for us to read and delete from, and on one file system."""
+    """The node's directories: there, for us to read and delete from, on one file system, their keys at hand."""
     raw = settings.agent.cdc_raw_directory
     if not raw.is_dir():
         advice = "set agent.cdc_raw_directory to the node's own, and cdc_enabled: true in cassandra.yaml"
@@ -40,6 +41,16 @@ def check_directories(settings: Settings) -> Iterator[Check]:
         same = log.is_dir() and log.stat().st_dev == raw.stat().st_dev
         detail = f"{log}{'' if log.is_dir() else ' is not a directory'}"
         yield judge("commitlog_directory", same, detail, advice)
+    if settings.agent.keystore is not None or settings.agent.segment_key is not None:
+        yield _check_keys(settings.agent)
+
+
+def _check_keys(settings: AgentSettings) -> Check:
+    try:
+        keys = keys_of_settings(settings)
+    except SettingsError as error:
+        return Check("segment keys", False, str(error), "see agent.keystore and agent.segment_key")
+    return Check("segment keys", True, ", ".join(sorted(keys.by_alias)) or "one for every alias")
 
 
 def check_cassandra(settings: Settings) -> Iterator[Check]:

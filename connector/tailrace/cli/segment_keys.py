@@ -1,4 +1,4 @@
-"""Keys of encrypted segments, as the commands that read segments take them."""
+"""Keys of encrypted segments, as the commands that read segments take them, and the agent's settings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from tailrace.cli.keystore import read_keystore
 from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace_common.settings import AgentSettings
 from tailrace_schemas.errors import SettingsError
 
 KEY: Final = "TAILRACE_SEGMENT_KEY"
@@ -52,26 +53,43 @@ PasswordFile = Annotated[
 def keys_of(key: str | None, keystore: Path | None, password_file: Path | None) -> Keys:
     """The keys that a command was given. Raises SettingsError; its message shows no key and no password."""
     if keystore is None:
-        return NO_KEYS if key is None else Keys(otherwise=_raw(key))
+        return NO_KEYS if key is None else _raw("--key", key)
     if key is not None:
         raise SettingsError(f"give --key (or {KEY}) or --keystore, not both")
     password = _first_line(password_file) if password_file is not None else os.environ.get(PASSWORD)
     if password is None:
         raise SettingsError(f"--keystore {keystore}: set {PASSWORD}, or give --keystore-password-file")
-    try:
-        return read_keystore(keystore.read_bytes(), password, os.environ.get(KEY_PASSWORD))
-    except SettingsError as error:
-        raise SettingsError(f"--keystore {keystore}: {error}") from None
+    return _stored("--keystore", keystore, password, os.environ.get(KEY_PASSWORD))
 
 
-def _raw(digits: str) -> bytes:
+def keys_of_settings(settings: AgentSettings) -> Keys:
+    """The keys that the agent was given. Raises SettingsError; its message shows no key and no password."""
+    if settings.segment_key is not None:
+        return _raw("agent.segment_key", settings.segment_key.get_secret_value())
+    if settings.keystore is None or settings.keystore_password is None:
+        return NO_KEYS
+    own = settings.keystore_key_password
+    password = settings.keystore_password.get_secret_value()
+    return _stored("agent.keystore", settings.keystore, password, None if own is None else own.get_secret_value())
+
+
+def _raw(name: str, digits: str) -> Keys:
     try:
         key = bytes.fromhex(digits)
     except ValueError:
-        raise SettingsError("--key: not hexadecimal digits") from None
+        raise SettingsError(f"{name}: not hexadecimal digits") from None
     if len(key) not in (16, 24, 32):
-        raise SettingsError(f"--key: {len(key)} bytes; AES takes 16, 24 or 32, which is 32, 48 or 64 digits")
-    return key
+        raise SettingsError(f"{name}: {len(key)} bytes; AES takes 16, 24 or 32, which is 32, 48 or 64 digits")
+    return Keys(otherwise=key)
+
+
+def _stored(name: str, keystore: Path, password: str, key_password: str | None) -> Keys:
+    try:
+        return read_keystore(keystore.read_bytes(), password, key_password)
+    except OSError as error:
+        raise SettingsError(f"{name} {keystore}: cannot be read: {error.strerror}") from None
+    except SettingsError as error:
+        raise SettingsError(f"{name} {keystore}: {error}") from None
 
 
 def _first_line(path: Path) -> str:

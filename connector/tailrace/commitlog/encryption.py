@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from tailrace.commitlog.compression import LZ4, decompress
 from tailrace.commitlog.descriptor import Descriptor
+from tailrace.errors import MissingKeyError, WrongKeyError
 from tailrace_schemas.errors import CorruptError, UnsupportedError
 
 _BLOCK: Final = struct.Struct(">ii")
@@ -53,7 +54,7 @@ def _aes_cbc(key: bytes, iv: bytes) -> Callable[[bytes], bytes]:
         try:
             return padding.update(decryptor.update(text) + decryptor.finalize()) + padding.finalize()
         except ValueError:
-            raise CorruptError("encrypted block does not decrypt: a wrong key, or damage") from None
+            raise WrongKeyError("encrypted block does not decrypt: a wrong key, or damage") from None
 
     return decrypt
 
@@ -66,7 +67,7 @@ def decrypt_section(descriptor: Descriptor, blocks: memoryview, size: int, keys:
     """The `size` bytes of a section from its blocks (EncryptionUtils): each encrypted, and LZ4 inside of that.
 
     Blocks are independent of each other and hold any number of bytes: frames run across their borders. Raises
-    UnsupportedError for a cipher that is not read and for a key that is not there, CorruptError for anything else.
+    UnsupportedError for a cipher that is not read, MissingKeyError and WrongKeyError, CorruptError for anything else.
     """
     decrypt = _decryption(descriptor, keys)
     parts: list[bytes] = []
@@ -81,7 +82,8 @@ def decrypt_section(descriptor: Descriptor, blocks: memoryview, size: int, keys:
         plain = decrypt(bytes(blocks[at : at + encrypted]))
         at += encrypted
         if len(plain) != plain_size:
-            raise CorruptError(f"encrypted block holds {len(plain)} bytes, not {plain_size}")
+            # One time in 256 padding comes out right by chance; what is before it hardly ever does.
+            raise WrongKeyError(f"encrypted block holds {len(plain)} bytes, not {plain_size}")
         if plain_size < 4:
             raise CorruptError(f"an encrypted block of {plain_size} bytes, too few for its length")
         length = int.from_bytes(plain[:4], "big", signed=True)
@@ -103,7 +105,7 @@ def _decryption(descriptor: Descriptor, keys: Keys) -> Callable[[bytes], bytes]:
         raise CorruptError("segment header: encCipher without encKeyAlias and encIV")
     key = keys.key(alias)
     if key is None:
-        raise UnsupportedError(f"the segment is encrypted, and there is no key for alias {alias!r}")
+        raise MissingKeyError(f"the segment is encrypted, and there is no key for alias {alias!r}")
     try:
         iv = bytes.fromhex(vector)
     except ValueError:

@@ -12,10 +12,19 @@ import pytest
 from tailrace.capture.cdcraw import CdcRaw, Resume
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import first_cursor, read_section
-from tests.unit.commitlog.recorded import Recorded, recorded
+from tests.unit.commitlog.recorded import KEYS, Recorded, recorded
 
-# Uncompressed, compressed (where the index counts what the file does not hold), two segments, both versions.
-KINDS = ("4.0-beta4/rollover-uncompressed", "4.0-beta4/lz4", "5.0.1/uncompressed", "5.0.1/lz4", "5.0.1/directio")
+# Uncompressed, compressed and encrypted (where the index counts what the file does not hold), two segments, versions.
+KINDS = (
+    "4.0-beta4/rollover-uncompressed",
+    "4.0-beta4/lz4",
+    "4.0-beta4/encrypted",
+    "5.0.1/uncompressed",
+    "5.0.1/lz4",
+    "5.0.1/zstd",
+    "5.0.1/directio",
+    "6.0-alpha2/uncompressed",
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -51,7 +60,7 @@ def test_finished_segments_are_read_whole(folder: Recorded, tmp_path: Path) -> N
     raw = lay_out(folder, tmp_path)
     for name in folder.segments:
         (raw / name.replace(".log", "_cdc.idx")).write_text("1\nCOMPLETED")
-    with closing(CdcRaw(raw, Resume())) as capture:
+    with closing(CdcRaw(raw, Resume(), KEYS)) as capture:
         found = list(positions(capture))
     wanted = expected(folder)
     assert [place for place in found if place in set(wanted)] == wanted
@@ -63,11 +72,11 @@ def test_a_growing_index_releases_section_by_section(folder: Recorded, tmp_path:
     """At each boundary exactly what stands before it, by logical positions."""
     raw = lay_out(folder, tmp_path)
     found: list[tuple[int, int]] = []
-    with closing(CdcRaw(raw, Resume())) as capture:
+    with closing(CdcRaw(raw, Resume(), KEYS)) as capture:
         for name, data in folder.segments.items():
             descriptor = read_descriptor(data)
             cursor = first_cursor(descriptor)
-            while (section := read_section(descriptor, data, cursor)) is not None:
+            while (section := read_section(descriptor, data, cursor, KEYS)) is not None:
                 cursor = section.end
                 (raw / name.replace(".log", "_cdc.idx")).write_text(str(cursor.logical))
                 released = list(positions(capture))

@@ -46,6 +46,16 @@ def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Cassandra's user" in check.advice
 
 
+def test_keys_of_encrypted_segments(tmp_path: Path) -> None:
+    digits = "ab" * 16
+    for key, ok, detail in ((digits, True, "one for every alias"), (digits[1:], False, "not hexadecimal digits")):
+        given = environ(AGENT__CDC_RAW_DIRECTORY=tmp_path, AGENT__SEGMENT_KEY=key)
+        _, check = check_directories(load_settings(None, given))
+        assert (check.name, check.ok) == ("segment keys", ok)
+        assert detail in check.detail
+        assert key not in check.detail
+
+
 def test_services_that_do_not_answer() -> None:
     settings = load_settings(
         None,

@@ -8,13 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.cli.segment_keys import KEY, KEY_PASSWORD, PASSWORD, keys_of
+from tailrace.cli.segment_keys import KEY, KEY_PASSWORD, PASSWORD, keys_of, keys_of_settings
 from tailrace.commitlog.encryption import NO_KEYS
+from tailrace_common.settings import AgentSettings
 from tailrace_schemas.errors import SettingsError
 from tests.unit.commitlog import recorded
 
 STORE = recorded.ROOT / "keystores" / "cassandra.jceks"
 OTHERS = recorded.ROOT / "keystores" / "key-password.jceks"
+OPENS, OPENS_KEY, WRONG = "cassandra", "of the key", "wrong-and-secret"
 
 
 @pytest.fixture(autouse=True)
@@ -76,17 +78,17 @@ def test_a_keystore_with_the_password_of_a_file(password_file: Path, monkeypatch
 
 def test_a_keystore_with_the_passwords_of_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jks")
-    monkeypatch.setenv(PASSWORD, "cassandra")
-    monkeypatch.setenv(KEY_PASSWORD, "of the key")
+    monkeypatch.setenv(PASSWORD, OPENS)
+    monkeypatch.setenv(KEY_PASSWORD, OPENS_KEY)
     assert keys_of(None, OTHERS, None).key("testing:1") == recorded.KEY
 
 
 def test_a_wrong_password_names_the_file_and_not_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jks")
-    monkeypatch.setenv(PASSWORD, "wrong-and-secret")
+    monkeypatch.setenv(PASSWORD, WRONG)
     with pytest.raises(SettingsError, match=rf"--keystore {STORE}: .* a wrong password") as caught:
         keys_of(None, STORE, None)
-    assert "wrong-and-secret" not in str(caught.value)
+    assert WRONG not in str(caught.value)
 
 
 @pytest.mark.parametrize("command", ["inspect", "dump"])
@@ -104,3 +106,45 @@ def test_the_help_does_not_show_a_key_that_is_set() -> None:
         answer = CliRunner(env={KEY: recorded.KEY.hex()}).invoke(app, [command, "--help"])
         assert answer.exit_code == 0
         assert recorded.KEY.hex() not in answer.output
+
+
+def agent_settings(**values: object) -> AgentSettings:
+    return AgentSettings.model_validate(values)
+
+
+def test_the_agent_without_keys() -> None:
+    assert keys_of_settings(AgentSettings()) is NO_KEYS
+
+
+def test_the_agents_raw_key() -> None:
+    assert keys_of_settings(agent_settings(segment_key=recorded.KEY.hex())).key("any") == recorded.KEY
+
+
+def test_the_agents_raw_key_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{recorded.KEY.hex()}\n", encoding="utf-8")
+    assert keys_of_settings(agent_settings(segment_key_file=str(tmp_path / "key"))).key("any") == recorded.KEY
+
+
+@pytest.mark.parametrize("digits", ["secret" * 6, "ab" * 15])
+def test_an_agents_raw_key_that_is_none_is_not_repeated(digits: str) -> None:
+    settings = agent_settings(segment_key=digits)
+    with pytest.raises(SettingsError, match=r"agent\.segment_key: ") as caught:
+        keys_of_settings(settings)
+    assert digits not in str(caught.value) + repr(settings)
+
+
+def test_the_agents_keystore() -> None:
+    pytest.importorskip("jks")
+    with_own = agent_settings(keystore=OTHERS, keystore_password=OPENS, keystore_key_password=OPENS_KEY)
+    for settings in (agent_settings(keystore=STORE, keystore_password=OPENS), with_own):
+        assert keys_of_settings(settings).key("testing:1") == recorded.KEY
+
+
+def test_an_agents_keystore_that_does_not_open_is_named_without_its_password(tmp_path: Path) -> None:
+    pytest.importorskip("jks")
+    wrong = agent_settings(keystore=STORE, keystore_password=WRONG)
+    gone = agent_settings(keystore=tmp_path / "gone", keystore_password=WRONG)
+    for settings, words in ((wrong, "a wrong password"), (gone, "cannot be read: No such file")):
+        with pytest.raises(SettingsError, match=rf"agent\.keystore {settings.keystore}: .*{words}") as caught:
+            keys_of_settings(settings)
+        assert WRONG not in str(caught.value) + repr(settings)
