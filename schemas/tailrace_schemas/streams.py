@@ -165,6 +165,16 @@ def operating(timestamps: Sequence[int], written: int, known_until: int | None =
     return Operating(place, Mark.AHEAD if known_until is not None and at > known_until else None)
 
 
+class Assignment(NamedTuple):
+    """What one change was assigned: its generation, by that one's timestamp (milliseconds), and its stream id's bytes.
+
+    They order by generation, then by stream id.
+    """
+
+    generation: int
+    stream_id: bytes
+
+
 class Differences(NamedTuple):
     """What a new generation closes and opens; (old - closed) | opened is the new one's set of streams."""
 

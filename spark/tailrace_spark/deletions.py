@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from tailrace_schemas.change import Deletion
+from tailrace_schemas.streams import Assignment
 
 
 def supersedes(deletion: Deletion, other: Deletion) -> bool:
@@ -27,11 +28,15 @@ def stronger(first: Deletion | None, second: Deletion | None) -> Deletion | None
 
 @dataclass(frozen=True, slots=True)
 class RangeDeletion:
-    """Rows with start <= clustering bytes < end are deleted. Order-preserving bytes; an `end` of None is open."""
+    """Rows with start <= clustering bytes < end are deleted. Order-preserving bytes; an `end` of None is open.
+
+    `assignment` is that of the change which deleted them, None where it is not known.
+    """
 
     start: bytes
     end: bytes | None
     deletion: Deletion
+    assignment: Assignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,13 @@ class PartitionState:
     """The deletion of a partition and those of ranges in it.
 
     `ranges` are in the one form that `flatten` gives: sorted, not overlapping, neighbours of one deletion joined, and
-    only what the partition's own deletion does not cover. So states that say the same are equal.
+    only what the partition's own deletion does not cover. So states that say the same are equal. `assignment` is that
+    of the change which deleted the partition; of several that deleted it alike, the greatest.
     """
 
     deletion: Deletion | None = None
     ranges: tuple[RangeDeletion, ...] = ()
+    assignment: Assignment | None = None
 
     def covering(self, clustering: bytes | None) -> Deletion | None:
         """The strongest deletion that covers a row, by its order-preserving clustering bytes; None: the static row."""
@@ -62,15 +69,16 @@ NOTHING_DELETED: Final = PartitionState()
 
 def merge_partitions(first: PartitionState, second: PartitionState) -> PartitionState:
     """What both say together: commutative, associative, idempotent."""
-    deletion = stronger(first.deletion, second.deletion)
-    return PartitionState(deletion, flatten((*first.ranges, *second.ranges), deletion))
+    whole = max(first, second, key=_strength)
+    ranges = flatten((*first.ranges, *second.ranges), whole.deletion)
+    return PartitionState(whole.deletion, ranges, whole.assignment)
 
 
 def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> tuple[RangeDeletion, ...]:
     """Any range deletions, overlapping or not, in their one form: at each place the strongest, joined where equal.
 
-    Ranges that do not supersede `floor`, the partition's deletion, and empty ones are left out. It is what
-    Cassandra's RangeTombstoneList keeps, with neighbours joined.
+    Of equal deletions the one with the greatest assignment. Ranges that do not supersede `floor`, the partition's
+    deletion, and empty ones are left out. It is what Cassandra's RangeTombstoneList keeps, with neighbours joined.
     """
     kept = [
         part
@@ -80,19 +88,35 @@ def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> t
     kept.sort(key=_start)
     points = sorted({part.start for part in kept} | {part.end for part in kept if part.end is not None})
     flat: list[RangeDeletion] = []
-    active: list[tuple[int, int, int]] = []  # (-written, -local, index into kept), the strongest first
+    active: list[tuple[int, int]] = []  # (place by strength, index into kept), the strongest first
+    place = _places(kept)
     next_range = 0
     for index, point in enumerate(points):
         while next_range < len(kept) and kept[next_range].start == point:
-            part = kept[next_range]
-            heappush(active, (-part.deletion.written, -part.deletion.local, next_range))
+            heappush(active, (place[next_range], next_range))
             next_range += 1
-        while active and _ends_by(kept[active[0][2]].end, point):
+        while active and _ends_by(kept[active[0][1]].end, point):
             heappop(active)
         if active:
             end = points[index + 1] if index + 1 < len(points) else None
-            _extend(flat, RangeDeletion(point, end, kept[active[0][2]].deletion))
+            strongest = kept[active[0][1]]
+            _extend(flat, RangeDeletion(point, end, strongest.deletion, strongest.assignment))
     return tuple(flat)
+
+
+def _strength(part: RangeDeletion | PartitionState) -> tuple[int, int, tuple[object, ...]] | tuple[()]:
+    """What `supersedes` compares, then the assignment: none is less than any."""
+    if part.deletion is None:
+        return ()
+    return part.deletion.written, part.deletion.local, part.assignment or ()
+
+
+def _places(parts: list[RangeDeletion]) -> list[int]:
+    """The place of each part by its strength; 0 is the strongest."""
+    places = [0] * len(parts)
+    for place, index in enumerate(sorted(range(len(parts)), key=lambda at: _strength(parts[at]), reverse=True)):
+        places[index] = place
+    return places
 
 
 def _start(part: RangeDeletion) -> bytes:
@@ -105,6 +129,6 @@ def _ends_by(end: bytes | None, point: bytes) -> bool:
 
 def _extend(flat: list[RangeDeletion], part: RangeDeletion) -> None:
     """Append `part`, joined with the last one where they touch and say the same."""
-    if flat and flat[-1].end == part.start and flat[-1].deletion == part.deletion:
-        part = RangeDeletion(flat.pop().start, part.end, part.deletion)
+    if flat and flat[-1].end == part.start and _strength(flat[-1]) == _strength(part):
+        part = RangeDeletion(flat.pop().start, part.end, part.deletion, part.assignment)
     flat.append(part)

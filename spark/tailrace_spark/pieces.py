@@ -8,14 +8,16 @@ from typing import Any, Final
 from tailrace_schemas.avro import SchemaEntry, decode
 from tailrace_schemas.avro.decode import UnknownSchemaError, message_schema_id
 from tailrace_schemas.errors import CorruptError, DecodeError
+from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place
 
 PIECE_RECORDS: Final = 2_000
 PIECE_BYTES: Final = 16 * 1024 * 1024
+PIECE_COLUMNS: Final = ("topic", "partition", "offset", "value", "generation", "stream_id")
 
 
 def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry]) -> Iterator[Piece]:
-    """Decode the records of a pyarrow Table with the columns topic, partition, offset and value.
+    """Decode the records of a pyarrow Table with the columns PIECE_COLUMNS, of tailrace_spark.assignment's types.
 
     A piece ends at PIECE_RECORDS records or PIECE_BYTES of messages. A record that cannot be decoded is a dead letter
     of its piece. `schemas` may read on when an id is missing; what it raises then, other than KeyError, is raised.
@@ -24,9 +26,10 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry]) -> Iterator[Piece
     letters: list[DeadLetter] = []
     size = 0
     for batch in records.to_batches(max_chunksize=PIECE_RECORDS):
-        columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "value")]
-        for topic, partition, offset, value in zip(*columns, strict=True):
-            _decode(Place(topic, partition, offset), value, schemas, changes, letters)
+        columns = [batch.column(name).to_pylist() for name in PIECE_COLUMNS]
+        for topic, partition, offset, value, generation, stream_id in zip(*columns, strict=True):
+            assignment = None if stream_id is None else Assignment(generation, stream_id)
+            _decode(Place(topic, partition, offset), value, assignment, schemas, changes, letters)
             size += len(value or b"")
             if size >= PIECE_BYTES or len(changes) + len(letters) >= PIECE_RECORDS:
                 yield Piece(tuple(changes), tuple(letters))
@@ -38,6 +41,7 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry]) -> Iterator[Piece
 def _decode(
     place: Place,
     value: bytes | None,
+    assignment: Assignment | None,
     schemas: Mapping[bytes, SchemaEntry],
     changes: list[Delivered],
     letters: list[DeadLetter],
@@ -48,7 +52,7 @@ def _decode(
         entry = schemas.get(schema_id)
         if entry is not None and entry.part != "value":
             raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")
-        changes.append(Delivered(place, decode(value or b"", schemas)))
+        changes.append(Delivered(place, decode(value or b"", schemas), assignment))
     except UnknownSchemaError:
         letters.append(DeadLetter(place, f"schema {place.schema_id.hex()} is not published: a foreign message?"))
     except DecodeError as error:

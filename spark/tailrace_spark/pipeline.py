@@ -23,7 +23,7 @@ from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned
 from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.messages import read_messages, with_head
-from tailrace_spark.pieces import pieces
+from tailrace_spark.pieces import PIECE_COLUMNS, pieces
 from tailrace_spark.sinks.protocol import Sink, Summary
 
 log = logging.getLogger("tailrace_spark")
@@ -122,11 +122,7 @@ class Stream:
     def _write(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
         table, held = self._hold("generations", lambda: self._stream_table(batch))
-        records = (
-            assigned(frame, table, self._settings.topics.prefix)
-            .select("topic", "partition", "offset", "value", "marks")
-            .toArrow()
-        )
+        records = assigned(frame, table, self._settings.topics.prefix).select(*PIECE_COLUMNS, "marks").toArrow()
         summary, waited = self._hold("sink", lambda: self._sink.write(pieces(records, self._schemas)))
         progress = Progress(
             batch=batch,

@@ -8,10 +8,14 @@ writes end in the same state whatever their order. Not merged yet: counters and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.streams import Assignment
 from tailrace_spark.deletions import stronger, supersedes
+
+_NO_DELETION: Final = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +36,56 @@ class ColumnState:
     cells: dict[bytes | None, CellState] = field(default_factory=dict)
 
 
+class Newest(NamedTuple):
+    """The newest of a row: its write time, and what the change that wrote it was assigned, empty where unknown.
+
+    They order as changes win. `local` is the local time of the latest of the deletions written at that microsecond,
+    which outlive the data written with them; without one it is less than any. So whatever else of the row gets
+    deleted, and in whatever order, the winner is there as long as anything is.
+    """
+
+    written: int
+    local: int
+    assignment: Assignment | tuple[()] = ()
+
+
 @dataclass(slots=True)
 class RowState:
     """One row or static row: row marker, row deletion, columns by the bytes that name them in the log.
 
+    `newest` follows from the others, but for its assignment; None for an empty state.
     Owned by one thread; `absorb` and `shadow` change it in place, `merge` does not touch its arguments.
     """
 
     marker: Marker | None = None
     deletion: Deletion | None = None
     columns: dict[bytes, ColumnState] = field(default_factory=dict)
+    newest: Newest | None = None
+
+    def __post_init__(self) -> None:
+        if self.newest is None:
+            self.newest = _newest(self)
 
     @property
     def empty(self) -> bool:
         """Whether nothing is known any more, so that nothing has to be kept."""
         return self.marker is None and self.deletion is None and not self.columns
 
+    @property
+    def assignment(self) -> Assignment | None:
+        """What the change that wrote the newest of it was assigned; None where that is not known."""
+        return (self.newest.assignment or None) if self.newest is not None else None
+
+    def assign(self, assignment: Assignment | None) -> None:
+        """Note what the change that wrote the newest of it was assigned."""
+        if self.newest is not None:
+            self.newest = self.newest._replace(assignment=assignment or ())
+
     def absorb(self, other: RowState) -> None:
         """Take in what `other` knows (Row.Merger.merge). `other` is left as it is, and shares nothing with this."""
+        newest = self.newest
+        if newest is None or (other.newest is not None and other.newest > newest):
+            newest = other.newest
         deletion = stronger(self.deletion, other.deletion)
         if deletion != self.deletion and deletion is not None:
             self.shadow(deletion)
@@ -58,6 +94,7 @@ class RowState:
             self.marker = newer_marker(self.marker, other.marker)
         for name, column in other.columns.items():
             self._absorb_column(name, column)
+        self.newest = newest  # set last: shadowing may have left nothing for a moment
 
     def shadow(self, covering: Deletion) -> None:
         """Leave out what a deletion from outside (partition, range) covers, this row's own deletion included."""
@@ -72,6 +109,8 @@ class RowState:
             column.cells = {path: cell for path, cell in column.cells.items() if cell.written > covering.written}
             if column.deletion is None and not column.cells:
                 del self.columns[name]
+        if self.empty:
+            self.newest = None
 
     def _absorb_column(self, name: bytes, other: ColumnState) -> None:
         """ColumnDataReducer.getReduced: the strongest deletion first, then the cells that it leaves, by path."""
@@ -100,8 +139,8 @@ def merge(first: RowState, second: RowState) -> RowState:
     return merged
 
 
-def state_of(change: Change) -> RowState:
-    """What one change of a row or static row says.
+def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
+    """What one change of a row or static row says, and what it was assigned.
 
     Raises UnsupportedError for counters, and ValueError for a change that is not of one row (partition and range
     deletions belong to tailrace_spark.deletions).
@@ -123,11 +162,14 @@ def state_of(change: Change) -> RowState:
         else:
             known = there.cells.get(cell.path)
             there.cells[cell.path] = said if known is None else newer_cell(known, said)
-    if change.deletion is None and not change.column_deletions:
-        return RowState(change.marker, None, columns)
-    # Deletions cover some of it: absorbing leaves that out.
-    state = RowState(deletion=change.deletion)
-    state.absorb(RowState(change.marker, None, columns))
+    state = RowState(change.marker, None, columns)
+    if change.deletion is not None or change.column_deletions:
+        # Deletions cover some of it: absorbing leaves that out.
+        uncovered = RowState(deletion=change.deletion)
+        uncovered.absorb(state)
+        state = uncovered
+    if assignment is not None:
+        state.assign(assignment)
     return state
 
 
@@ -155,6 +197,20 @@ def newer_cell(first: CellState, second: CellState) -> CellState:
     if first.written != second.written:
         return first if first.written > second.written else second
     return first if _cell_rank(first) >= _cell_rank(second) else second
+
+
+def _newest(state: RowState) -> Newest | None:
+    times = [cell.written for column in state.columns.values() for cell in column.cells.values()]
+    deletions = [column.deletion for column in state.columns.values() if column.deletion is not None]
+    if state.marker is not None:
+        times.append(state.marker.written)
+    if state.deletion is not None:
+        deletions.append(state.deletion)
+    if not deletions:
+        return Newest(max(times), _NO_DELETION) if times else None
+    strongest = max((part.written, part.local) for part in deletions)
+    data = max(times, default=strongest[0])
+    return Newest(*strongest) if data <= strongest[0] else Newest(data, _NO_DELETION)
 
 
 def _marker_rank(marker: Marker) -> tuple[int, bool, int, int]:

@@ -83,10 +83,7 @@ def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
 
 def newest(state: RowState) -> int:
     """The newest write time, in microseconds, of anything in a state; 0 for an empty one."""
-    times = [cell.written for column in state.columns.values() for cell in column.cells.values()]
-    times.extend(part.written for part in (state.marker, state.deletion) if part is not None)
-    times.extend(column.deletion.written for column in state.columns.values() if column.deletion is not None)
-    return max(times, default=0)
+    return 0 if state.newest is None else state.newest.written
 
 
 def _put_column(out: bytearray, name: bytes, column: ColumnState, base: int) -> None:

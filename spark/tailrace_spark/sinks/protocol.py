@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace_schemas.change import Change
+from tailrace_schemas.streams import Assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One change, as it was read from its place."""
+    """One change, as it was read from its place, and its stream; None where Spark could not tell its token."""
 
     place: Place
     change: Change
+    assignment: Assignment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class SqlSink:
     ) -> int:
         """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
         try:
-            found = gather([_mergeable(one).change for one in changes])
+            found = gather([_mergeable(one) for one in changes])
             with connection.begin_nested():
                 return merge.merge(connection, found)
         except (DecodeError, DBAPIError) as error:

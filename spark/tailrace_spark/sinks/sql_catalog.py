@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -109,7 +109,16 @@ class Catalog:
 
     def _load(self, connection: sa.Connection, table_id: UUID) -> Target | None:
         row = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == str(table_id))).one_or_none()
-        return None if row is None else target_of(_layout_of(row))
+        if row is None:
+            return None
+        target = target_of(_layout_of(row))
+        self._widen_state(connection, target.state)
+        return target
+
+    def _widen_state(self, connection: sa.Connection, state: sa.Table) -> None:
+        """Give a state table that an older version made the columns that it lacks."""
+        there = {column["name"] for column in sa.inspect(connection).get_columns(state.name)}
+        self._alter(connection, state, [column for column in state.columns if column.name not in there])
 
     def _make(self, connection: sa.Connection, table: Table) -> Target:
         """A new source table; one of the same name with an older id keeps its rows under another name."""
@@ -159,11 +168,14 @@ class Catalog:
             assert table is not None  # noqa: S101 - a static place makes a static table
             if table is target.static and known.static is None:
                 continue
-            spec = CreateColumn(table.c[place.stored]).compile(dialect=self._dialect)
-            name = self._quote(table.name)
-            connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {spec}")
+            self._alter(connection, table, [table.c[place.stored]])
         if target.static is not None and known.static is None:
             target.static.create(connection, checkfirst=False)
+
+    def _alter(self, connection: sa.Connection, table: sa.Table, columns: Sequence[sa.Column[Any]]) -> None:
+        for column in columns:
+            spec = CreateColumn(column).compile(dialect=self._dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {self._quote(table.name)} ADD COLUMN {spec}")
 
     def _rename(self, connection: sa.Connection, old: Layout, taken: set[str]) -> None:
         """Close the state of a table that was dropped: its tables and view stay, under a name with its id."""

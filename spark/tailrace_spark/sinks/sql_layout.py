@@ -78,7 +78,9 @@ def _taken(names: Iterable[str]) -> set[str]:
 def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
     """NAME__state. `clustering` is one of the reserved values of tailrace_spark.sinks.sql_state, or a row's own.
 
-    `newest` is the newest write time in `state`, so that older rows are found without reading them.
+    `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
+    wrote that belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
+    (milliseconds); both are null for what was merged before this table had them.
     """
     return sa.Table(
         layout.name + "__state",
@@ -87,6 +89,8 @@ def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
         sa.Column("clustering", sa.LargeBinary, primary_key=True),
         sa.Column("newest", sa.BigInteger, nullable=False),
         sa.Column("state", sa.LargeBinary, nullable=False),
+        sa.Column("generation", sa.BigInteger),
+        sa.Column("stream_id", sa.LargeBinary),
         sqlite_with_rowid=False,
     )
 

@@ -17,6 +17,7 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key, range_limits
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_spark.deletions import (
     NOTHING_DELETED,
@@ -26,12 +27,12 @@ from tailrace_spark.deletions import (
     merge_partitions,
 )
 from tailrace_spark.rowstate import RowState, state_of
+from tailrace_spark.sinks.protocol import Delivered
 from tailrace_spark.sinks.sql_catalog import Target, overwrite
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_state import CHUNK, END, ROW, STATIC, Head, RowKey, StateTable, Stored, chunks
 from tailrace_spark.sinks.sql_types import ToSql, to_sql
-from tailrace_spark.statecodec import encode_state
 from tailrace_spark.visible import VisibleColumns
 
 Clustering = tuple[bytes | None, ...]
@@ -46,7 +47,7 @@ class Gathered:
     rows: dict[RowKey, tuple[Clustering, RowState]] = field(default_factory=dict)
 
 
-def gather(changes: Iterable[Change]) -> Gathered:
+def gather(delivered: Iterable[Delivered]) -> Gathered:
     """Merge changes of one table with each other, in memory.
 
     Raises DecodeError for a change that cannot be merged (yet): counters, truncations, clusterings that are no
@@ -54,23 +55,23 @@ def gather(changes: Iterable[Change]) -> Gathered:
     """
     found = Gathered()
     ranges: dict[bytes, list[RangeDeletion]] = {}
-    for change in changes:
-        key = change.key
+    for one in delivered:
+        change, key = one.change, one.change.key
         if key is None:
             raise CorruptError(f"{change.table}: a {change.op.value} without a partition key")
         if change.op is Op.DELETE_PARTITION:
-            partition = PartitionState(change.deletion)
+            partition = PartitionState(change.deletion, assignment=one.assignment)
             found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
         elif change.op is Op.DELETE_RANGE:
-            ranges.setdefault(key, []).append(_range(change))
+            ranges.setdefault(key, []).append(_range(change, one.assignment))
         elif change.static:
-            static = found.statics.setdefault(key, said := state_of(change))
+            static = found.statics.setdefault(key, said := state_of(change, one.assignment))
             if static is not said:
                 static.absorb(said)
         else:
             clustering = change.clustering or ()
             at = ROW + clustering_key(change.table, clustering)
-            _, row = found.rows.setdefault((key, at), (clustering, said := state_of(change)))
+            _, row = found.rows.setdefault((key, at), (clustering, said := state_of(change, one.assignment)))
             if row is not said:
                 row.absorb(said)
     for key, parts in ranges.items():
@@ -79,10 +80,11 @@ def gather(changes: Iterable[Change]) -> Gathered:
     return found
 
 
-def _range(change: Change) -> RangeDeletion:
+def _range(change: Change, assignment: Assignment | None) -> RangeDeletion:
     if change.start is None or change.end is None or change.deletion is None:
         raise CorruptError(f"{change.table}: a range deletion without bounds or deletion")
-    return RangeDeletion(*range_limits(change.table, change.start, change.end), change.deletion)
+    start, end = range_limits(change.table, change.start, change.end)
+    return RangeDeletion(start, end, change.deletion, assignment)
 
 
 class TableMerge:
@@ -135,7 +137,7 @@ class TableMerge:
             changed += self._state.delete_older(connection, key, low, high, area.deletion.written)
             for stored in self._state.between(connection, key, low, high):
                 states = {at: _shadowed(one, RowState(), area.deletion) for at, one in stored.items()}
-                touched = {at: state for at, state in states.items() if encode_state(state) != stored[at].encoded}
+                touched = {at: state for at, state in states.items() if stored[at].differs(state)}
                 self._state.write(connection, touched)
                 self._rows.update(connection, touched)
                 changed += len(touched)
@@ -192,7 +194,7 @@ def _shadowed(stored: Stored | None, said: RowState, covering: Deletion | None) 
 
 
 def _differs(stored: Stored | None, state: RowState) -> bool:
-    return (not state.empty) if stored is None else encode_state(state) != stored.encoded
+    return (not state.empty) if stored is None else stored.differs(state)
 
 
 class _Shown:

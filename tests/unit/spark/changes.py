@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op
+from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Column, Table
 from tests.unit.tables import table
 
@@ -15,6 +16,9 @@ markers = st.one_of(
     st.builds(Marker, times), st.builds(Marker, times, st.sampled_from([1, 2]), st.sampled_from([10, 11]))
 )
 deletions = st.builds(Deletion, times, st.sampled_from([10, 11]))
+assignments = st.one_of(
+    st.none(), st.builds(Assignment, st.integers(1, 2), st.sampled_from([bytes(15) + b"\x01", bytes(15) + b"\x11"]))
+)
 
 
 def column(of: Table, name: str) -> Column:

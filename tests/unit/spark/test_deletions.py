@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from random import Random
@@ -11,24 +13,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Deletion
+from tailrace_schemas.streams import Assignment
 from tailrace_spark.deletions import PartitionState, RangeDeletion, flatten, merge_partitions, stronger
+from tests.unit.spark.changes import assignments
 
 PLACES = [bytes([first, *rest]) for first in range(4) for rest in ([], [0], [255])]
 deletions = st.builds(Deletion, st.integers(-3, 3), st.integers(0, 2))
 ranges = st.builds(
-    RangeDeletion, st.sampled_from([b"", *PLACES]), st.one_of(st.none(), st.sampled_from(PLACES)), deletions
+    RangeDeletion,
+    st.sampled_from([b"", *PLACES]),
+    st.one_of(st.none(), st.sampled_from(PLACES)),
+    deletions,
+    assignments,
 )
 partitions = st.builds(
-    lambda deletion, parts: PartitionState(deletion, flatten(parts, deletion)),
+    lambda deletion, parts, assignment: PartitionState(
+        deletion, flatten(parts, deletion), assignment if deletion else None
+    ),
     st.one_of(st.none(), deletions),
     st.lists(ranges, max_size=6),
+    assignments,
 )
+
+
+def holding(parts: Iterable[RangeDeletion], at: bytes) -> list[RangeDeletion]:
+    return [part for part in parts if part.start <= at and (part.end is None or at < part.end)]
 
 
 def asked(deletion: Deletion | None, parts: list[RangeDeletion], at: bytes) -> Deletion | None:
     """The model: every range that contains the place, and the partition's own; the strongest wins."""
-    holding = [p.deletion for p in parts if p.start <= at and (p.end is None or at < p.end)]
-    return reduce(stronger, holding, deletion)
+    return reduce(stronger, [part.deletion for part in holding(parts, at)], deletion)
+
+
+def assigned(parts: Iterable[RangeDeletion], at: bytes) -> Assignment | None:
+    """The model: the greatest assignment of the ranges that delete a place as strongly as any."""
+    found = holding(parts, at)
+    strongest = reduce(stronger, [part.deletion for part in found], None)
+    said = [part.assignment for part in found if part.deletion == strongest]
+    return max((one for one in said if one is not None), default=None)
 
 
 @given(st.one_of(st.none(), deletions), st.lists(ranges, max_size=8))
@@ -39,6 +61,15 @@ def test_covering_is_what_every_deletion_together_says(deletion: Deletion | None
     assert state.covering(None) == deletion
 
 
+@given(st.lists(ranges, max_size=8))
+def test_each_place_keeps_the_stream_of_what_deleted_it(parts: list[RangeDeletion]) -> None:
+    flat = flatten(parts)
+    for place in PLACES:
+        assert [part.assignment for part in holding(flat, place)] == (
+            [assigned(parts, place)] if holding(parts, place) else []
+        )
+
+
 @given(st.lists(ranges, max_size=8), st.randoms(use_true_random=False))
 def test_ranges_have_one_form_whatever_their_order(parts: list[RangeDeletion], random: Random) -> None:
     shuffled = list(parts)
@@ -47,7 +78,8 @@ def test_ranges_have_one_form_whatever_their_order(parts: list[RangeDeletion], r
     flat = flatten(parts)
     for before, after in pairwise(flat):
         assert before.end is not None
-        assert before.end < after.start or (before.end == after.start and before.deletion != after.deletion)
+        touching = before.end == after.start
+        assert before.end < after.start or (touching and replace(before, start=after.start, end=after.end) != after)
 
 
 @given(partitions, partitions, partitions)

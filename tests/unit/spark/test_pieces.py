@@ -6,11 +6,13 @@ import pyarrow as pa
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.streams import Assignment
 from tailrace_spark import pieces as module
 from tailrace_spark.pieces import pieces
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
+STREAM = bytes(15) + b"\x01"
 PLAIN = table({"id": "int"}, regular={"v": "text"})
 ENCODER = Encoder(PLAIN, "t")
 SCHEMAS = {
@@ -28,6 +30,8 @@ def records(*values: bytes | None) -> pa.Table:
             "partition": pa.array([0] * len(values), pa.int32()),
             "offset": pa.array(range(len(values)), pa.int64()),
             "value": pa.array(values, pa.binary()),
+            "generation": pa.array([7] * len(values), pa.int64()),
+            "stream_id": pa.array([None, *[STREAM] * (len(values) - 1)], pa.binary()),
         }
     )
 
@@ -37,6 +41,7 @@ def test_changes_come_out_with_their_places() -> None:
     [piece] = pieces(records(*map(ENCODER.value, changes)), SCHEMAS)
     assert [delivered.change for delivered in piece.changes] == changes
     assert [delivered.place.offset for delivered in piece.changes] == [0, 1, 2]
+    assert [delivered.assignment for delivered in piece.changes] == [None, Assignment(7, STREAM), Assignment(7, STREAM)]
     assert piece.dead_letters == ()
 
 

@@ -6,26 +6,33 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import reduce
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
+from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op
 from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate import CellState, ColumnState, RowState, merge, newer_cell, newer_marker, state_of
-from tests.unit.spark.changes import PLAIN, deletions, row_changes
+from tests.unit.spark import changes as tables
+from tests.unit.spark.changes import PLAIN, assignments, deletions, row_changes
 from tests.unit.tables import table
 
-histories = st.lists(row_changes(), max_size=6)
+Assigned = tuple[Change, Assignment | None]
+histories = st.lists(st.tuples(row_changes(), assignments), max_size=6)
 
 
-def absorbed(changes: Iterable[Change], covering: Deletion | None = None) -> RowState:
+def absorbed(changes: Iterable[Assigned], covering: Deletion | None = None, since: int = 0) -> RowState:
+    """What is known after all changes; `covering` came before the one of the index `since`, at the latest last."""
     state = RowState()
-    for change in changes:
-        state.absorb(state_of(change))
-        if covering is not None:
+    for index, (change, assignment) in enumerate(changes):
+        state.absorb(state_of(change, assignment))
+        if covering is not None and index >= since:
             state.shadow(covering)
+    if covering is not None:
+        state.shadow(covering)
     return state
 
 
@@ -91,19 +98,40 @@ def model(changes: list[Change], covering: Deletion | None = None) -> RowState:
     return RowState(reduce(_model_marker, living) if living else None, row_deletion, columns)
 
 
-@given(histories, st.one_of(st.none(), deletions), st.randoms(use_true_random=False))
+def _model_assignment(changes: list[Assigned], covering: Deletion | None) -> Assignment | None:
+    """Of the changes of which anything is left: the newest write, then the latest deletion at that time."""
+    alive = [one for one in changes if not model([one[0]], covering).empty]
+    at = max((_last(change) for change, _ in alive), default=0)
+    alive = [one for one in alive if _last(one[0]) == at]
+    local = max((_local(change, at) for change, _ in alive), default=0)
+    said = [assignment for change, assignment in alive if _local(change, at) == local]
+    return max((one for one in said if one is not None), default=None)
+
+
+def _last(change: Change) -> int:
+    parts = [*change.cells, *(part.deletion for part in change.column_deletions), change.marker, change.deletion]
+    return max((part.written for part in parts if part is not None), default=-1)
+
+
+def _local(change: Change, at: int) -> int:
+    parts = [*(part.deletion for part in change.column_deletions), change.deletion]
+    return max((part.local for part in parts if part is not None and part.written == at), default=-1)
+
+
+@given(histories, st.one_of(st.none(), deletions), st.integers(0, 6), st.randoms(use_true_random=False))
 def test_any_order_gives_what_all_writes_together_say(
-    changes: list[Change], covering: Deletion | None, random: Random
+    changes: list[Assigned], covering: Deletion | None, since: int, random: Random
 ) -> None:
-    expected = model(changes, covering)
+    expected = model([change for change, _ in changes], covering)
+    expected.assign(_model_assignment(changes, covering))
     assert absorbed(changes, covering) == expected
     shuffled = changes + changes[: len(changes) // 2]
     random.shuffle(shuffled)
-    assert absorbed(shuffled, covering) == expected
+    assert absorbed(shuffled, covering, since) == expected
 
 
 @given(histories, histories, histories)
-def test_merging_is_a_join(first: list[Change], second: list[Change], third: list[Change]) -> None:
+def test_merging_is_a_join(first: list[Assigned], second: list[Assigned], third: list[Assigned]) -> None:
     a, b, c = absorbed(first), absorbed(second), absorbed(third)
     assert merge(a, b) == merge(b, a)
     assert merge(a, merge(b, c)) == merge(merge(a, b), c)
@@ -112,11 +140,49 @@ def test_merging_is_a_join(first: list[Change], second: list[Change], third: lis
 
 
 @given(histories, histories)
-def test_merging_leaves_its_arguments_alone(first: list[Change], second: list[Change]) -> None:
+def test_merging_leaves_its_arguments_alone(first: list[Assigned], second: list[Assigned]) -> None:
     a, b = absorbed(first), absorbed(second)
     merged = merge(a, b)
     merged.shadow(Deletion(100, 0))
     assert (a, b) == (absorbed(first), absorbed(second))
+
+
+OLD, NEW = Assignment(1, bytes(15) + b"\x01"), Assignment(2, bytes(15) + b"\x01")
+
+
+@pytest.mark.parametrize(
+    ("loser", "winner", "why"),
+    [
+        ((Marker(3), OLD), (Marker(4), NEW), "newer write time"),
+        ((Marker(3), NEW), (Marker(4), OLD), "the newest change, not the newest generation"),
+        ((Marker(3), NEW), (Marker(4), None), "the newest change, though its stream is not known"),
+        ((Marker(3), None), (Marker(3), OLD), "what is known, once it is"),
+        ((Marker(3), OLD), (Marker(3), NEW), "at a tie the later generation"),
+        ((Marker(3), NEW), (Deletion(3, 5), OLD), "a deletion over what it deletes"),
+        ((Deletion(3, 5), NEW), (Deletion(3, 6), OLD), "the later deletion"),
+    ],
+)
+def test_the_change_whose_stream_is_kept(
+    loser: tuple[Marker | Deletion, Assignment | None], winner: tuple[Marker | Deletion, Assignment | None], why: str
+) -> None:
+    lost, won = (
+        state_of(Change(op=Op.UPDATE, table=PLAIN, token=0, key=b"", clustering=(), **_part(part)), assignment)
+        for part, assignment in (loser, winner)
+    )
+    assert merge(lost, won).assignment == merge(won, lost).assignment == winner[1], why
+
+
+def test_a_deletion_keeps_the_stream_of_an_equal_one_that_it_makes_needless() -> None:
+    row = Change(op=Op.DELETE, table=PLAIN, token=0, key=b"", clustering=(), deletion=Deletion(3, 5))
+    part = ColumnDeletion(tables.column(PLAIN, "l"), Deletion(3, 5))
+    first = state_of(replace(row, op=Op.UPDATE, deletion=None, column_deletions=(part,)), NEW)
+    second = state_of(row, OLD)
+    assert merge(first, second) == merge(second, first)
+    assert merge(first, second).assignment == NEW
+
+
+def _part(part: Marker | Deletion) -> dict[str, Any]:
+    return {"marker": part} if isinstance(part, Marker) else {"deletion": part}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tailrace_schemas.change import Change
+from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place
 
 _offsets = count()
@@ -47,6 +48,11 @@ class Database:
         return {name: self.select(f"SELECT * FROM {quote(name)}") for name in sorted(self.names())}
 
 
-def piece(changes: Iterable[Change]) -> Piece:
+def piece(changes: Iterable[Change], assignment: Assignment | None = None) -> Piece:
     """The changes as one piece, each at an offset of its own."""
-    return Piece(tuple(Delivered(Place("t.ks.t", 0, next(_offsets), b"12345678"), change) for change in changes))
+    return Piece(tuple(delivered(change, assignment) for change in changes))
+
+
+def delivered(change: Change, assignment: Assignment | None = None) -> Delivered:
+    """A change at an offset of its own."""
+    return Delivered(Place("t.ks.t", 0, next(_offsets), b"12345678"), change, assignment)

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.changes import assignments
+from tests.unit.spark.sinks.contract import Database, delivered, piece
 from tests.unit.tables import table
 
 ORDERS = table(
@@ -170,20 +172,20 @@ one_change = st.one_of(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(one_change, min_size=1, max_size=8), st.randoms(use_true_random=False))
+@given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_every_order_and_every_cut_into_batches_converges(
-    database: Database, changes: list[Change], random: object
+    database: Database, changes: list[tuple[Change, Assignment | None]], random: object
 ) -> None:
-    """Both ways in one database under two names: the states must be equal byte for byte."""
+    """Both ways in one database under two names: the states must be equal byte for byte, stream ids among them."""
     shuffled = changes + changes[: len(changes) // 2]
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis types st.randoms() loosely
     straight, turned = SqlSink(database.url, "straight_{table}"), SqlSink(database.url, "turned_{table}")
     other = UUID(int=ORDERS.id.int ^ 1)
     try:
         _clear(database)
-        straight.write([piece(changes)])
-        for change in shuffled:
-            turned.write([piece([replace(change, table=replace(ORDERS, id=other))])])
+        straight.write([Piece(tuple(delivered(change, assignment) for change, assignment in changes))])
+        for change, assignment in shuffled:
+            turned.write([piece([replace(change, table=replace(ORDERS, id=other))], assignment)])
     finally:
         straight.close()
         turned.close()
@@ -214,6 +216,56 @@ def test_a_batch_delivered_again_changes_no_byte(database: Database) -> None:
     assert write(database, *batch) == Summary(5, 0, 0)
     assert write(database, *batch[:2]).rows == 0
     assert database.everything() == before
+
+
+OLD, NEW = Assignment(1_000, bytes(15) + b"\x01"), Assignment(2_000, bytes(15) + b"\x11")
+
+
+def streams(database: Database) -> list[tuple[bytes, int, bytes]]:
+    """(kind of state row, generation, stream id) of ORDERS."""
+    rows = database.select("SELECT clustering, generation, stream_id FROM shop_orders__state")
+    return sorted((bytes(clustering)[:1], generation, stream_id) for clustering, generation, stream_id in rows)
+
+
+def test_the_state_says_which_stream_wrote_the_newest_of_it(database: Database) -> None:
+    log = Log(ORDERS)
+    sink = SqlSink(database.url)
+    old = [
+        log.insert(("a",), (1, 1), 10, note="x"),
+        log.static(("a",), 10, name="A"),
+        log.delete_range(("a",), (2,), (3,), 10),
+        log.delete_partition(("a",), 5),
+    ]
+    new = [
+        log.update(("a",), (1, 1), 11, amount="1"),
+        log.static(("a",), 9, name="late"),
+        log.delete_range(("a",), (2,), (3,), 11),
+        log.delete_partition(("a",), 6),
+    ]
+    sink.write([piece(old, OLD)])
+    assert streams(database) == [(kind, *OLD) for kind in (b"\x00", b"\x01", b"\x02", b"\x03")]
+    sink.write([piece(new, NEW)])
+    kept = {b"\x00": NEW, b"\x01": OLD, b"\x02": NEW, b"\x03": NEW}
+    assert streams(database) == [(kind, *assignment) for kind, assignment in kept.items()]
+    assert sink.write([piece(old, OLD), piece(new, NEW)]).rows == 0
+    assert streams(database) == [(kind, *assignment) for kind, assignment in kept.items()]
+    sink.close()
+
+
+def test_a_state_table_of_before_is_widened(database: Database) -> None:
+    log = Log(ORDERS)
+    before = [log.insert(("a",), (1, 1), 10, note="x"), log.insert(("a",), (1, 2), 10, note="y")]
+    write(database, *before)
+    with database.engine.begin() as connection:
+        for column in ("generation", "stream_id"):
+            connection.exec_driver_sql(f"ALTER TABLE shop_orders__state DROP COLUMN {column}")
+    sink = SqlSink(database.url)
+    sink.write([piece([log.update(("a",), (1, 2), 11, note="z"), log.update(("a",), (1, 1), 9, note="late")], NEW)])
+    sink.close()
+    assert database.select(
+        "SELECT note, generation, stream_id FROM shop_orders__rows JOIN shop_orders__state "
+        "ON key = __key AND clustering = __clustering"
+    ) == [("x", None, None), ("z", *NEW)]
 
 
 def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
