@@ -5,13 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-c", "from tailrace.cli.main import run; run()", "demo")
 
 
@@ -76,3 +80,12 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     assert b"ended, and everything that was started" in said
     # Spark's Java ends by itself when its Python is gone.
     assert wait_until(lambda: not any(map(alive, started)), 20)
+
+
+def test_the_script_of_the_compose_file_runs(cassandra: LocalCassandra) -> None:
+    lines = (ROOT / "deploy" / "demo.cql").read_text().splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("--"))
+    with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as cluster:
+        rows = [cluster.execute(statement) for statement in text.split(";\n") if statement.strip()][-1]
+        cluster.execute("DROP KEYSPACE shop")
+    assert {(row["customer"], row["number"]) for row in rows} == {("ada", 1), ("ada", 2), ("bob", 1)}
