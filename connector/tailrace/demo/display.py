@@ -12,24 +12,25 @@ from tailrace_schemas.change import Change
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A change as it stands in Kafka. `stream_id` is None while no generation is known."""
+    """A change as it stands in Kafka."""
 
     topic: str
     partition: int
     offset: int
     change: Change
     key: Mapping[str, object]
-    stream_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
     """A change that the SQLite file has: its row there (None: gone), or how many rows its partition has there.
 
-    `seconds` from the write to now; None where the statement chose its write time itself.
+    `stream_id` is what the file says of that place. `seconds` from the write to now; None where the statement chose
+    its write time itself.
     """
 
     seen: Seen
+    stream_id: str | None = None
     row: Mapping[str, object] | None = None
     rows: int | None = None
     seconds: float | None = None

@@ -1,22 +1,19 @@
-"""The changes as they come out of Kafka, with their stream ids; read_committed, every partition from its beginning."""
+"""The changes as they come out of Kafka; read_committed, every partition from its beginning."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from uuid import UUID
 
 from tailrace.demo.display import Seen
-from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import PartitionReader, Record
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.avro import SchemaEntry, decode, entry_from_record
 from tailrace_schemas.avro.decode import UnknownSchemaError
-from tailrace_schemas.change import Change, record_times
+from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.streams import Generation, stream_for
 from tailrace_schemas.topics import Internal, internal_topic
 
 _POLL_SECONDS = 0.2
@@ -32,8 +29,6 @@ class Feed:
         self._stop = threading.Event()
         self._schemas: dict[bytes, SchemaEntry] = {}
         self._schema_reader = PartitionReader(config, internal_topic(prefix, Internal.SCHEMAS), 0)
-        self._generations = GenerationReader.open(config, internal_topic(prefix, Internal.GENERATIONS))
-        self._unpacked: dict[UUID, Generation] = {}
         self._threads = [
             threading.Thread(target=self._follow, args=(topic, partition), name=f"{topic}[{partition}]", daemon=True)
             for topic in topics
@@ -60,7 +55,6 @@ class Feed:
         for thread in self._threads:
             thread.join()
         self._schema_reader.close()
-        self._generations.close()
 
     def _follow(self, topic: str, partition: int) -> None:
         with PartitionReader(self._config, topic, partition) as reader:
@@ -74,7 +68,7 @@ class Feed:
 
     def _seen(self, topic: str, partition: int, record: Record) -> Seen:
         change = self._decode(record.value or b"")
-        return Seen(topic, partition, record.offset, change, key_values(change), self._stream_id(change))
+        return Seen(topic, partition, record.offset, change, key_values(change))
 
     def _decode(self, message: bytes) -> Change:
         try:
@@ -84,17 +78,6 @@ class Feed:
                 if record.key is not None and record.value is not None:
                     self._schemas[record.key] = entry_from_record(record.key, record.value)
             return decode(message, self._schemas)
-
-    def _stream_id(self, change: Change) -> str | None:
-        if not self._generations.published:
-            self._generations.refresh()
-        if not self._generations.published:
-            return None
-        written, _, _ = record_times(change)
-        published, _ = self._generations.operating(written)
-        if published.uuid not in self._unpacked:
-            self._unpacked[published.uuid] = published.unpack().generation
-        return str(stream_for(self._unpacked[published.uuid], change.token))
 
 
 def key_values(change: Change) -> dict[str, object]:

@@ -81,11 +81,14 @@ class Flow:
         fresh = record_times(change)[0] / 1e6 >= self._began and seconds >= 0
         if fresh:
             self._latencies.append(seconds)
-        rows = self._sqlite.rows(sink_table(change.table.name), _where(seen))
+        table = sink_table(change.table.name)
+        rows = self._sqlite.rows(table, _where(seen))
+        stream_id = self._sqlite.stream_id(table, change)
+        said = seconds if fresh else None
         if change.op in _WHOLE or change.static:
-            landed = Landed(seen, rows=len(rows), seconds=seconds if fresh else None)
+            landed = Landed(seen, stream_id, rows=len(rows), seconds=said)
         else:
-            landed = Landed(seen, row=rows[0] if rows else None, seconds=seconds if fresh else None)
+            landed = Landed(seen, stream_id, row=rows[0] if rows else None, seconds=said)
         self._display.landed(landed)
 
 

@@ -69,7 +69,7 @@ def change_line(landed: Landed) -> dict[str, object]:
         "topic": seen.topic,
         "partition": seen.partition,
         "offset": seen.offset,
-        "stream_id": seen.stream_id,
+        "stream_id": landed.stream_id,
     }
     if landed.rows is None:
         line["row"] = None if landed.row is None else {name: _finite(value) for name, value in landed.row.items()}

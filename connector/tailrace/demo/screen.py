@@ -148,7 +148,7 @@ def _cells(landed: Landed) -> tuple[Text, ...]:
     seen, change = landed.seen, landed.seen.change
     op = change.op.value
     key = ", ".join("…" if value is None else str(value) for value in seen.key.values())
-    stream = "" if seen.stream_id is None else f"{seen.stream_id[:10]}…{seen.stream_id[-6:]}"
+    stream = "" if landed.stream_id is None else f"{landed.stream_id[:10]}…{landed.stream_id[-6:]}"
     return (
         Text(f"{op.replace('_', ' ')}{' static' if change.static else ''} {change.table.name}", _STYLES.get(op, "")),
         Text(key),

@@ -1,4 +1,4 @@
-"""The SQLite file that the stream writes, read beside it: rows of a table, of a partition, of a key."""
+"""The SQLite file that the stream writes, read beside it: rows of a table, of a partition, of a key; stream ids."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-_BUSY_SECONDS = 10.0
+from tailrace_schemas.change import Change, Op
+from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.streams import StreamId
+
+_BUSY_SECONDS: Final = 10.0
+# What stands where in NAME__state, as tailrace_spark.sinks.sql_state says.
+_PARTITION: Final = b"\x00"
+_STATIC: Final = b"\x01"
+_RANGE: Final = b"\x02"
+_ROW: Final = b"\x03"
 
 
 class SqliteFile:
@@ -32,6 +41,20 @@ class SqliteFile:
         found = self._read(f'SELECT count(*) AS n FROM "{table}"', [])  # noqa: S608 - a name of ours
         return int(found[0]["n"]) if found else 0
 
+    def stream_id(self, table: str, change: Change) -> str | None:
+        """The stream id that stands beside the change's place: its row, static row, range or partition.
+
+        Where a later deletion took that place along, it is the stream id of the partition's newest deletion.
+        """
+        place = _place(change)
+        query = (
+            f'SELECT stream_id FROM "{table}__state" WHERE key = ?'  # noqa: S608 - a name of ours
+            " AND (clustering = ? OR substr(clustering, 1, 1) IN (?, ?)) ORDER BY clustering = ? DESC, newest DESC"
+        )
+        found = self._read(query, [change.key, place, _PARTITION, _RANGE, place])
+        stream_id = found[0]["stream_id"] if found else None
+        return None if stream_id is None else str(StreamId(stream_id))
+
     def spoil(self, table: str, column: str, where: Mapping[str, object]) -> None:
         """Change a value behind the stream's back, to see that the comparison tells."""
         condition = " AND ".join(f'"{name}" = ?' for name in where)
@@ -51,3 +74,14 @@ class SqliteFile:
                 if "no such table" in str(error):
                     return []
                 raise
+
+
+def _place(change: Change) -> bytes:
+    """The clustering value under which a change is merged."""
+    if change.op is Op.DELETE_PARTITION:
+        return _PARTITION
+    if change.start is not None and change.end is not None:
+        return _RANGE + range_limits(change.table, change.start, change.end)[0]
+    if change.static:
+        return _STATIC
+    return _ROW + clustering_key(change.table, change.clustering or ())

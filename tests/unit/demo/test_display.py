@@ -26,19 +26,20 @@ RANGE = Change(
     start=Bound((b"\x00\x00\x00\x07",), True),
     end=Bound((), True),
 )
+STREAM = "0x" + "ab" * 16
 DIFFERENT = Comparison({"shop.orders": 2}, (Difference("shop.orders", {"a": "x"}, "v", 1.0, None),))
 
 
 def seen(change: Change) -> Seen:
-    return Seen("demo.shop.orders", 1, 4, change, key_values(change), "0x" + "ab" * 16)
+    return Seen("demo.shop.orders", 1, 4, change, key_values(change))
 
 
 def play(display: Display, comparison: Comparison) -> None:
     display.fetched(1 << 20, 4 << 20)
     display.fetched(4 << 20, 4 << 20)
     display.part("kafka", "running", "127.0.0.1:9092")
-    display.landed(Landed(seen(INSERT), row={"a": "x", "b": 7, "s": None, "v": float("inf")}, seconds=0.25))
-    display.landed(Landed(seen(RANGE), rows=0))
+    display.landed(Landed(seen(INSERT), STREAM, row={"a": "x", "b": 7, "s": None, "v": float("inf")}, seconds=0.25))
+    display.landed(Landed(seen(RANGE), STREAM, rows=0))
     counts = Counts(written=2, published=2, landed=2, rows=1, latencies=(0.1, 0.25, 9.0))
     display.counts(counts)
     display.refresh()
@@ -56,7 +57,7 @@ def test_lines_are_json_and_words_go_elsewhere() -> None:
         "topic": "demo.shop.orders",
         "partition": 1,
         "offset": 4,
-        "stream_id": "0x" + "ab" * 16,
+        "stream_id": STREAM,
     }
     row = {"a": "x", "b": 7, "s": None, "v": "inf"}
     assert insert == common | {"op": "insert", "key": {"a": "x", "b": 7}, "written": 5, "row": row, "seconds": 0.25}
