@@ -5,78 +5,30 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from tailrace.cli.console import say
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
+from tailrace.cli.segment_formats import PRINTERS, Format, Printer, Shown
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
-from tailrace.commitlog.descriptor import Descriptor, SegmentData
+from tailrace.cli.segment_positions import METAVAR, Stretch, stretch_of
+from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
-from tailrace.commitlog.raw import NEVER_32, NEVER_64, raw_mutation
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
 from tailrace_schemas.definitions import read_schema_file
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
-
-
-class Format(StrEnum):
-    """What is printed of a mutation."""
-
-    RAW = "raw"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """One mutation to print. `release` is the release line that the schema file was written by, if one was given."""
-
-    descriptor: Descriptor
-    frame: Frame
-    mutation: Mutation
-    release: str | None
-    dropped: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Printer:
-    """How one format prints: JSON values at a file's beginning (its name and size), and for each mutation."""
-
-    file: Callable[[str, int], Iterable[object]]
-    mutation: Callable[[Shown], Iterable[object]]
-
-
-def _raw_file(name: str, size: int) -> Iterable[object]:
-    yield {"file": name, "len": size}
-
-
-def _raw(shown: Shown) -> Iterable[object]:
-    # 5.0 writes version 7 too, and only the schema file tells: its reader prints its own constant for "never".
-    old = shown.descriptor.version < 8 and shown.release != "5.0"
-    # The columns that Cassandra's own tables lost are built in as dropped: 3.11 still had them.
-    kept = shown.descriptor.version < 7 and shown.mutation.updates[0].table.keyspace == "system"
-    yield raw_mutation(
-        shown.mutation,
-        segment=shown.descriptor.id,
-        end=shown.frame.end,
-        size=len(shown.frame.payload),
-        never=NEVER_32 if old else NEVER_64,
-        dropped=shown.dropped or kept,
-    )
-
-
-PRINTERS: Final[Mapping[Format, Printer]] = {Format.RAW: Printer(_raw_file, _raw)}
-"""Every format's printer. A further format is a member of Format and an entry here."""
 
 
 @dataclass(slots=True)
@@ -88,12 +40,17 @@ class _Dump:
     release: str | None
     wanted: frozenset[UUID] | None
     dropped: bool
+    unknown: bool
     keys: Keys
+    stretch: Stretch
     left_out: dict[str, tuple[int, int]] = field(default_factory=dict)
     damaged: bool = False
 
     def segment(self, path: Path) -> None:
         """Print one file, up to its end or to where it is damaged."""
+        named = parse_name(path.name)
+        if named is not None and not self.stretch.touches(named[1]):
+            return
         self.left_out.clear()
         try:
             with open_segment(path) as data:
@@ -108,35 +65,48 @@ class _Dump:
             say(f"{path.name}:{position}: {reason}; {count} mutation{'s' * (count > 1)} left out")
 
     def _mutations(self, descriptor: Descriptor, data: SegmentData) -> None:
+        since, until = self.stretch.since, self.stretch.until
         for section in sections(descriptor, data, keys=self.keys):
+            if (descriptor.id, section.end.logical) <= since:
+                continue
             for frame in frames(section):
-                try:
-                    mutation = self._wanted(frame, descriptor.version)
-                except (UnknownTableError, DecodeError) as error:
-                    # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
-                    position, count = self.left_out.get(str(error), (frame.end, 0))
-                    self.left_out[str(error)] = position, count + 1
-                    continue
-                if mutation is not None:
-                    shown = Shown(
-                        descriptor=descriptor,
-                        frame=frame,
-                        mutation=mutation,
-                        release=self.release,
-                        dropped=self.dropped,
-                    )
-                    _print(self.printer.mutation(shown))
+                at = (descriptor.id, frame.end)
+                if at > until:
+                    return
+                if at > since:
+                    _print(self._values(descriptor, frame))
+
+    def _values(self, descriptor: Descriptor, frame: Frame) -> list[object]:
+        """What is printed of a frame."""
+        try:
+            mutation = self._wanted(frame, descriptor.version)
+            if mutation is None:
+                return []
+            shown = Shown(
+                descriptor=descriptor,
+                frame=frame,
+                mutation=mutation,
+                release=self.release,
+                wanted=self.wanted,
+                dropped=self.dropped,
+            )
+            return list(self.printer.mutation(shown))
+        except (UnknownTableError, DecodeError) as error:
+            # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
+            if self.unknown:
+                place = {"seg": descriptor.id, "pos": frame.end, "size": len(frame.payload)}
+                return [{**place, "unknown": str(error), "payload": frame.payload.hex()}]
+            position, count = self.left_out.get(str(error), (frame.end, 0))
+            self.left_out[str(error)] = position, count + 1
+            return []
 
     def _wanted(self, frame: Frame, version: int) -> Mutation | None:
-        """The frame's mutation without updates that were not asked for; None where nothing is left."""
-        if self.wanted is None:
-            return decode_mutation(frame.payload, version, self.tables.get)
-        count, table_id = first_table(frame.payload, version)
-        if count == 1 and table_id not in self.wanted:
-            return None
-        mutation = decode_mutation(frame.payload, version, self.tables.get)
-        updates = tuple(update for update in mutation.updates if update.table.id in self.wanted)
-        return replace(mutation, updates=updates) if updates else None
+        """The frame's mutation; None where it is seen without decoding that nothing of it was asked for."""
+        if self.wanted is not None:
+            count, table_id = first_table(frame.payload, version)
+            if count == 1 and table_id not in self.wanted:
+                return None
+        return decode_mutation(frame.payload, version, self.tables.get)
 
 
 def dump(
@@ -158,24 +128,36 @@ def dump(
     dropped: Annotated[
         bool, typer.Option("--dropped", help="Also cells that were written before their column was dropped.")
     ] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar=METAVAR, help="Only mutations behind this position, or from this segment on.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar=METAVAR, help="Only mutations up to this position, or to this segment's end.")
+    ] = None,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Also mutations that no definition explains, as bytes.")
+    ] = False,
     key: Key = None,
     keystore: Keystore = None,
     keystore_password_file: PasswordFile = None,
 ) -> None:
-    """Print the mutations of segment files, one JSON line each.
+    """Print the mutations of segment files, one JSON line each, or with --format changes what is published of them.
 
-    Bytes of tables that no definition explains are not printed; they are counted on stderr. Exit code 3 when mutations
-    were left out, or a segment is damaged: everything before the damage is printed.
+    Changes are those of tables with cdc = true, or of the tables that are named. Bytes of tables that no definition
+    explains are not printed unless asked for; they are counted on stderr. A position is that behind a mutation. Exit
+    code 3 when mutations were left out, or a segment is damaged: everything before the damage is printed.
 
     Example: tailrace dump CommitLog-7-1795246977430.log --schema schema.jsonl --table shop.orders
     """
     definitions, release = _definitions(schema)
     run = _Dump(
-        printer=PRINTERS[output],
+        printer=PRINTERS[output](),
         tables={definition.id: definition for definition in definitions},
         release=release,
         wanted=_selected(definitions, table) if table else None,
         dropped=dropped,
+        unknown=unknown,
+        stretch=stretch_of(since, until),
         keys=keys_of(key, keystore, keystore_password_file),
     )
     for path in segments:
@@ -211,4 +193,4 @@ def _selected(definitions: tuple[Table, ...], names: list[str]) -> frozenset[UUI
 
 def _print(values: Iterable[object]) -> None:
     for value in values:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")

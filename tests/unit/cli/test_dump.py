@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 import typer
 
 from tailrace.cli.dump import dump
+from tailrace.cli.segment_formats import Format
+from tailrace.commitlog.frames import frames
+from tailrace_schemas.avro import Encoder
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError
+from tests.unit.changes.test_recorded import changes_in
 from tests.unit.commitlog.recorded import KEY, KINDS, recorded, sections_of
 from tests.unit.commitlog.segments import frame, marker
 
@@ -235,3 +242,114 @@ def test_a_schema_file_that_is_none(tmp_path: Path) -> None:
     schema.write_text('{"table":"columns"}\n', encoding="utf-8")
     with pytest.raises(SettingsError, match="schema file, line 1"):
         dump(segments, schema)
+
+
+def places(values: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(value["seg"], value["pos"]) for value in values if "seg" in value]
+
+
+def test_positions_cut_the_log_behind_and_up_to_a_mutation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded("4.0-beta4/rollover-uncompressed")
+    segments, schema = folder.unpack(tmp_path)
+    whole = places(run(capsys, segments, schema)[0])
+    assert len({segment for segment, _ in whole}) == 2
+    for number, (segment, offset) in enumerate(whole):
+        position = f"{segment}:{offset}"
+        shown, words, code = run(capsys, segments, schema, since=position)
+        assert places(shown) == whole[number + 1 :]
+        assert places(run(capsys, segments, schema, until=position)[0]) == whole[: number + 1]
+        assert places(run(capsys, segments, schema, since=position, until=f"1/{segment}:{offset + 1}")[0]) == []
+        # Between two mutations: all that end behind it.
+        assert places(run(capsys, segments, schema, since=f"{segment}:{offset - 1}")[0]) == whole[number:]
+        assert (words, code) == ("", 0)
+
+
+def test_a_segment_alone_is_its_beginning_or_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded("4.0-beta4/rollover-uncompressed")
+    segments, schema = folder.unpack(tmp_path)
+    whole = places(run(capsys, segments, schema)[0])
+    first, second = sorted({segment for segment, _ in whole})
+    for since, until, ids in (
+        (None, first, {first}),
+        (second, None, {second}),
+        (first, second, {first, second}),
+        (first, first, {first}),
+        (second + 1, None, set()),
+    ):
+        given = {"since": since and str(since), "until": until and str(until)}
+        shown, _, code = run(capsys, segments, schema, **given)
+        assert places(shown) == [place for place in whole if place[0] in ids]
+        # Of a segment that is not asked for nothing is read, and so nothing shown.
+        assert len([value for value in shown if "file" in value]) == len(ids)
+        assert code == 0
+
+
+def test_damage_behind_what_was_asked_for_is_no_matter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded(PLAIN)
+    (path,), schema = folder.unpack(tmp_path)
+    third = sections_of(folder.segment)[2]
+    damaged = bytearray(folder.segment)
+    damaged[third.end.marker - 1] ^= 1
+    path.write_bytes(damaged)
+    until = max(place for place in places(list(folder.expected)) if place[1] <= third.logical)
+    shown, words, code = run(capsys, [path], schema, until=f"{until[0]}:{until[1]}")
+    assert places(shown)[-1] == until
+    assert (words, code) == ("", 0)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1:", "1:2:3", "-1", "1/", "1.5", "\u0661"])
+def test_positions_that_are_none(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"--since .*: a position is SEGMENT\[:OFFSET\]"):
+        dump([], since=text)
+
+
+def test_an_empty_stretch() -> None:
+    with pytest.raises(SettingsError, match="nothing can be behind --since 5:9 and not behind --until 5:9"):
+        dump([], since="5:9", until="5:9")
+
+
+def test_unknown_tables_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded(LZ4)
+    segments, _ = folder.unpack(tmp_path)
+    shown, words, code = run(capsys, segments, unknown=True)
+    unknown = [value for value in shown if "unknown" in value]
+    payloads = {frame.end: frame.payload for section in sections_of(folder.segment) for frame in frames(section)}
+    assert len(unknown) > 16
+    for value in unknown:
+        assert value["unknown"].endswith("is in no known schema")
+        assert bytes.fromhex(value["payload"]) == payloads[value["pos"]]
+        assert value["size"] == len(payloads[value["pos"]])
+    assert (words, code) == ("", 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_are_what_an_agent_publishes(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded(kind)
+    segments, schema = folder.unpack(tmp_path)
+    shown, words, code = run(capsys, segments, schema, Format.CHANGES, key=KEY.hex())
+    expected = []
+    for change in changes_in(kind):
+        table = change.table
+        record = decode_record(Encoder(table, "p"), change)
+        source = {name: record["source"][name] for name in ("segment", "offset", "index", "count")}
+        expected.append({"table": str(table), **record, "source": source})
+    # The changes of the oracle all say segment 1.
+    for value in shown:
+        assert value["source"]["segment"] in {int(path.stem.split("-")[2]) for path in segments}
+        value["source"]["segment"] = 1
+    assert [without_null(value) for value in shown] == [without_null(value) for value in expected]
+    assert (words, code) == ("", 0)
+
+
+def without_null(value: Any) -> Any:
+    """Avro has a null for every column that is not there."""
+    if isinstance(value, dict):
+        return {name: without_null(item) for name, item in value.items() if item is not None}
+    return [without_null(item) for item in value] if isinstance(value, list) else value
+
+
+def decode_record(encoder: Encoder, change: Change) -> dict[str, Any]:
+    """The record as fastavro reads it from the message, as JSON has it."""
+    schema = json.loads(encoder.schema_text)
+    record: Any = fastavro.schemaless_reader(io.BytesIO(encoder.value(change)[10:]), schema, None)
+    return dict(json.loads(json.dumps(record, default=bytes.hex)))

@@ -1,0 +1,123 @@
+"""What `tailrace dump` prints of a mutation: what Cassandra's own reader sees, or the changes that are published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import isfinite
+from typing import Final, Protocol
+from uuid import UUID
+
+from tailrace.changes.split import changes_of
+from tailrace.commitlog.descriptor import Descriptor
+from tailrace.commitlog.frames import Frame
+from tailrace.commitlog.model import Mutation
+from tailrace.commitlog.raw import NEVER_32, NEVER_64, raw_mutation
+from tailrace_schemas.avro import Encoder
+from tailrace_schemas.change import Change, Source
+from tailrace_schemas.table import Table
+
+_IN_THE_FILE: Final = ("segment", "offset", "index", "count")
+
+
+class Format(StrEnum):
+    """What is printed of a mutation."""
+
+    RAW = "raw"
+    CHANGES = "changes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One mutation to print. `release` is the release line that the schema file was written by, if one was given.
+
+    `wanted` are the ids of the tables that were asked for, None for all.
+    """
+
+    descriptor: Descriptor
+    frame: Frame
+    mutation: Mutation
+    release: str | None
+    wanted: frozenset[UUID] | None
+    dropped: bool
+
+
+class Printer(Protocol):
+    """How one format prints: JSON values at a file's beginning (its name and size), and for each mutation."""
+
+    def file(self, name: str, size: int) -> Iterable[object]: ...
+
+    def mutation(self, shown: Shown) -> Iterable[object]: ...
+
+
+class RawPrinter:
+    """One value per mutation, in the shape of docs/raw-dump.md; updates that were not asked for are left out."""
+
+    def file(self, name: str, size: int) -> Iterable[object]:
+        yield {"file": name, "len": size}
+
+    def mutation(self, shown: Shown) -> Iterable[object]:
+        mutation = shown.mutation
+        if shown.wanted is not None:
+            updates = tuple(update for update in mutation.updates if update.table.id in shown.wanted)
+            if not updates:
+                return
+            mutation = replace(mutation, updates=updates)
+        # 5.0 writes version 7 too, and only the schema file tells: its reader prints its own constant for "never".
+        old = shown.descriptor.version < 8 and shown.release != "5.0"
+        # The columns that Cassandra's own tables lost are built in as dropped: 3.11 still had them.
+        kept = shown.descriptor.version < 7 and mutation.updates[0].table.keyspace == "system"
+        yield raw_mutation(
+            mutation,
+            segment=shown.descriptor.id,
+            end=shown.frame.end,
+            size=len(shown.frame.payload),
+            never=NEVER_32 if old else NEVER_64,
+            dropped=shown.dropped or kept,
+        )
+
+
+class ChangesPrinter:
+    """One value per change: the record that is published (docs/contracts.md 3), with its table's name in front.
+
+    Of tables with cdc = true, numbered as an agent numbers them, and of those that were asked for by name. Bytes are
+    hexadecimal; of the source there is what stands in the file.
+    """
+
+    def __init__(self) -> None:
+        self._encoders: dict[Table, Encoder] = {}
+
+    def file(self, name: str, size: int) -> Iterable[object]:  # noqa: ARG002 - every line says its segment itself
+        return ()
+
+    def mutation(self, shown: Shown) -> Iterable[object]:
+        wanted = shown.wanted
+        source = Source("", "", 0, shown.descriptor.id, shown.frame.end, 0, 0)
+        for change in changes_of(shown.mutation, source, lambda table: table.cdc or table.id in (wanted or ())):
+            if wanted is None or change.table.id in wanted:
+                yield self._line(change)
+
+    def _line(self, change: Change) -> dict[str, object]:
+        encoder = self._encoders.get(change.table)
+        if encoder is None:
+            encoder = self._encoders[change.table] = Encoder(change.table, "tailrace")
+        record = encoder.record(change)
+        at = record["source"]
+        record["source"] = {name: at[name] for name in _IN_THE_FILE} if isinstance(at, dict) else None
+        return {"table": str(change.table), **{name: _plain(value) for name, value in record.items()}}
+
+
+def _plain(value: object) -> object:
+    """The value as JSON has it: bytes as hexadecimal digits, floats that are no number as their names."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+PRINTERS: Final[Mapping[Format, Callable[[], Printer]]] = {Format.RAW: RawPrinter, Format.CHANGES: ChangesPrinter}
+"""Every format's printer. A further format is a member of Format and an entry here."""
