@@ -20,6 +20,7 @@ from tailrace.cli.generations import app as generations
 from tailrace.cli.inspect import inspect
 from tailrace.cli.local import app as local
 from tailrace.cli.token import token
+from tailrace.cli.verify import verify
 from tailrace_common.build import describe, require_fresh
 from tailrace_common.logs import set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
@@ -127,6 +128,7 @@ app.command("agent")(agent)
 app.add_typer(local, name="local")
 app.command("inspect")(inspect)
 app.command("dump")(dump)
+app.command("verify")(verify)
 app.command("token")(token)
 app.add_typer(generations, name="generations")
 app.command("check")(check)
