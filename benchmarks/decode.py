@@ -10,6 +10,7 @@ from uuid import UUID
 
 from benchmarks.corpus import events
 from tailrace.changes.split import changes_of
+from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.mutation import decode_mutation, first_table
@@ -55,6 +56,8 @@ def _stages(tables: dict[UUID, Table]) -> dict[str, Callable[[int, Frame], None]
                 encoder = encoders[change.table.id] = Encoder(change.table, "bench")
             encoder.value(change)
 
+    by_bytes = {table_id.bytes: table for table_id, table in tables.items()}
+    transcoder = Transcoder("bench")
     return {
         "frames": lambda _version, _frame: None,
         "mutations": lambda version, frame: _drop(decode_mutation(frame.payload, version, tables.get)),
@@ -62,6 +65,7 @@ def _stages(tables: dict[UUID, Table]) -> dict[str, Callable[[int, Frame], None]
             changes_of(decode_mutation(frame.payload, version, tables.get), source, lambda table: table.cdc)
         ),
         "avro": encode,
+        "transcode": lambda version, frame: _drop(transcoder.messages(frame.payload, version, by_bytes.get, source)),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace_schemas.change import Bound, Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
@@ -51,15 +51,21 @@ def _update_changes(update: PartitionUpdate) -> Iterator[Change]:
             units += _row_units(bare, item, place)
             continue
         if opened is not None and item.close is not None:
-            units.append(_range_unit(bare, opened, _bound(item, _CLOSES_INCLUSIVE)))
-        opened = None if item.open is None else (place, _bound(item, _OPENS_INCLUSIVE), item.open)
+            units.append(_range_unit(bare, opened, Bound(item.values, closes_inclusive(item.kind))))
+        opened = None if item.open is None else (place, Bound(item.values, opens_inclusive(item.kind)), item.open)
     units.sort(key=lambda unit: unit[0])
     for _, changes in units:
         yield from changes
 
 
-def _bound(marker: RangeMarker, inclusive: dict[int, bool]) -> Bound:
-    return Bound(marker.values, inclusive[marker.kind])
+def opens_inclusive(kind: int) -> bool:
+    """Whether the range that a marker of this kind opens begins with the marker's own values."""
+    return _OPENS_INCLUSIVE[kind]
+
+
+def closes_inclusive(kind: int) -> bool:
+    """Whether the range that a marker of this kind closes ends with them."""
+    return _CLOSES_INCLUSIVE[kind]
 
 
 def _range_unit(bare: Change, opened: tuple[int, Bound, Deletion], end: Bound) -> _Unit:

@@ -24,55 +24,40 @@ COMPLEX: Final = -2
 # Both caches are emptied when full: a workload with that many shapes gains nothing from keeping them.
 _MOST_PLANS: Final = 256
 _MOST_SHAPES: Final = 4096
+_WORD: Final = (1 << 64) - 1
 # Column counts from which on a row lists indexes instead of a bitmap (Columns.Serializer).
 _BITMAP_COLUMNS: Final = 64
 
 
 class Plan:
-    """The columns of one header list in wire order; `sizes[i]` is bytes per value, or VARIABLE, or COMPLEX."""
+    """The columns of one header list in wire order; `sizes[i]` is bytes per value, or VARIABLE, or COMPLEX.
 
-    __slots__ = ("_subsets", "columns", "everything", "sizes")
+    `everything` are all indexes. Of a wide header a row lists indexes; of any other it has a bitmap, see `subset`.
+    """
+
+    __slots__ = ("_subsets", "columns", "everything", "is_wide", "sizes")
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
-        self.sizes = tuple(COMPLEX if column.type.multicell else value_size(column.type) for column in columns)
-        self.everything = tuple(range(len(columns)))
-        self._subsets: dict[int, tuple[int, ...]] = {}
+        self.sizes = [COMPLEX if column.type.multicell else value_size(column.type) for column in columns]
+        self.everything = list(range(len(columns)))
+        self.is_wide = len(columns) >= _BITMAP_COLUMNS
+        self._subsets: dict[int, list[int]] = {}
 
-    def read_subset(self, data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-        """The indexes of the columns that a row has, and the offset behind them (Columns.Serializer)."""
-        coded, at = read_unsigned(data, at)
-        if coded == 0:
-            return self.everything, at
-        if len(self.columns) >= _BITMAP_COLUMNS:
-            return self._read_indexes(data, at, coded)
+    def subset(self, coded: int) -> list[int]:
+        """The indexes of the columns that a row has, by its bitmap, in which a set bit marks a missing column.
+
+        Raises CorruptError for bits beyond the columns.
+        """
         present = self._subsets.get(coded)
         if present is None:
-            if coded >> len(self.columns):
-                raise CorruptError(f"column subset {coded:#x} of only {len(self.columns)} columns")
+            if coded < 0 or coded >> len(self.columns):
+                raise CorruptError(f"column subset {coded & _WORD:#x} of only {len(self.columns)} columns")
             if len(self._subsets) >= _MOST_PLANS:
                 self._subsets.clear()
-            # A set bit marks a missing column.
-            present = tuple(index for index in self.everything if not coded >> index & 1)
+            present = [index for index in self.everything if not coded >> index & 1]
             self._subsets[coded] = present
-        return present, at
-
-    def _read_indexes(self, data: bytes, at: int, missing: int) -> tuple[tuple[int, ...], int]:
-        """The subset of a header of 64 columns and more: indexes of the present or of the missing ones."""
-        count = len(self.columns)
-        present = count - missing
-        if present < 0:
-            raise CorruptError(f"column subset without {missing} of {count} columns")
-        listed: list[int] = []
-        for _ in range(present if present < count // 2 else missing):
-            index, at = read_unsigned(data, at)
-            if index >= count or (listed and index <= listed[-1]):
-                raise CorruptError(f"column subset names column {index} of {count} after {listed[-1:]}")
-            listed.append(index)
-        if present < count // 2:
-            return tuple(listed), at
-        absent = frozenset(listed)
-        return tuple(index for index in self.everything if index not in absent), at
+        return present
 
 
 class Shape:
@@ -82,31 +67,22 @@ class Shape:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.clustering = tuple(value_size(column.type) for column in table.clustering)
+        self.clustering = [value_size(column.type) for column in table.clustering]
         self._by_name: Mapping[bytes, Column] = columns_by_name(table)
         self._plans: dict[bytes, Plan] = {}
 
-    def read_plan(self, data: bytes, at: int) -> tuple[Plan, int]:
-        """The plan for the list of column names at `at`, and the offset behind it.
+    def plan(self, listed: bytes) -> Plan:
+        """The plan for a header's list of column names, as it stands in the log.
 
         Raises UnknownColumnError for a name that the definition has neither as a column nor as a dropped one.
         """
-        start = at
-        count, at = read_unsigned(data, at)
-        for _ in range(count):
-            length = data[at]
-            at += 1
-            if length > 0x7F:
-                length, at = read_unsigned(data, at - 1)
-            at += length
-        listed = data[start:at]
         plan = self._plans.get(listed)
         if plan is None:
             plan = Plan(self._resolve(listed))
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[listed] = plan
-        return plan, at
+        return plan
 
     def _resolve(self, listed: bytes) -> tuple[Column, ...]:
         columns: list[Column] = []
@@ -114,8 +90,6 @@ class Shape:
         for _ in range(count):
             length, at = read_unsigned(listed, at)
             name = listed[at : at + length]
-            if len(name) < length:
-                raise IndexError("column name")
             column = self._by_name.get(name)
             if column is None:
                 raise UnknownColumnError(self.table.id, str(self.table), name)

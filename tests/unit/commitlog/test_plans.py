@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.commitlog.descriptor import VERSIONS
 from tailrace.commitlog.plans import Plan, shape_of
+from tailrace.commitlog.reader import Reader
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tests.unit.commitlog.written import sized, vint
 from tests.unit.tables import table
@@ -33,15 +35,24 @@ def plan(columns: int) -> Plan:
     return Plan(WIDE.regular[:columns])
 
 
+def reading(data: bytes) -> Reader:
+    """A reader at the first byte of `data`."""
+    reader = Reader()
+    assert reader.open(b"\x01" + data, VERSIONS[8]) == 1
+    return reader
+
+
 @pytest.mark.parametrize(("columns", "text", "present", "why"), CASES)
 def test_subsets(columns: int, text: str, present: list[int], why: str) -> None:
     data = bytes.fromhex(text)
     which = plan(columns)
     for _ in range(2):  # the second time from what was kept
-        assert which.read_subset(data + b"behind", 0) == (tuple(present), len(data)), why
+        reader = reading(data + b"behind")
+        assert reader.subset(which) == present, why
+        assert reader.at == 1 + len(data)
     for size in range(len(data)):
-        with pytest.raises(TruncatedError):
-            which.read_subset(data[:size], 0)
+        with pytest.raises((TruncatedError, IndexError)):
+            reading(data[:size]).subset(which)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +69,15 @@ def test_subsets(columns: int, text: str, present: list[int], why: str) -> None:
 )
 def test_impossible_subsets(columns: int, text: str) -> None:
     with pytest.raises(CorruptError):
-        plan(columns).read_subset(bytes.fromhex(text), 0)
+        reading(bytes.fromhex(text)).subset(plan(columns))
 
 
 def test_a_header_list_is_resolved_once() -> None:
     shape = shape_of(WIDE)
     assert shape_of(WIDE) is shape
     listed = vint(2) + sized(b"c007") + sized(b"c003")
-    first, at = shape.read_plan(b"??" + listed, 2)
-    assert at == 2 + len(listed)
+    reader = reading(listed + b"behind")
+    first = reader.plan(shape)
+    assert reader.at == 1 + len(listed)
     assert [column.name for column in first.columns] == ["c007", "c003"]
-    assert shape.read_plan(listed, 0)[0] is first
+    assert reading(listed).plan(shape) is first

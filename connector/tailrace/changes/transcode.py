@@ -1,0 +1,252 @@
+"""A mutation to the Kafka messages of its changes, Cassandra's bytes to Avro's: the way that the agent goes.
+
+What `split` says of the changes of a mutation and their order holds here too, and the tests hold both against each
+other, byte for byte; objects are made where filters, JSON and people need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
+
+from tailrace.changes.split import closes_inclusive, opens_inclusive
+from tailrace.commitlog.model import RangeMarker
+from tailrace.commitlog.mutation import expect_end, explained, open_payload
+from tailrace.commitlog.plans import Plan, Shape, shape_of
+from tailrace.commitlog.reader import (
+    END_OF_PARTITION,
+    HAS_PARTITION_DELETION,
+    HAS_ROW_ESTIMATE,
+    HAS_STATIC_ROW,
+    IS_EMPTY,
+    IS_MARKER,
+    Reader,
+)
+from tailrace.errors import UnknownTableError
+from tailrace_schemas.avro.encode import Encoder
+from tailrace_schemas.change import Bound, Deletion, Origin, Source
+from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.table import Table
+from tailrace_schemas.transcode.plans import RowPlan
+from tailrace_schemas.transcode.primitives import write_long, write_text
+from tailrace_schemas.transcode.record import Partition, RecordWriter
+
+# Emptied when full, as the plans of commitlog are: what has that many shapes gains nothing from keeping them.
+_MOST_WRITERS: Final = 1024
+_MOST_PLANS: Final = 256
+_ORIGINS: Final = {origin: number for number, origin in enumerate(Origin)}
+_NO_COLUMNS: Final = Plan(())
+
+
+class Message:
+    """One change on its way to Kafka: `token` chooses the partition, `key` and `value` are framed Avro."""
+
+    def __init__(self, table: Table, token: int, key: bytes, value: bytes) -> None:
+        self.table = table
+        self.token = token
+        self.key = key
+        self.value = value
+
+
+class _Unit:
+    """Changes that stay together, and where they stand among the others of their update (docs/contracts.md 1)."""
+
+    def __init__(self, written: i64, deletes: bool, static: bool, place: i64, bodies: list[bytes]) -> None:
+        self.written = written
+        self.deletes = deletes
+        self.static = static
+        self.place = place
+        self.bodies = bodies
+
+
+def _rank(unit: _Unit) -> tuple[int, bool, bool, int]:
+    return unit.written, unit.deletes, not unit.static, unit.place
+
+
+class _TableWriter:
+    """The record writer of one definition, with the plans of the headers that were met."""
+
+    def __init__(self, table: Table, prefix: str) -> None:
+        self.table = table
+        self.records = RecordWriter(table, Encoder(table, prefix))
+        self._plans: dict[Plan, RowPlan] = {}
+
+    def plan(self, header: Plan) -> RowPlan:
+        plan = self._plans.get(header)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[header] = self.records.plan(header.columns)
+        return plan
+
+
+class Transcoder:
+    """Makes messages of mutations, with schemas of one topic prefix. Not for several threads at once."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._reader = Reader()
+        self._writers: dict[bytes, _TableWriter] = {}
+
+    def messages(
+        self, payload: bytes, version: int, tables: Callable[[bytes], Table | None], source: Source
+    ) -> list[Message]:
+        """The messages of those updates whose table has cdc = true, in the order of `split.changes_of`.
+
+        `tables` gives the definition in force for the 16 bytes of a table id; `index` and `count` of `source` are set
+        here. Raises what `decode_mutation` raises.
+        """
+        reader = self._reader
+        found: list[tuple[_TableWriter, Partition, bytes]] = []
+        count = open_payload(reader, payload, version)
+        for _ in range(count):
+            id = reader.table_id()
+            table = tables(id)
+            if table is None:
+                raise UnknownTableError(UUID(bytes=id))
+            try:
+                self._update(table, id, found)
+            except (IndexError, DecodeError) as error:
+                raise explained(error, table, len(payload)) from None
+        expect_end(reader, count)
+        return self._finished(found, source)
+
+    def _finished(self, found: list[tuple[_TableWriter, Partition, bytes]], source: Source) -> list[Message]:
+        """The messages of all records, each with its source, the last field."""
+        messages: list[Message] = []
+        count = len(found)
+        for index, (writer, partition, body) in enumerate(found):
+            out = BytesWriter()
+            out.write(body)
+            _put_source(out, source, index, count)
+            messages.append(Message(writer.table, partition.token, partition.message_key, out.getvalue()))
+        return messages
+
+    def _writer(self, table: Table, id: bytes) -> _TableWriter:
+        writer = self._writers.get(id)
+        if writer is None or writer.table is not table:
+            if len(self._writers) >= _MOST_WRITERS:
+                self._writers.clear()
+            writer = self._writers[id] = _TableWriter(table, self._prefix)
+        return writer
+
+    def _update(self, table: Table, id: bytes, found: list[tuple[_TableWriter, Partition, bytes]]) -> None:
+        """Read the update behind its table id; its records, without their source, are added to `found`."""
+        reader = self._reader
+        shape = shape_of(table)
+        reader.epoch()
+        key = reader.key()
+        flags = reader.flags()
+        if flags & IS_EMPTY:
+            return
+        writer = self._writer(table, id) if table.cdc else None
+        reader.stats()
+        statics = reader.plan(shape) if flags & HAS_STATIC_ROW else _NO_COLUMNS
+        regulars = reader.plan(shape)
+        deletion = reader.deletion() if flags & HAS_PARTITION_DELETION else None
+        units = None if writer is None else _Units(writer, key, reader)
+        if units is not None and deletion is not None:
+            units.delete_partition(deletion)
+        if flags & HAS_STATIC_ROW:
+            reader.row(shape, statics, True)
+            if units is not None:
+                units.row(statics, True)
+        if flags & HAS_ROW_ESTIMATE:
+            reader.vint()
+        _read_items(reader, shape, regulars, units)
+        if units is not None and writer is not None:
+            found.extend([(writer, units.partition, body) for body in units.bodies()])
+
+
+def _read_items(reader: Reader, shape: Shape, plan: Plan, units: _Units | None) -> None:
+    """Rows and range markers up to the end of the partition."""
+    while True:
+        flags: i64 = reader.data[reader.at]
+        if flags == END_OF_PARTITION:
+            reader.at += 1
+            return
+        if flags == IS_MARKER:
+            marker = reader.range_marker(shape)
+            if units is not None:
+                units.mark(marker)
+            continue
+        reader.row(shape, plan, False)
+        if units is not None:
+            units.row(plan, False)
+
+
+class _Units:
+    """The records of one update, as they are met."""
+
+    def __init__(self, writer: _TableWriter, key: bytes, reader: Reader) -> None:
+        self._writer = writer
+        self._records = writer.records
+        self._reader = reader
+        self.partition = writer.records.partition(key)
+        self._units: list[_Unit] = []
+        self._place: i64 = 0
+        self._opened: tuple[int, Bound, Deletion] | None = None
+
+    def bodies(self) -> list[bytes]:
+        """All records, ordered."""
+        units = self._units
+        if len(units) == 1:
+            return units[0].bodies
+        units.sort(key=_rank)
+        return [body for unit in units for body in unit.bodies]
+
+    def delete_partition(self, deletion: Deletion) -> None:
+        body = self._records.partition_deletion(self.partition, deletion)
+        self._units.append(_Unit(deletion.written, True, False, -1, [body]))
+
+    def row(self, header: Plan, static: bool) -> None:
+        """The row that was read last: its deletion and its data, one unit where the deletion is not the older."""
+        cells, data = self._reader.cells, self._reader.data
+        if cells.empty():
+            return
+        place: i64 = -1 if static else self._place
+        if not static:
+            self._place += 1
+        plan = self._writer.plan(header)
+        has_data = self._records.has_data(cells, plan)
+        written = self._records.newest
+        if cells.deleted:
+            body = self._records.row_deletion(self.partition, cells, data, static)
+            if has_data and cells.deleted_written >= written:
+                bodies = [body, self._records.row(self.partition, cells, data, plan, static)]
+                self._units.append(_Unit(cells.deleted_written, False, static, place, bodies))
+                return
+            self._units.append(_Unit(cells.deleted_written, True, static, place, [body]))
+        if has_data:
+            body = self._records.row(self.partition, cells, data, plan, static)
+            self._units.append(_Unit(written, False, static, place, [body]))
+
+    def mark(self, marker: RangeMarker) -> None:
+        """A range's end closes the one that is open, its start opens one; a boundary does both."""
+        if self._opened is not None and marker.close is not None:
+            place, start, deletion = self._opened
+            end = Bound(marker.values, closes_inclusive(marker.kind))
+            body = self._records.range_deletion(self.partition, deletion, start, end)
+            self._units.append(_Unit(deletion.written, True, False, place, [body]))
+        self._opened = None
+        if marker.open is not None:
+            self._opened = self._place, Bound(marker.values, opens_inclusive(marker.kind)), marker.open
+        self._place += 1
+
+
+def _put_source(out: BytesWriter, source: Source, index: i64, count: i64) -> None:
+    write_text(out, source.host.encode())
+    write_text(out, source.datacenter.encode())
+    write_long(out, source.epoch)
+    write_long(out, source.segment)
+    write_long(out, source.offset)
+    write_long(out, index)
+    write_long(out, count)
+    write_long(out, _ORIGINS[source.origin])
+    out.append(u8(1 if source.durable else 0))
+    write_long(out, source.seen)
+    write_long(out, source.flags)

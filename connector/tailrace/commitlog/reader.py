@@ -1,0 +1,412 @@
+"""The bytes of a mutation, read forward: headers, rows and range markers of partition updates, into numbers.
+
+The one definition of the payload's format: `mutation` makes objects of what is read here, `changes.transcode` Avro.
+Whatever the bytes are, reading stays inside of them; what is missing at their end is an IndexError or TruncatedError,
+which the callers turn into the error that names the table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import read_i64_be
+from mypy_extensions import i64
+
+from tailrace.commitlog.descriptor import SegmentVersion
+from tailrace.commitlog.model import RangeMarker
+from tailrace.commitlog.plans import COMPLEX, VARIABLE, Plan, Shape
+from tailrace_schemas.change import Deletion
+from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
+from tailrace_schemas.transcode.row import NONE, NULL, RowCells
+
+# UnfilteredRowIteratorSerializer's flags.
+IS_EMPTY: Final = 0x01
+HAS_PARTITION_DELETION: Final = 0x04
+HAS_STATIC_ROW: Final = 0x08
+HAS_ROW_ESTIMATE: Final = 0x10
+_IS_REVERSED: Final = 0x02
+_PARTITION_FLAGS: Final = 0x1F
+
+# UnfilteredSerializer's flags.
+END_OF_PARTITION: Final = 0x01
+IS_MARKER: Final = 0x02
+_HAS_TIMESTAMP: Final = 0x04
+_HAS_TTL: Final = 0x08
+_HAS_DELETION: Final = 0x10
+_HAS_ALL_COLUMNS: Final = 0x20
+_HAS_COMPLEX_DELETION: Final = 0x40
+_EXTENDED: Final = 0x80
+# The second byte's.
+_IS_STATIC: Final = 0x01
+_IS_SHADOWABLE: Final = 0x02
+# Cell.Serializer's flags.
+_IS_DELETED: Final = 0x01
+_IS_EXPIRING: Final = 0x02
+_HAS_EMPTY_VALUE: Final = 0x04
+_USE_ROW_TIMESTAMP: Final = 0x08
+_USE_ROW_TTL: Final = 0x10
+_CELL_FLAGS: Final = 0x1F
+
+# Mutation's flags of version 9: its transaction may conflict with others (says nothing about the bytes).
+_POTENTIAL_CONFLICTS: Final = 0x01
+
+# ClusteringPrefix.Kind: bounds by what they do, boundaries.
+_START_BOUNDS: Final = frozenset({1, 7})
+_END_BOUNDS: Final = frozenset({0, 6})
+_BOUNDARIES: Final = frozenset({2, 5})
+
+# EncodingStats counts from 2015-09-22T00:00:00Z, in microseconds and in seconds.
+_EPOCH_MICROSECONDS: Final = 1_442_880_000_000_000
+_EPOCH_SECONDS: Final = 1_442_880_000
+
+_LIVE: Final = -(1 << 63)
+_WORD: Final = (1 << 64) - 1
+_SIGN: Final = 1 << 63
+# Sums of two numbers below this stay within a signed word.
+_PLAIN: Final = 1 << 61
+_BITS_32: Final = 0xFFFFFFFF
+_WORD_63: Final = (1 << 63) - 1
+# Clustering values are announced in groups of 32, two bits each.
+_GROUP: Final = 32
+
+
+class Reader:
+    """Reads one payload after another; `at` is the offset of the next byte, `cells` the row that was read last.
+
+    `timestamp` (microseconds), `local` and `ttl` (seconds) are the least values of the update's header, from which all
+    others count.
+    """
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.at: i64 = 0
+        self.size: i64 = 0
+        self.cells = RowCells()
+        self._epochs = False
+        self._unsigned = False
+        self._timestamp: i64 = 0
+        self._is_plain = True
+        self._local: i64 = 0
+        self._ttl: i64 = 0
+
+    def open(self, data: bytes, version: SegmentVersion) -> i64:
+        """Begin with a payload: the number of its partition updates."""
+        self.data = data
+        self.at = 0
+        self.size = len(data)
+        self._epochs = version.epochs
+        self._unsigned = version.unsigned_deletion_times
+        if version.epochs:
+            if not data:
+                raise TruncatedError("mutation: its flags are missing")
+            if data[0] > _POTENTIAL_CONFLICTS:
+                # A flag may announce bytes of its own: what follows cannot be told.
+                raise UnsupportedError(f"mutation flags {data[0]:#04x} are newer than this Tailrace reads")
+            self.at = 1
+        count = self.vint()
+        if count == 0:
+            raise CorruptError("mutation: no partition update")
+        if count < 0:
+            raise TruncatedError(f"mutation: {count & _WORD_63} and more partition updates in {self.size} bytes")
+        return count
+
+    # -- numbers
+
+    def vint(self) -> i64:
+        """The next unsigned vint, its 64 bits as a signed word (VIntCoding.readUnsignedVInt)."""
+        at = self.at
+        first: i64 = self.data[at]
+        if first < 128:
+            self.at = at + 1
+            return first
+        return self._long_vint(first)
+
+    def _long_vint(self, first: i64) -> i64:
+        data = self.data
+        at = self.at + 1
+        extra: i64 = 1
+        while first & (128 >> extra):
+            extra += 1
+        if at + extra > self.size:
+            raise TruncatedError(f"a vint of {extra + 1} bytes ends after {self.size - at + 1}", offset=self.at)
+        self.at = at + extra
+        if extra == 8:
+            return read_i64_be(data, at)
+        value: i64 = first & (255 >> extra)
+        while at < self.at:
+            value = value << 8 | data[at]
+            at += 1
+        return value
+
+    def length(self) -> i64:
+        """The next vint as a length of bytes that are there."""
+        size = self.vint()
+        if size < 0 or size > self.size - self.at:
+            raise TruncatedError(f"{size & _WORD_63} bytes are announced, {self.size - self.at} are left")
+        return size
+
+    def skip(self, size: i64) -> i64:
+        """Go over `size` bytes, which must be there; the offset that they begin at."""
+        at = self.at
+        if size > self.size - at:
+            raise TruncatedError(f"a value of {size} bytes, {self.size - at} are left")
+        self.at = at + size
+        return at
+
+    def _written(self) -> i64:
+        delta = self.vint()
+        if self._is_plain and 0 <= delta < _PLAIN:
+            return self._timestamp + delta
+        return _wrapped(delta, self._timestamp)
+
+    def _local_time(self) -> i64:
+        """A local deletion time in seconds since the epoch (Cell.decodeLocalDeletionTime)."""
+        local = (self.vint() + self._local) & _BITS_32
+        return local if self._unsigned else _signed_32(local)
+
+    def _time_to_live(self) -> i64:
+        return _signed_32((self.vint() + self._ttl) & _BITS_32)
+
+    # -- an update's head
+
+    def table_id(self) -> bytes:
+        """The 16 bytes that name the next update's table."""
+        if self.size - self.at < 16:
+            raise TruncatedError("mutation: ends inside of a table id")
+        at = self.skip(16)
+        return self.data[at : at + 16]
+
+    def epoch(self) -> i64:
+        """The epoch of the cluster's metadata that the writer knew the table by; NONE before version 9."""
+        return self.vint() if self._epochs else NONE
+
+    def key(self) -> bytes:
+        """The serialized partition key."""
+        size = self.length()
+        at = self.skip(size)
+        return self.data[at : at + size]
+
+    def flags(self) -> i64:
+        """The update's flags."""
+        flags: i64 = self.data[self.at]
+        self.at += 1
+        if flags > _PARTITION_FLAGS or flags & _IS_REVERSED:
+            raise CorruptError(f"partition flags {flags:#04x}")
+        return flags
+
+    def stats(self) -> None:
+        """EncodingStats: the least timestamp, local deletion time and ttl."""
+        self._timestamp = _wrapped(self.vint(), _EPOCH_MICROSECONDS)
+        self._is_plain = -_PLAIN < self._timestamp < _PLAIN
+        self._local = (self.vint() + _EPOCH_SECONDS) & _BITS_32
+        self._ttl = _signed_32(self.vint() & _BITS_32)
+
+    def plan(self, shape: Shape) -> Plan:
+        """The columns of a header list, by the definition; raises UnknownColumnError."""
+        start = self.at
+        count = self.vint()
+        if count < 0 or count > self.size:
+            raise TruncatedError(f"a header of {count & _WORD_63} columns in {self.size} bytes")
+        while count > 0:
+            size = self.length()
+            self.at += size
+            count -= 1
+        return shape.plan(self.data[start : self.at])
+
+    # -- deletions, clustering values, markers
+
+    def deletion(self) -> Deletion | None:
+        """A deletion time, None for LIVE (SerializationHeader.readDeletionTime)."""
+        written = self._written()
+        local = self._local_time()
+        # LIVE is told by its first field alone; 4.x and 5.0 write different local deletion times beside it.
+        return None if written == _LIVE else Deletion(written, local)
+
+    def _clustering(self, sizes: list[int], count: i64) -> None:
+        """The values of the first `count` clustering columns, into `cells` (ClusteringPrefix.Serializer)."""
+        cells = self.cells
+        bits: i64 = 0
+        index: i64 = 0
+        while index < count:
+            if index % _GROUP == 0:
+                bits = self.vint()
+            if bits & 3:
+                at = NULL if bits & 2 else self.at
+                cells.add_clustering(at, at)
+            else:
+                size: i64 = sizes[index]
+                if size == VARIABLE:
+                    size = self.length()
+                at = self.skip(size)
+                cells.add_clustering(at, at + size)
+            bits = bits >> 2
+            index += 1
+
+    def clustering_values(self) -> tuple[bytes | None, ...]:
+        """The clustering values that were read last."""
+        cells, data = self.cells, self.data
+        return tuple(
+            [
+                None if cells.clustering_start[i] == NULL else data[cells.clustering_start[i] : cells.clustering_end[i]]
+                for i in range(cells.clusterings)
+            ]
+        )
+
+    def range_marker(self, shape: Shape) -> RangeMarker:
+        """The range tombstone marker at its flags byte (UnfilteredSerializer)."""
+        data = self.data
+        kind: i64 = data[self.at + 1]
+        count: i64 = i64(data[self.at + 2]) << 8 | i64(data[self.at + 3])
+        self.at += 4
+        if count > len(shape.clustering):
+            raise CorruptError(f"range marker: {count} values for {len(shape.clustering)} clustering columns")
+        self.cells.clear()
+        self._clustering(shape.clustering, count)
+        values = self.clustering_values()
+        first = self.deletion()
+        if kind in _START_BOUNDS:
+            return RangeMarker(kind=kind, values=values, open=first)
+        if kind in _END_BOUNDS:
+            return RangeMarker(kind=kind, values=values, close=first)
+        if kind not in _BOUNDARIES:
+            raise CorruptError(f"range marker: kind {kind} is neither bound nor boundary")
+        # The closing deletion stands first.
+        return RangeMarker(kind=kind, values=values, close=first, open=self.deletion())
+
+    # -- rows
+
+    def row(self, shape: Shape, plan: Plan, static: bool) -> None:
+        """The row at its flags byte, into `cells` (UnfilteredSerializer.serialize, messaging form)."""
+        data, cells = self.data, self.cells
+        cells.clear()
+        flags: i64 = data[self.at]
+        extended: i64 = 0
+        self.at += 1
+        if flags & _EXTENDED:
+            extended = data[self.at]
+            self.at += 1
+        # A shadowable deletion occurs in materialized views only, and is deprecated: read as the row deletion it is.
+        if flags & (END_OF_PARTITION | IS_MARKER) or extended & ~_IS_SHADOWABLE != (_IS_STATIC if static else 0):
+            raise CorruptError(f"{'static ' if static else ''}row: flags {flags:#04x}, {extended:#04x}")
+        if not static:
+            self._clustering(shape.clustering, len(shape.clustering))
+        if flags & _HAS_TIMESTAMP:
+            # Its timestamp, then ttl, then expiry. (In cells the ttl comes last.)
+            cells.marked = True
+            cells.row_written = self._written()
+            if flags & _HAS_TTL:
+                cells.row_ttl = self._time_to_live()
+                cells.row_expires = self._local_time()
+        if flags & _HAS_DELETION:
+            written = self._written()
+            local = self._local_time()
+            if written != _LIVE:
+                cells.deleted = True
+                cells.deleted_written = written
+                cells.deleted_local = local
+        with_deletions = flags & _HAS_COMPLEX_DELETION != 0
+        sizes = plan.sizes
+        for index in plan.everything if flags & _HAS_ALL_COLUMNS else self.subset(plan):
+            self._column(plan, index, sizes[index], with_deletions)
+
+    def subset(self, plan: Plan) -> list[int]:
+        """The indexes of the columns that a row has (Columns.Serializer)."""
+        coded = self.vint()
+        if coded == 0:
+            return plan.everything
+        return self._listed(len(plan.columns), coded) if plan.is_wide else plan.subset(coded)
+
+    def _listed(self, count: i64, missing: i64) -> list[int]:
+        """The subset of a header of 64 columns and more: indexes of the present or of the missing ones."""
+        present = count - missing
+        if missing < 0 or present < 0:
+            raise CorruptError(f"column subset without {missing & _WORD_63} of {count} columns")
+        lists_present = present < count // 2
+        left = present if lists_present else missing
+        listed: list[int] = []
+        last: i64 = -1
+        while left > 0:
+            index = self.vint()
+            if index < 0 or index >= count or index <= last:
+                raise CorruptError(f"column subset names column {index} of {count} after {last}")
+            listed.append(index)
+            last = index
+            left -= 1
+        if lists_present:
+            return listed
+        absent = set(listed)
+        return [index for index in range(count) if index not in absent]
+
+    def _column(self, plan: Plan, column: i64, size: i64, with_deletions: bool) -> None:
+        """What a row has of one column."""
+        if size != COMPLEX:
+            self._cell(plan, column, size)
+            return
+        cells = self.cells
+        if with_deletions:
+            written = self._written()
+            local = self._local_time()
+            if written != _LIVE:
+                cells.add_deletion(column, written, local)
+        count = self.vint()
+        if count < 0 or count > self.size - self.at:
+            raise TruncatedError(f"{plan.columns[column].name}: {count & _WORD_63} cells in {self.size} bytes")
+        while count > 0:
+            self._cell(plan, column, size)
+            count -= 1
+
+    def _cell(self, plan: Plan, column: i64, size: i64) -> None:
+        """One cell (Cell.Serializer). Of size COMPLEX it has a path; values then have lengths."""
+        data, cells = self.data, self.cells
+        flags: i64 = data[self.at]
+        self.at += 1
+        if flags > _CELL_FLAGS:
+            raise CorruptError(f"cell of {plan.columns[column].name}: flags {flags:#04x}")
+        written: i64
+        if not flags & _USE_ROW_TIMESTAMP:
+            written = self._written()
+        elif cells.marked:
+            written = cells.row_written
+        else:
+            name = plan.columns[column].name
+            raise CorruptError(f"cell of {name}: takes its time from a row marker that is not there")
+        ttl: i64 = NONE
+        expires: i64 = NONE
+        kinds = flags & (_IS_DELETED | _IS_EXPIRING)
+        if flags & _USE_ROW_TTL:
+            if kinds != _IS_EXPIRING or not cells.marked or cells.row_expires == NONE:
+                name = plan.columns[column].name
+                raise CorruptError(f"cell of {name}: takes a ttl from a row marker that has none")
+            ttl, expires = cells.row_ttl, cells.row_expires
+        elif kinds:
+            if kinds == _IS_DELETED | _IS_EXPIRING:
+                raise CorruptError(f"cell of {plan.columns[column].name}: both deleted and expiring")
+            expires = self._local_time()
+            if kinds == _IS_EXPIRING:
+                ttl = self._time_to_live()
+        at = cells.add_cell(column, written, ttl, expires)
+        if size == COMPLEX:
+            length = self.length()
+            start = self.skip(length)
+            cells.path_start[at] = start
+            cells.path_end[at] = start + length
+        end = self.at
+        start = end
+        if not flags & _HAS_EMPTY_VALUE:
+            if size < 0:
+                size = self.length()
+            start = self.skip(size)
+            end = start + size
+        if not flags & _IS_DELETED:
+            cells.start[at] = start
+            cells.end[at] = end
+
+
+def _wrapped(delta: int, base: int) -> int:
+    """A sum of a vint and a signed 64-bit integer as Java's long has it: deltas wrap around."""
+    return ((delta + base + _SIGN) & _WORD) - _SIGN
+
+
+def _signed_32(value: i64) -> i64:
+    """32 bits as Java's int."""
+    return value - 0x100000000 if value > 0x7FFFFFFF else value

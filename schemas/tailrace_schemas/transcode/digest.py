@@ -1,0 +1,182 @@
+"""The digest of a change from the numbers of its row; the rule in words is `digest.change_digest`'s."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from librt.vecs import vec
+from mypy_extensions import i64, u8
+
+from tailrace_schemas.change import Bound
+from tailrace_schemas.transcode.plans import SIMPLE, ColumnPlan, RowPlan
+from tailrace_schemas.transcode.primitives import copy_span
+from tailrace_schemas.transcode.row import NONE, NULL, RowCells
+
+_LIVE: Final = 0
+_TOMBSTONE: Final = 1
+_COLUMN_DELETION: Final = 2
+_NO_FIELD: Final = -1
+# ClusteringPrefix.Kind of a range's ends, by whether they are inclusive.
+_START_KINDS: Final = {True: b"\x01", False: b"\x07"}
+_END_KINDS: Final = {True: b"\x06", False: b"\x00"}
+
+
+def digest_head(table_id: bytes, key: bytes) -> bytes:
+    """What the digests of one partition begin with: table id, room for the op, partition key."""
+    head = BytesWriter()
+    head.write(table_id)
+    head.append(u8(0))
+    _put_field(head, key)
+    return head.getvalue()
+
+
+class Digest:
+    """Collects the fields of one change after the other, in the order of docs/contracts.md section 3."""
+
+    def __init__(self) -> None:
+        self._out = BytesWriter()
+
+    def begin(self, head: bytes, op: i64) -> None:
+        """The partition's head, with the op's index in the schema."""
+        out = self._out
+        out.truncate(0)
+        out.write(head)
+        out[16] = u8(op)
+
+    def no_clustering(self) -> None:
+        """A static row, or a whole partition."""
+        write_i32_be(self._out, _NO_FIELD)
+
+    def clustering(self, cells: RowCells, data: bytes) -> None:
+        """The clustering values, as one field."""
+        out = self._out
+        size: i64 = 0
+        at: i64 = 0
+        while at < cells.clusterings:
+            size += 4
+            if cells.clustering_start[at] != NULL:
+                size += cells.clustering_end[at] - cells.clustering_start[at]
+            at += 1
+        _put_size(out, size)
+        at = 0
+        while at < cells.clusterings:
+            _put_span(out, data, cells.clustering_start[at], cells.clustering_end[at])
+            at += 1
+
+    def bounds(self, start: Bound, end: Bound) -> None:
+        """Both ends of a range, in the place of clustering values."""
+        _put_bound(self._out, _START_KINDS[start.inclusive], start)
+        _put_bound(self._out, _END_KINDS[end.inclusive], end)
+
+    def of_deletion(self, written: i64, local: i64) -> bytes:
+        """The digest of a deletion: no row marker, no cells."""
+        out = self._out
+        for _ in range(3):
+            write_i32_be(out, _NO_FIELD)
+        _put_int(out, written)
+        _put_int(out, local)
+        return self._hashed()
+
+    def of_row(self, cells: RowCells, data: bytes, plan: RowPlan, first: vec[i64]) -> bytes:
+        """The digest of a row's data; `first` are the first cells of the plan's columns."""
+        out = self._out
+        if cells.marked:
+            _put_int(out, cells.row_written)
+            _put_int(out, cells.row_ttl)
+            _put_int(out, cells.row_expires)
+        else:
+            for _ in range(3):
+                write_i32_be(out, _NO_FIELD)
+        write_i32_be(out, _NO_FIELD)
+        write_i32_be(out, _NO_FIELD)
+        for place in plan.by_name:
+            column = plan.columns[place]
+            if column.form != SIMPLE:
+                _put_elements(out, cells, data, column, place, first[place])
+            elif first[place] >= 0:
+                _put_cell(out, cells, data, column.name, first[place])
+        return self._hashed()
+
+    def _hashed(self) -> bytes:
+        return hashlib.blake2b(self._out.getvalue(), digest_size=16).digest()
+
+
+def _put_size(out: BytesWriter, size: i64) -> None:
+    out.append(u8((size >> 24) & 255))
+    out.append(u8((size >> 16) & 255))
+    out.append(u8((size >> 8) & 255))
+    out.append(u8(size & 255))
+
+
+def _put_field(out: BytesWriter, data: bytes) -> None:
+    _put_size(out, len(data))
+    out.write(data)
+
+
+def _put_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
+    if start == NULL:
+        write_i32_be(out, _NO_FIELD)
+        return
+    _put_size(out, end - start)
+    copy_span(out, data, start, end)
+
+
+def _put_int(out: BytesWriter, value: i64) -> None:
+    if value == NONE:
+        write_i32_be(out, _NO_FIELD)
+        return
+    write_i32_be(out, 8)
+    write_i64_be(out, value)
+
+
+def _put_bound(out: BytesWriter, kind: bytes, bound: Bound) -> None:
+    _put_field(out, kind)
+    values = BytesWriter()
+    for value in bound.values:
+        if value is None:
+            write_i32_be(values, _NO_FIELD)
+        else:
+            _put_field(values, value)
+    _put_field(out, values.getvalue())
+
+
+def _put_cell(out: BytesWriter, cells: RowCells, data: bytes, name: bytes, at: i64) -> None:
+    out.write(name)
+    _put_span(out, data, cells.path_start[at], cells.path_end[at])
+    _put_int(out, cells.written[at])
+    _put_int(out, cells.ttl[at])
+    _put_int(out, cells.expires[at])
+    start = cells.start[at]
+    write_i32_be(out, 1)
+    out.append(u8(_TOMBSTONE if start == NULL else _LIVE))
+    _put_span(out, data, start, cells.end[at])
+
+
+def _put_elements(out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, place: i64, first: i64) -> None:
+    """The deletion and the cells of a multi-cell column, by path."""
+    parts: list[tuple[bytes, bytes]] = []
+    at: i64 = 0
+    while at < cells.deletions:
+        if cells.deletion_column[at] == place:
+            part = BytesWriter()
+            part.write(column.name)
+            write_i32_be(part, _NO_FIELD)
+            _put_int(part, cells.deletion_written[at])
+            write_i32_be(part, _NO_FIELD)
+            _put_int(part, cells.deletion_local[at])
+            write_i32_be(part, 1)
+            part.append(u8(_COLUMN_DELETION))
+            write_i32_be(part, _NO_FIELD)
+            parts.append((b"", part.getvalue()))
+        at += 1
+    at = first
+    while at >= 0 and at < cells.count and cells.column[at] == place:
+        part = BytesWriter()
+        _put_cell(part, cells, data, column.name, at)
+        start = cells.path_start[at]
+        parts.append((b"" if start == NULL else data[start : cells.path_end[at]], part.getvalue()))
+        at += 1
+    for _, serialized in sorted(parts):
+        out.write(serialized)

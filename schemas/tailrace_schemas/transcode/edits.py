@@ -1,0 +1,129 @@
+"""What was done to multi-cell columns: their edit records (docs/contracts.md section 3)."""
+
+from __future__ import annotations
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
+
+from tailrace_schemas.transcode.kept import KEY, VALUE, Kept
+from tailrace_schemas.transcode.plans import LIST, SET, UDT, ColumnPlan
+from tailrace_schemas.transcode.primitives import write_long, write_span, write_text
+from tailrace_schemas.transcode.row import NONE, NULL, RowCells
+from tailrace_schemas.transcode.values import ABSENT, PRESENT
+
+
+def put_edit(
+    out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, place: i64, first: i64, kept: Kept
+) -> None:
+    """What was done to a multi-cell column: deleted_at, set, removed; null where nothing was."""
+    deleted_at: i64 = NONE
+    deleted = False
+    at: i64 = 0
+    while at < cells.deletions:
+        if cells.deletion_column[at] == place:
+            deleted_at = cells.deletion_written[at]
+            deleted = True
+        at += 1
+    if first < 0 and not deleted:
+        out.append(u8(ABSENT))
+        return
+    out.append(u8(PRESENT))
+    if deleted:
+        out.append(u8(PRESENT))
+        write_long(out, deleted_at)
+    else:
+        out.append(u8(ABSENT))
+    if column.form == UDT:
+        _put_fields(out, cells, data, column, place, first, kept)
+        return
+    _put_elements(out, cells, data, column, place, first, kept, True)
+    _put_elements(out, cells, data, column, place, first, kept, False)
+
+
+def _put_elements(
+    out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, place: i64, first: i64, kept: Kept, live: bool
+) -> None:
+    """The elements that were set, or those that were removed, as an Avro array."""
+    count = _count(cells, place, first, live)
+    if count:
+        write_long(out, count)
+    at = first
+    while count:
+        if (cells.start[at] != NULL) == live:
+            _put_element(out, cells, data, column, at, kept)
+            count -= 1
+        at += 1
+    write_long(out, 0)
+
+
+def _put_element(out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, at: i64, kept: Kept) -> None:
+    start, end = cells.path_start[at], cells.path_end[at]
+    write_span(out, data, start, end)
+    if column.form != LIST:
+        column.key.write(out, data, start, end)
+    start, end = cells.start[at], cells.end[at]
+    if start == NULL:
+        return
+    if column.form == SET:
+        if end > start:
+            kept.keep(column, at, cells, data, VALUE)
+    elif not column.value.write(out, data, start, end):
+        kept.keep(column, at, cells, data, VALUE)
+
+
+def _put_fields(
+    out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, place: i64, first: i64, kept: Kept
+) -> None:
+    """The fields of a user type that were set, and the names of those that were removed."""
+    known = len(column.fields)
+    for number in range(known):
+        at = _field_cell(cells, data, place, first, number)
+        if at < 0 or cells.start[at] == NULL:
+            out.append(u8(ABSENT))
+        elif not column.fields[number].write(out, data, cells.start[at], cells.end[at]):
+            kept.keep(column, at, cells, data, VALUE)
+    removed: list[bytes] = []
+    at = first
+    while at >= 0 and at < cells.count and cells.column[at] == place:
+        number = _field_number(cells, data, at)
+        if number < 0 or number >= known:
+            # A field that this definition does not know: its bytes, or of a tombstone its path, stay as they are.
+            kept.keep(column, at, cells, data, KEY if cells.start[at] == NULL else VALUE)
+        elif cells.start[at] == NULL:
+            removed.append(column.field_texts[number])
+        at += 1
+    if removed:
+        write_long(out, len(removed))
+        for text in removed:
+            write_text(out, text)
+    write_long(out, 0)
+
+
+def _count(cells: RowCells, place: i64, first: i64, live: bool) -> i64:
+    """The live cells of a column, or its tombstones."""
+    count: i64 = 0
+    at = first
+    while at >= 0 and at < cells.count and cells.column[at] == place:
+        if (cells.start[at] != NULL) == live:
+            count += 1
+        at += 1
+    return count
+
+
+def _field_number(cells: RowCells, data: bytes, at: i64) -> i64:
+    """The number of the user type's field that a cell is of; -1 for a path that is none."""
+    start = cells.path_start[at]
+    if cells.path_end[at] - start != 2:
+        return -1
+    return i64(data[start]) << 8 | i64(data[start + 1])
+
+
+def _field_cell(cells: RowCells, data: bytes, place: i64, first: i64, number: i64) -> i64:
+    """The cell of a user type's field, the last one if there are several; -1 where there is none."""
+    found: i64 = -1
+    at = first
+    while at >= 0 and at < cells.count and cells.column[at] == place:
+        if _field_number(cells, data, at) == number:
+            found = at
+        at += 1
+    return found

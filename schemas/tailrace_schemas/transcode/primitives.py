@@ -1,0 +1,68 @@
+"""Avro's binary primitives, appended to a buffer, and stretches of other bytes copied into it.
+
+Native words on compiled code, plain ints otherwise, with equal results: nothing here relies on a word's overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import i64, u8
+
+# The high bit of each of eight bytes, as the signed word that they are.
+_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80
+# From here on a slice costs less than copying word by word.
+_SLICE: Final = 192
+
+
+def write_long(out: BytesWriter, value: i64) -> None:
+    """An int or long: zig-zag, then seven bits a byte from the lowest (Avro specification, binary encoding)."""
+    coded: i64 = (value << 1) ^ (value >> 63)
+    while coded > 127 or coded < 0:
+        out.append(u8((coded & 127) | 128))
+        coded = (coded >> 7) & 0x1FFFFFFFFFFFFFF
+    out.append(u8(coded))
+
+
+def write_text(out: BytesWriter, text: bytes) -> None:
+    """A string or bytes, whole: its length, then itself."""
+    write_long(out, len(text))
+    out.write(text)
+
+
+def write_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
+    """A string or bytes that stands in `data` from start to end."""
+    write_long(out, end - start)
+    copy_span(out, data, start, end)
+
+
+def copy_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
+    """The bytes of `data` from start to end as they are; raises IndexError where `data` ends before."""
+    if end - start >= _SLICE:
+        out.write(data[start:end])
+        return
+    at = start
+    while at + 8 <= end:
+        write_i64_be(out, read_i64_be(data, at))
+        at += 8
+    if at + 4 <= end:
+        write_i32_be(out, read_i32_be(data, at))
+        at += 4
+    while at < end:
+        out.append(data[at])
+        at += 1
+
+
+def is_ascii(data: bytes, start: i64, end: i64) -> bool:
+    """Whether all bytes from start to end are below 128; raises IndexError where `data` ends before."""
+    at = start
+    while at + 8 <= end:
+        if read_i64_be(data, at) & _HIGH_BITS:
+            return False
+        at += 8
+    while at < end:
+        if data[at] > 127:
+            return False
+        at += 1
+    return True

@@ -1,0 +1,391 @@
+"""A row, a deletion or a range to the framed Avro record of its change, up to the source, which the caller appends.
+
+One definition with `avro.encode` and `digest`: both say the same of every change, byte for byte, and the tests compare
+them. Here a change never becomes an object.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from librt.vecs import vec
+from mypy_extensions import i64, u8
+
+from tailrace_schemas.avro.encode import FRAME, Encoder
+from tailrace_schemas.change import OPS, Bound, Deletion, Op
+from tailrace_schemas.cql.values import split_key
+from tailrace_schemas.table import Column, Table
+from tailrace_schemas.tokens import token
+from tailrace_schemas.transcode.digest import Digest, digest_head
+from tailrace_schemas.transcode.edits import put_edit
+from tailrace_schemas.transcode.kept import END, KEY, START, VALUE, Kept, raw_record
+from tailrace_schemas.transcode.plans import SIMPLE, ColumnPlan, RowPlan
+from tailrace_schemas.transcode.primitives import write_long, write_span, write_text
+from tailrace_schemas.transcode.row import NONE, NULL, RowCells
+from tailrace_schemas.transcode.values import ABSENT, PRESENT, writer_of
+
+INSERT: Final = OPS.index(Op.INSERT)
+UPDATE: Final = OPS.index(Op.UPDATE)
+DELETE: Final = OPS.index(Op.DELETE)
+DELETE_PARTITION: Final = OPS.index(Op.DELETE_PARTITION)
+DELETE_RANGE: Final = OPS.index(Op.DELETE_RANGE)
+
+
+class Partition:
+    """What all changes of one partition share: token, framed Kafka key, Avro key fields, digest's head."""
+
+    def __init__(self, token: int, message_key: bytes, fields: bytes, raw: list[bytes], digest: bytes) -> None:
+        self.token: i64 = token
+        self.message_key = message_key
+        self.fields = fields
+        self.raw = raw
+        self.digest = digest
+
+
+class RecordWriter:
+    """Writes the records of one table shape; `encoder` has its schemas. Not for several threads at once."""
+
+    def __init__(self, table: Table, encoder: Encoder) -> None:
+        self.table = table
+        self.encoder = encoder
+        self._head = FRAME + encoder.schema_id
+        self._key_head = FRAME + encoder.key_schema_id
+        self._key_types = tuple(column.type for column in table.partition_key)
+        self._key_writers = [writer_of(column.type) for column in table.partition_key]
+        self._clustering_writers = [writer_of(column.type) for column in table.clustering]
+        self._out = BytesWriter()
+        self._digest = Digest()
+        self._first = vec[i64]([-1] * 64)
+        self._kept = Kept()
+        self.newest: i64 = 0
+        self._written: i64 = 0
+        self._ttl: i64 = NONE
+        self._expires: i64 = NONE
+
+    def plan(self, columns: tuple[Column, ...]) -> RowPlan:
+        """The plan for a header's columns; the caller keeps it."""
+        return RowPlan(self.table, columns)
+
+    def partition(self, key: bytes) -> Partition:
+        """What the changes of a partition share. Raises TruncatedError, CorruptError for what is no such key."""
+        out = BytesWriter()
+        raw: list[bytes] = []
+        for column, writer, value in zip(
+            self.table.partition_key, self._key_writers, split_key(self._key_types, key), strict=True
+        ):
+            if not writer.write(out, value, 0, len(value)):
+                raw.append(raw_record(column.name.encode(), None, KEY, value))
+        fields = out.getvalue()
+        return Partition(token(key), self._key_head + fields, fields, raw, digest_head(self.table.id.bytes, key))
+
+    # -- rows
+
+    def has_data(self, cells: RowCells, plan: RowPlan) -> bool:
+        """Whether a row has data, other than of dropped columns; then `newest` is its newest write time, by which
+        changes are ordered."""
+        found = cells.marked
+        newest: i64 = cells.row_written
+        at: i64 = 0
+        while at < cells.count:
+            if (cells.written[at] > newest or not found) and plan.columns[cells.column[at]].live:
+                newest = cells.written[at]
+                found = True
+            at += 1
+        at = 0
+        while at < cells.deletions:
+            written = cells.deletion_written[at]
+            if (written > newest or not found) and plan.columns[cells.deletion_column[at]].live:
+                newest = written
+                found = True
+            at += 1
+        self.newest = newest
+        return found
+
+    def row(self, partition: Partition, cells: RowCells, data: bytes, plan: RowPlan, static: bool) -> bytes:
+        """The record of a row's data, an insert or an update; its own deletion is a record by itself."""
+        self._find_columns(cells, plan)
+        op = INSERT if cells.marked else UPDATE
+        if cells.marked:
+            self._written, self._ttl, self._expires = cells.row_written, cells.row_ttl, cells.row_expires
+        else:
+            self._newest(cells, data, plan)
+        digest = self._digest
+        digest.begin(partition.digest, op)
+        if static:
+            digest.no_clustering()
+        else:
+            digest.clustering(cells, data)
+        out = self._begin(partition, op, digest.of_row(cells, data, plan, self._first))
+        self._put_clustering(out, cells, data, static)
+        self._put_columns(out, cells, data, plan)
+        self._put_deleted(out, cells, plan)
+        self._kept.put(out, partition.raw)
+        self._put_cells(out, cells, data, plan)
+        out.append(u8(ABSENT))
+        return out.getvalue()
+
+    def row_deletion(self, partition: Partition, cells: RowCells, data: bytes, static: bool) -> bytes:
+        """The record of a row's own deletion."""
+        digest = self._digest
+        digest.begin(partition.digest, DELETE)
+        if static:
+            digest.no_clustering()
+        else:
+            digest.clustering(cells, data)
+        out = self._begin_deletion(partition, DELETE, cells.deleted_written, cells.deleted_local)
+        self._put_clustering(out, cells, data, static)
+        self._put_nothing(out)
+        self._kept.put(out, partition.raw)
+        out.append(u8(ABSENT))
+        out.append(u8(ABSENT))
+        return out.getvalue()
+
+    # -- other deletions
+
+    def partition_deletion(self, partition: Partition, deletion: Deletion) -> bytes:
+        """The record of a whole partition's deletion."""
+        self._digest.begin(partition.digest, DELETE_PARTITION)
+        self._digest.no_clustering()
+        out = self._begin_deletion(partition, DELETE_PARTITION, deletion.written, deletion.local)
+        self._put_no_clustering(out)
+        self._put_nothing(out)
+        self._kept.put(out, partition.raw)
+        out.append(u8(ABSENT))
+        out.append(u8(ABSENT))
+        return out.getvalue()
+
+    def range_deletion(self, partition: Partition, deletion: Deletion, start: Bound, end: Bound) -> bytes:
+        """The record of a range's deletion."""
+        self._digest.begin(partition.digest, DELETE_RANGE)
+        self._digest.bounds(start, end)
+        out = self._begin_deletion(partition, DELETE_RANGE, deletion.written, deletion.local)
+        self._put_no_clustering(out)
+        self._put_nothing(out)
+        # The bounds stand behind `raw`, which has to know how exact they are.
+        bounds = BytesWriter()
+        bounds.append(u8(PRESENT))
+        self._put_bound(bounds, start, START)
+        self._put_bound(bounds, end, END)
+        self._kept.put(out, partition.raw)
+        out.append(u8(ABSENT))
+        out.write(bounds.getvalue())
+        return out.getvalue()
+
+    # -- parts of a record, in its order
+
+    def _begin_deletion(self, partition: Partition, op: i64, written: i64, local: i64) -> BytesWriter:
+        self._written, self._ttl, self._expires = written, NONE, local
+        return self._begin(partition, op, self._digest.of_deletion(written, local))
+
+    def _begin(self, partition: Partition, op: i64, digest: bytes) -> BytesWriter:
+        out = self._out
+        out.truncate(0)
+        out.write(self._head)
+        write_long(out, op)
+        write_long(out, partition.token)
+        write_long(out, self._written)
+        _put_optional(out, self._ttl)
+        _put_optional(out, self._expires)
+        out.write(digest)
+        out.append(u8(PRESENT))
+        out.write(partition.fields)
+        self._kept.clear()
+        return out
+
+    def _put_clustering(self, out: BytesWriter, cells: RowCells, data: bytes, static: bool) -> None:
+        if static:
+            self._put_no_clustering(out)
+            return
+        for number, writer in enumerate(self._clustering_writers):
+            start, end = cells.clustering_start[number], cells.clustering_end[number]
+            if start == NULL:
+                out.append(u8(ABSENT))
+            elif not writer.write(out, data, start, end):
+                name = self.table.clustering[number].name.encode()
+                self._kept.add(-1, name, KEY, data[start:end])
+
+    def _put_no_clustering(self, out: BytesWriter) -> None:
+        for _ in self._clustering_writers:
+            out.append(u8(ABSENT))
+
+    def _put_nothing(self, out: BytesWriter) -> None:
+        """No column was written, none deleted."""
+        for _ in self.table.columns:
+            out.append(u8(ABSENT))
+        write_long(out, 0)
+
+    def _put_columns(self, out: BytesWriter, cells: RowCells, data: bytes, plan: RowPlan) -> None:
+        first = self._first
+        columns = plan.columns
+        for place in plan.fields:
+            if place < 0:
+                out.append(u8(ABSENT))
+                continue
+            at = first[place]
+            column = columns[place]
+            if column.form != SIMPLE:
+                put_edit(out, cells, data, column, place, at, self._kept)
+            elif at < 0 or cells.start[at] == NULL:
+                out.append(u8(ABSENT))
+            elif not column.value.write(out, data, cells.start[at], cells.end[at]):
+                self._kept.keep(column, at, cells, data, VALUE)
+
+    def _put_deleted(self, out: BytesWriter, cells: RowCells, plan: RowPlan) -> None:
+        """The names of simple columns with a tombstone."""
+        names: list[bytes] | None = None
+        at: i64 = 0
+        while at < cells.count:
+            if cells.start[at] == NULL and cells.path_start[at] == NULL:
+                column = plan.columns[cells.column[at]]
+                if column.live:
+                    if names is None:
+                        names = []
+                    names.append(column.text)
+            at += 1
+        if names is not None:
+            write_long(out, len(names))
+            for name in names:
+                write_text(out, name)
+        write_long(out, 0)
+
+    def _put_cells(self, out: BytesWriter, cells: RowCells, data: bytes, plan: RowPlan) -> None:
+        """The times of collection deletions and cells, where they are not the record's."""
+        count: i64 = 0
+        at: i64 = 0
+        written, ttl, expires = self._written, self._ttl, self._expires
+        while at < cells.count:
+            same = cells.written[at] == written and cells.ttl[at] == ttl and cells.expires[at] == expires
+            if not same and plan.columns[cells.column[at]].live:
+                count += 1
+            at += 1
+        at = 0
+        while at < cells.deletions:
+            if self._deletion_differs(cells, at) and plan.columns[cells.deletion_column[at]].live:
+                count += 1
+            at += 1
+        if not count:
+            out.append(u8(ABSENT))
+            return
+        out.append(u8(PRESENT))
+        write_long(out, count)
+        at = 0
+        while at < cells.deletions:
+            column = plan.columns[cells.deletion_column[at]]
+            if self._deletion_differs(cells, at) and column.live:
+                write_text(out, column.text)
+                out.append(u8(ABSENT))
+                write_long(out, cells.deletion_written[at])
+                out.append(u8(ABSENT))
+                _put_optional(out, cells.deletion_local[at])
+            at += 1
+        at = 0
+        while at < cells.count:
+            if cells.written[at] != written or cells.ttl[at] != ttl or cells.expires[at] != expires:
+                column = plan.columns[cells.column[at]]
+                if column.live:
+                    self._put_cell(out, cells, data, column, at)
+            at += 1
+        write_long(out, 0)
+
+    def _deletion_differs(self, cells: RowCells, at: i64) -> bool:
+        return (
+            cells.deletion_written[at] != self._written
+            or self._ttl != NONE
+            or cells.deletion_local[at] != self._expires
+        )
+
+    def _put_cell(self, out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, at: i64) -> None:
+        write_text(out, column.text)
+        if cells.path_start[at] == NULL:
+            out.append(u8(ABSENT))
+        else:
+            out.append(u8(PRESENT))
+            write_span(out, data, cells.path_start[at], cells.path_end[at])
+        write_long(out, cells.written[at])
+        _put_optional(out, cells.ttl[at])
+        _put_optional(out, cells.expires[at])
+
+    def _put_bound(self, out: BytesWriter, bound: Bound, where: i64) -> None:
+        given = len(bound.values)
+        for number, writer in enumerate(self._clustering_writers):
+            value = bound.values[number] if number < given else None
+            if value is None:
+                out.append(u8(ABSENT))
+            elif not writer.write(out, value, 0, len(value)):
+                name = self.table.clustering[number].name.encode()
+                self._kept.add(0, name, where, value)
+        write_long(out, given)
+        out.append(u8(1 if bound.inclusive else 0))
+
+    # -- what a row's cells say together
+
+    def _find_columns(self, cells: RowCells, plan: RowPlan) -> None:
+        """`_first[i]` = the first cell of the header's i-th column, or -1."""
+        width: i64 = len(plan.columns)
+        if width > len(self._first):
+            self._first = vec[i64]([-1] * width)
+        first = self._first
+        at: i64 = 0
+        while at < width:
+            first[at] = -1
+            at += 1
+        at = cells.count - 1
+        while at >= 0:
+            first[cells.column[at]] = at
+            at -= 1
+
+    def _newest(self, cells: RowCells, data: bytes, plan: RowPlan) -> None:
+        """The record's times without a row marker: the newest one's; at a tie the first by column name, then path."""
+        best: i64 = -1
+        at: i64 = 0
+        while at < cells.count:
+            if (
+                best < 0
+                or cells.written[at] > cells.written[best]
+                or (
+                    cells.written[at] == cells.written[best]
+                    and (
+                        # Simple columns stand in the order of their names: the first one met is the first one.
+                        (cells.path_start[at] != NULL or cells.path_start[best] != NULL)
+                        and _cell_rank(cells, data, plan, at) < _cell_rank(cells, data, plan, best)
+                    )
+                )
+            ):
+                best = at
+            at += 1
+        if best >= 0:
+            self._written, self._ttl, self._expires = cells.written[best], cells.ttl[best], cells.expires[best]
+        at = 0
+        deleted: i64 = -1
+        while at < cells.deletions:
+            written = cells.deletion_written[at]
+            if best < 0 and deleted < 0:
+                newer = True
+            elif written != self._written:
+                newer = written > self._written
+            else:
+                name = plan.columns[cells.deletion_column[at]].column.name_bytes
+                if deleted >= 0:
+                    newer = name < plan.columns[cells.deletion_column[deleted]].column.name_bytes
+                else:
+                    # A deletion ranks with an empty path, and before a cell of the same name and path.
+                    newer = (name, b"") <= _cell_rank(cells, data, plan, best)
+            if newer:
+                deleted = at
+                self._written, self._ttl, self._expires = written, NONE, cells.deletion_local[at]
+            at += 1
+
+
+def _put_optional(out: BytesWriter, value: i64) -> None:
+    if value == NONE:
+        out.append(u8(ABSENT))
+    else:
+        out.append(u8(PRESENT))
+        write_long(out, value)
+
+
+def _cell_rank(cells: RowCells, data: bytes, plan: RowPlan, at: i64) -> tuple[bytes, bytes]:
+    name = plan.columns[cells.column[at]].column.name_bytes
+    start = cells.path_start[at]
+    return name, b"" if start == NULL else data[start : cells.path_end[at]]
