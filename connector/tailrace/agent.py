@@ -13,12 +13,13 @@ from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.segment import Entry
+from tailrace.changes.transcode import Message, Transcoder
 from tailrace.errors import UnknownColumnError, UnknownTableError
-from tailrace.history.decode import changes_at
+from tailrace.history.decode import messages_at
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
-from tailrace_schemas.change import Change, Source
+from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 
@@ -60,11 +61,11 @@ class Publisher(Protocol):
 
 
 class Routing(Protocol):
-    """Changes to records; see publish.routing.Router."""
+    """Messages to records; see publish.routing.Router."""
 
     def open(self, table: Table) -> None: ...
 
-    def records(self, changes: Iterable[Change]) -> list[Record]: ...
+    def records(self, messages: Iterable[Message]) -> list[Record]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Parts:
 
     publisher: Callable[[], Publisher]
     capture: Callable[[Resume], Capture]
+    transcoder: Transcoder
     routing: Routing
     schema: LiveSchema
     health: HealthBoard
@@ -265,8 +267,8 @@ class _Run:
 
     # -- translating
 
-    def _translate(self, entry: Entry) -> tuple[Change, ...]:
-        """The changes of a mutation; none for what is no table's of ours. Raises _UnexplainedError, DecodeError."""
+    def _translate(self, entry: Entry) -> list[Message]:
+        """The messages of a mutation; none for what is no table's of ours. Raises _UnexplainedError, DecodeError."""
         try:
             return self._decode(entry)
         except (UnknownTableError, DecodeError) as error:
@@ -278,15 +280,16 @@ class _Run:
         except (UnknownTableError, UnknownColumnError) as error:
             raise _UnexplainedError(str(error)) from error
 
-    def _decode(self, entry: Entry) -> tuple[Change, ...]:
+    def _decode(self, entry: Entry) -> list[Message]:
         at = entry.position
         source = replace(
             self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=self._parts.milliseconds()
         )
-        changes = changes_at(self._parts.schema.history, entry.payload, entry.version, source)
-        if changes is None:
+        history, transcoder = self._parts.schema.history, self._parts.transcoder
+        messages = messages_at(history, transcoder, entry.payload, entry.version, source)
+        if messages is None:
             self._take_ddl()
-        return changes or ()
+        return messages or []
 
     def _take_ddl(self) -> None:
         """The log is at DDL: what follows was written under the schema that the cluster has now.

@@ -19,6 +19,7 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
+from tailrace.changes.transcode import Transcoder
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode
@@ -170,6 +171,7 @@ class _Start:
                 timeout=settings.agent.transaction_timeout_seconds,
             ),
             capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume, self.keys),
+            transcoder=Transcoder(settings.topics.prefix),
             routing=router,
             schema=schema,
             health=self.health,

@@ -19,9 +19,11 @@ from tailrace.commitlog.reader import (
     IS_EMPTY,
     IS_MARKER,
     Reader,
+    check_flags,
 )
 from tailrace.errors import UnknownTableError
 from tailrace_schemas.change import Cell, ColumnDeletion, Deletion, Marker
+from tailrace_schemas.cql.vint import read_unsigned
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.transcode.row import NONE, NULL
@@ -35,9 +37,22 @@ def first_table(payload: bytes, version: int) -> tuple[int, UUID]:
     A mutation of one update whose table is not of interest can be left at that; with several, the later ids are only
     reached by decoding. Raises TruncatedError, CorruptError, UnsupportedError.
     """
-    reader = Reader()
-    count = open_payload(reader, payload, version)
-    return count, UUID(bytes=reader.table_id())
+    count, id = first_table_bytes(payload, version)
+    return count, UUID(bytes=id)
+
+
+def first_table_bytes(payload: bytes, version: int) -> tuple[int, bytes]:
+    """`first_table` with the id as its 16 bytes, which takes a fraction of the time."""
+    known = _known(version)
+    if known.epochs:
+        check_flags(payload)
+    count, at = read_unsigned(payload, 1 if known.epochs else 0)
+    if count == 0:
+        raise CorruptError("mutation: no partition update")
+    id = payload[at : at + 16]
+    if len(id) < 16:
+        raise TruncatedError("mutation: ends inside of a table id")
+    return count, id
 
 
 def open_payload(reader: Reader, payload: bytes, version: int) -> i64:
@@ -45,13 +60,17 @@ def open_payload(reader: Reader, payload: bytes, version: int) -> i64:
 
     Raises TruncatedError, CorruptError, UnsupportedError.
     """
-    known: SegmentVersion | None = VERSIONS.get(version)
-    if known is None:
-        raise UnsupportedError(f"mutations of segment version {version} are not read")
     try:
-        return reader.open(payload, known)
+        return reader.open(payload, _known(version))
     except IndexError:
         raise TruncatedError("mutation: it ends before the number of its partition updates") from None
+
+
+def _known(version: int) -> SegmentVersion:
+    known = VERSIONS.get(version)
+    if known is None:
+        raise UnsupportedError(f"mutations of segment version {version} are not read")
+    return known
 
 
 def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table | None]) -> Mutation:

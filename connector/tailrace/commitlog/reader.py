@@ -70,6 +70,15 @@ _WORD_63: Final = (1 << 63) - 1
 _GROUP: Final = 32
 
 
+def check_flags(payload: bytes) -> None:
+    """The flags that a mutation of version 9 begins with. Raises TruncatedError, UnsupportedError."""
+    if not payload:
+        raise TruncatedError("mutation: its flags are missing")
+    if payload[0] > _POTENTIAL_CONFLICTS:
+        # A flag may announce bytes of its own: what follows cannot be told.
+        raise UnsupportedError(f"mutation flags {payload[0]:#04x} are newer than this Tailrace reads")
+
+
 class Reader:
     """Reads one payload after another; `at` is the offset of the next byte, `cells` the row that was read last.
 
@@ -97,11 +106,7 @@ class Reader:
         self._epochs = version.epochs
         self._unsigned = version.unsigned_deletion_times
         if version.epochs:
-            if not data:
-                raise TruncatedError("mutation: its flags are missing")
-            if data[0] > _POTENTIAL_CONFLICTS:
-                # A flag may announce bytes of its own: what follows cannot be told.
-                raise UnsupportedError(f"mutation flags {data[0]:#04x} are newer than this Tailrace reads")
+            check_flags(data)
             self.at = 1
         count = self.vint()
         if count == 0:

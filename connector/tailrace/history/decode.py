@@ -1,34 +1,43 @@
-"""A serialized mutation and the schema that holds for it, to its changes."""
+"""A serialized mutation and the schema that holds for it, to the messages of its changes."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
+from uuid import UUID
 
-from tailrace.changes.split import changes_of
-from tailrace.commitlog.mutation import decode_mutation, first_table
+from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.mutation import first_table_bytes
 from tailrace.errors import UnknownTableError
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
-from tailrace_schemas.change import Change, Source
+from tailrace_schemas.change import Source
 
 _DDL: Final = "system_schema"
 
 
-def changes_at(history: SchemaHistory, payload: bytes, version: int, source: Source) -> tuple[Change, ...] | None:
-    """The changes of tables with cdc = true at the position that `source` names; None for a mutation that is DDL.
+def messages_at(
+    history: SchemaHistory, transcoder: Transcoder, payload: bytes, version: int, source: Source
+) -> list[Message] | None:
+    """The messages of tables with cdc = true at the position that `source` names; None for a mutation that is DDL.
 
     What cannot hold a change is not decoded. Raises UnknownTableError, UnknownColumnError and DecodeError, as
     decode_mutation does.
     """
     position = Position(source.epoch, source.segment, source.offset)
-    updates, table_id = first_table(payload, version)
-    table = history.table(table_id, position)
+    updates, first = first_table_bytes(payload, version)
+    table = history.table(table_id(first), position)
     if table is None:
-        raise UnknownTableError(table_id)
+        raise UnknownTableError(table_id(first))
     if table.keyspace == _DDL:
         return None
     # A mutation is of one keyspace.
     if table.keyspace not in history.cdc_keyspaces or (updates == 1 and not table.cdc):
-        return ()
-    mutation = decode_mutation(payload, version, lambda id: history.table(id, position))
-    return changes_of(mutation, source, lambda table: table.cdc)
+        return []
+    return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source)
+
+
+@lru_cache(maxsize=4096)
+def table_id(id: bytes) -> UUID:
+    """The table id of its 16 bytes; making one anew takes longer than decoding a mutation."""
+    return UUID(bytes=id)

@@ -1,4 +1,4 @@
-"""Changes to records: topic, partition, framed key and value, one encoder for each table shape."""
+"""Messages to records: topic and partition, with everything there that a reader needs before the first one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 from uuid import UUID
 
+from tailrace.changes.transcode import Message
 from tailrace.publish.record import Record
 from tailrace_schemas.avro import Encoder, schema_records
-from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tailrace_schemas.topics import table_topic
@@ -57,13 +57,12 @@ class Destinations(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Route:
     table: Table
-    encoder: Encoder
     topic: str
     partitions: int
 
 
 class Router:
-    """Makes records of changes. Everything that a table shape needs is done at its first change."""
+    """Makes records of messages. Everything that a table shape needs is done at its first one."""
 
     def __init__(self, prefix: str, destinations: Destinations, wants: Callable[[Table], bool]) -> None:
         self._prefix = prefix
@@ -76,14 +75,13 @@ class Router:
         if self._wants(table):
             self._route(table)
 
-    def records(self, changes: Iterable[Change]) -> list[Record]:
-        """The records of those changes whose table is published, in order. Raises ServiceError."""
-        return [self._record(change) for change in changes if self._wants(change.table)]
+    def records(self, messages: Iterable[Message]) -> list[Record]:
+        """The records of those messages whose table is published, in order. Raises ServiceError."""
+        return [self._record(message) for message in messages if self._wants(message.table)]
 
-    def _record(self, change: Change) -> Record:
-        route = self._route(change.table)
-        to = partition(change.token, route.partitions)
-        return Record(route.topic, to, route.encoder.key(change), route.encoder.value(change))
+    def _record(self, message: Message) -> Record:
+        route = self._route(message.table)
+        return Record(route.topic, partition(message.token, route.partitions), message.key, message.value)
 
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)
@@ -92,5 +90,5 @@ class Router:
             topic = self._destinations.topic(table)
             partitions = self._destinations.partitions(topic)
             self._destinations.announce(schema_records(encoder, topic))
-            route = self._routes[table.id] = _Route(table, encoder, topic, partitions)
+            route = self._routes[table.id] = _Route(table, topic, partitions)
         return route

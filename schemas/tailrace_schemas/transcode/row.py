@@ -12,7 +12,7 @@ NONE: Final = -(1 << 62)
 NULL: Final = -1
 """Instead of a start: a tombstone among cells, null among clustering values, no path at a simple cell."""
 
-_ROOM: Final = 64
+_ROOM: Final = 16
 # A row larger than this gives its room back when the next one is read.
 _KEPT: Final = 4096
 

@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.agent import Agent, Limits, Parts
 from tailrace.capture.schema import LiveSchema
+from tailrace.changes.transcode import Transcoder
 from tailrace.errors import FencedError
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.routing import Router, Selection
@@ -69,6 +70,7 @@ class World:
         parts = Parts(
             publisher=lambda: MemoryPublisher(self.kafka, faults),
             capture=lambda resume: MemoryCapture(self.log, resume, faults),
+            transcoder=Transcoder("p"),
             routing=Router("p", MemoryDestinations(self.kafka, faults), Selection().wants),
             schema=schema,
             health=self.health,

@@ -7,11 +7,13 @@ from uuid import UUID
 
 import pytest
 
+from tailrace.changes.transcode import Message, Transcoder
 from tailrace.errors import UnknownTableError
-from tailrace.history.decode import changes_at
+from tailrace.history.decode import messages_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
-from tailrace_schemas.change import Source
+from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
+from tailrace_schemas.change import Change, Source
 from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.system_tables import system_table_id, system_tables
 from tests.unit.mutations import EPOCH, deletion, mutation
@@ -20,6 +22,14 @@ from tests.unit.tables import table
 A = table({"id": "text"}, name="a", table_id=UUID(int=1))
 B = replace(table({"id": "text"}, name="b", table_id=UUID(int=2)), cdc=False)
 C = replace(table({"id": "text"}, name="c", keyspace="other", table_id=UUID(int=3)), cdc=False)
+
+
+def decoded(message: Message) -> Change:
+    """The change that a message carries."""
+    records = schema_records(Encoder(message.table, "p"), "t")
+    return decode(message.value, {key: entry_from_record(key, value) for key, value in records})
+
+
 HERE = Position(1, 1, 1)
 SOURCE = Source("h", "dc", 1, 7, 20, 0, 0)
 
@@ -80,7 +90,8 @@ DDL = system_table_id("system_schema", "columns")
 )
 def test_changes_of_tables_with_cdc(payload: bytes, keys: list[bytes] | None) -> None:
     """None for DDL."""
-    changes = changes_at(HISTORY, payload, 7, SOURCE)
+    messages = messages_at(HISTORY, Transcoder("p"), payload, 7, SOURCE)
+    changes = None if messages is None else [decoded(message) for message in messages]
     assert (None if changes is None else [change.key for change in changes]) == keys
     for index, change in enumerate(changes or ()):
         assert change.source == replace(SOURCE, index=index, count=len(changes or ()))
@@ -91,7 +102,7 @@ def test_an_unknown_table_is_named() -> None:
     unknown = UUID(int=99)
     for payload in (deletion(unknown, b"k"), mutation((B, b"k", EPOCH), (unknown, b"k", EPOCH))):
         with pytest.raises(UnknownTableError, match=str(unknown)):
-            changes_at(HISTORY, payload, 7, SOURCE)
+            messages_at(HISTORY, Transcoder("p"), payload, 7, SOURCE)
 
 
 def test_a_cut_anywhere_is_a_decode_error() -> None:
@@ -99,4 +110,4 @@ def test_a_cut_anywhere_is_a_decode_error() -> None:
     payload = deletion(A, b"key")
     for end in range(len(payload)):
         with pytest.raises(TruncatedError):
-            changes_at(HISTORY, payload[:end], 7, SOURCE)
+            messages_at(HISTORY, Transcoder("p"), payload[:end], 7, SOURCE)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from tailrace.changes.transcode import Message
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.routing import Router, Selection, assign_topics
 from tailrace.testing import Faults, MemoryDestinations, MemoryKafka
@@ -25,9 +26,9 @@ def of(name: str, table_id: UUID = EARLY, keyspace: str = "ks") -> Table:
     return table({"id": "text"}, name=name, keyspace=keyspace, table_id=table_id)
 
 
-def change(of_table: Table, key: bytes, at: int | None = None) -> Change:
+def change(of_table: Table, key: bytes, at: int | None = None) -> Message:
     """A partition deletion."""
-    return Change(
+    change = Change(
         op=Op.DELETE_PARTITION,
         table=of_table,
         token=token(key) if at is None else at,
@@ -36,6 +37,8 @@ def change(of_table: Table, key: bytes, at: int | None = None) -> Change:
         digest=bytes(16),
         source=Source("h", "dc", 1, 1, 1, 0, 1),
     )
+    encoder = Encoder(of_table, "p")
+    return Message(of_table, change.token, encoder.key(change) or b"", encoder.value(change))
 
 
 @pytest.mark.parametrize(
