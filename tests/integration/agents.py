@@ -20,7 +20,8 @@ from typing import Any, Self
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.capture.cdcraw import CdcRaw, Resume
 from tailrace.cluster import Contact, LiveCluster
@@ -36,13 +37,23 @@ from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.topics import Internal
 
-_COMMAND = "from tailrace.cli.main import run; run()"
+_PROGRAM = ("-c", "from tailrace.cli.main import run; run()")
 
 
 class AgentProcess:
-    """One `tailrace agent`, its settings file, log and health endpoint below `directory`. Killed at the exit."""
+    """One `tailrace agent`, its settings file, log and health endpoint below `directory`. Killed at the exit.
 
-    def __init__(self, directory: Path, settings: Mapping[str, Mapping[str, object]], name: str = "agent") -> None:
+    `program` is what Python is told to run as `tailrace`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, Mapping[str, object]],
+        name: str = "agent",
+        program: tuple[str, ...] = _PROGRAM,
+    ) -> None:
+        self._program = program
         self.log = directory / f"{name}.log"
         self._settings = directory / f"{name}.toml"
         self._port = free_port("127.0.0.1")
@@ -54,7 +65,7 @@ class AgentProcess:
         """Start it, again after its end too."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND, "--log-level", "debug", "agent", "-c", str(self._settings)],
+                [sys.executable, *self._program, "--log-level", "debug", "agent", "-c", str(self._settings)],
                 stdout=log,
                 stderr=log,
                 env={name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")},
@@ -206,6 +217,18 @@ def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:
             for partition in sorted(there[topic].partitions)
             for record in read_to_end(config, topic, partition)
         ]
+
+
+def appended(kafka: LocalKafka, topic: str) -> int:
+    """How many records and marks of transactions a topic has, committed or not; 0 where it does not exist."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    there = admin.list_topics(timeout=30).topics
+    if topic not in there:
+        return 0
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client types only some of itself
+    ends = {TopicPartition(topic, number): latest for number in there[topic].partitions}
+    found = admin.list_offsets(ends, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    return sum(future.result(30).offset for future in found.values())
 
 
 def ints(records: Iterable[Published]) -> Counter[int]:

@@ -17,9 +17,11 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace_schemas.change import Op
 from tailrace_schemas.tokens import partition, token
+from tests.integration import dying_agent
 from tests.integration.agents import (
     AgentProcess,
     Published,
+    appended,
     cql,
     create_keyspace,
     in_log_order,
@@ -28,6 +30,7 @@ from tests.integration.agents import (
     settings_for,
     start_here,
 )
+from tests.integration.dying_agent import Step
 
 
 class Bench:
@@ -53,6 +56,11 @@ class Bench:
         """An agent, not started."""
         settings = settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
         return AgentProcess(self._directory, settings, name)
+
+    def dying(self, step: Step) -> AgentProcess:
+        """An agent that kills itself at a step of a transaction, not started."""
+        settings = settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
+        return AgentProcess(self._directory, settings, step.name.lower(), (dying_agent.__file__, step))
 
     def create(self, table: str = "t", cdc: bool = True) -> None:
         """A table of k int, v text."""
@@ -136,6 +144,25 @@ def test_kill_9_in_the_middle_of_a_load(bench: Bench) -> None:
     with agent:
         agent.until(lambda: sum(bench.keys().values()) >= total)
         agent.until(lambda: not before & set(bench.cassandra.cdc_raw.glob("*.log")))
+        assert agent.stop() == 0
+    records = bench.records()
+    assert ints(records) == Counter(range(total))
+    assert in_log_order(records)
+
+
+def test_kill_9_at_each_step_of_a_transaction(bench: Bench) -> None:
+    """What the dead had put into Kafka is there, but for nobody to see: each row is published once."""
+    bench.create()
+    topic, total, there = f"{bench.prefix}.{bench.keyspace}.t", 0, 0
+    for step in Step:
+        bench.write(range(total, total + 100))
+        total += 100
+        with bench.dying(step) as agent:
+            assert agent.process.wait(60) == -signal.SIGKILL, f"{step}\n{agent.words()}"
+        assert appended(bench.kafka, topic) > there, f"nothing was in Kafka {step}: this shows nothing"
+        there = appended(bench.kafka, topic)
+    with bench.agent() as agent:
+        agent.until(lambda: agent.count("changes") >= total)
         assert agent.stop() == 0
     records = bench.records()
     assert ints(records) == Counter(range(total))
