@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final
+
+from librt.strings import read_i64_le
+from mypy_extensions import i64
 
 MIN_TOKEN: Final = -(2**63)
 MAX_TOKEN: Final = 2**63 - 1
 
 _MASK: Final = 2**64 - 1
-_C1: Final = 0x87C37B91114253D5
+# The constants of MurmurHash3 x64 128, as signed words.
+_C1: Final = 0x87C37B91114253D5 - 2**64
 _C2: Final = 0x4CF5AD432745937F
-_BLOCK: Final = struct.Struct("<QQ")
+_F1: Final = 0xFF51AFD7ED558CCD - 2**64
+_F2: Final = 0xC4CEB9FE1A85EC53 - 2**64
 
 
 def token(key: bytes) -> int:
@@ -22,28 +26,28 @@ def token(key: bytes) -> int:
     key, which CQL cannot write, has the minimum token. A single-column key is the column's bytes; a composite one is,
     per component, two bytes of length, the bytes, and 0x00.
     """
-    length = len(key)
+    length: i64 = len(key)
     if not length:
         return MIN_TOKEN
-    h1 = h2 = 0
-    tail_at = length & ~15
-    for k1, k2 in _BLOCK.iter_unpack(key[:tail_at]):
-        h1 ^= _scramble(k1, _C1, 31, _C2)
-        h1 = (((h1 << 27 | h1 >> 37) + h2) * 5 + 0x52DCE729) & _MASK
-        h2 ^= _scramble(k2, _C2, 33, _C1)
-        h2 = (((h2 << 31 | h2 >> 33) + h1) * 5 + 0x38495AB5) & _MASK
-    if length > tail_at + 8:
-        h2 ^= _scramble(_signed_tail(key[tail_at + 8 :]), _C2, 33, _C1)
-    if length > tail_at:
-        h1 ^= _scramble(_signed_tail(key[tail_at : tail_at + 8]), _C1, 31, _C2)
+    h1: i64 = 0
+    h2: i64 = 0
+    at: i64 = 0
+    while at + 16 <= length:
+        h1 ^= _scramble(read_i64_le(key, at), _C1, 31, _C2)
+        h1 = _add(_multiply(_add(_rotated(h1, 27), h2), 5), 0x52DCE729)
+        h2 ^= _scramble(read_i64_le(key, at + 8), _C2, 33, _C1)
+        h2 = _add(_multiply(_add(_rotated(h2, 31), h1), 5), 0x38495AB5)
+        at += 16
+    if length > at + 8:
+        h2 ^= _scramble(_signed_tail(key, at + 8, length), _C2, 33, _C1)
+    if length > at:
+        h1 ^= _scramble(_signed_tail(key, at, min(at + 8, length)), _C1, 31, _C2)
     h1 ^= length
     h2 ^= length
-    h1 = (h1 + h2) & _MASK
-    h2 = (h2 + h1) & _MASK
-    word = (_finish(h1) + _finish(h2)) & _MASK
-    if word == 1 << 63:
-        return MAX_TOKEN
-    return word - (1 << 64) if word >> 63 else word
+    h1 = _add(h1, h2)
+    h2 = _add(h2, h1)
+    word = _add(_finish(h1), _finish(h2))
+    return MAX_TOKEN if word == MIN_TOKEN else word
 
 
 def partition(token: int, n: int) -> int:
@@ -54,20 +58,63 @@ def partition(token: int, n: int) -> int:
     return ((token + (1 << 63)) * n) >> 64
 
 
-def _scramble(word: int, first: int, rotation: int, second: int) -> int:
-    word = word * first & _MASK
-    return (word << rotation | word >> (64 - rotation)) * second & _MASK
+# Words are signed, and wrap: on compiled code by themselves, so that _wrapped is never called there.
 
 
-def _signed_tail(tail: bytes) -> int:
+def _multiply(first: i64, second: i64) -> i64:
+    product = first * second
+    if product > MAX_TOKEN or product < MIN_TOKEN:
+        return _wrapped(product)
+    return product
+
+
+def _add(first: i64, second: i64) -> i64:
+    total = first + second
+    if total > MAX_TOKEN or total < MIN_TOKEN:
+        return _wrapped(total)
+    return total
+
+
+def _shift(word: i64, bits: i64) -> i64:
+    shifted = word << bits
+    if shifted > MAX_TOKEN or shifted < MIN_TOKEN:
+        return _wrapped(shifted)
+    return shifted
+
+
+def _wrapped(value: int) -> int:
+    return ((value + (1 << 63)) & _MASK) - (1 << 63)
+
+
+def _rotated(word: i64, bits: i64) -> i64:
+    # The mask is shifted down, not up: compiled code would take a literal 1 for 32 bits.
+    mask: i64 = MAX_TOKEN
+    return _shift(word, bits) | (word >> (64 - bits)) & (mask >> (63 - bits))
+
+
+def _scramble(word: i64, first: i64, rotation: i64, second: i64) -> i64:
+    return _multiply(_rotated(_multiply(word, first), rotation), second)
+
+
+def _signed_tail(key: bytes, start: i64, end: i64) -> i64:
     """Up to eight bytes, little-endian, each sign-extended before its shift and joined by XOR, as Cassandra does."""
-    word = 0
-    for shift, byte in enumerate(tail):
-        word ^= (byte - 256 if byte > 127 else byte) << 8 * shift
-    return word & _MASK
+    word: i64 = 0
+    shift: i64 = 0
+    at = start
+    while at < end:
+        byte: i64 = key[at]
+        word ^= _shift(byte - 256 if byte > 127 else byte, shift)
+        shift += 8
+        at += 1
+    return word
 
 
-def _finish(word: int) -> int:
-    word = (word ^ word >> 33) * 0xFF51AFD7ED558CCD & _MASK
-    word = (word ^ word >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
-    return word ^ word >> 33
+def _finish(word: i64) -> i64:
+    word = _multiply(_high(word), _F1)
+    word = _multiply(_high(word), _F2)
+    return _high(word)
+
+
+def _high(word: i64) -> i64:
+    """The word with its upper 31 bits mixed in below."""
+    return word ^ (word >> 33) & 0x7FFFFFFF
