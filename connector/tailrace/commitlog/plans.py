@@ -74,7 +74,8 @@ class Shape:
     def plan(self, listed: bytes) -> Plan:
         """The plan for a header's list of column names, as it stands in the log.
 
-        Raises UnknownColumnError for a name that the definition has neither as a column nor as a dropped one.
+        Raises UnknownColumnError for a name that the definition has neither as a column nor as a dropped one,
+        CorruptError for one that stands there twice.
         """
         plan = self._plans.get(listed)
         if plan is None:
@@ -95,6 +96,8 @@ class Shape:
                 raise UnknownColumnError(self.table.id, str(self.table), name)
             columns.append(column)
             at += length
+        if len(set(columns)) < len(columns):
+            raise CorruptError(f"a header of {len(columns)} columns names one of them twice")
         return tuple(columns)
 
 

@@ -217,6 +217,7 @@ CORRUPT = [
     (f"10 {AT} 01 0176 00 20 00 0161 16 00 01", "takes a ttl from a row marker that has none"),
     (f"10 {AT} 01 0176 00 24 00 0161 00 1e 01", "takes a ttl from a row marker that has none"),
     (f"10 {AT} 01 0176 00 00 00 0161 02 01", "column subset 0x2 of only 1 columns"),
+    (f"10 {AT} 03 0176 0177 0176 00 01", "a header of 3 columns names one of them twice"),
 ]
 
 
