@@ -6,6 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 .NOTPARALLEL:
 
 VENV := .venv
+SECONDS_OF_FUZZING ?= 900
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Installed anew when what is installed changes, or the place, or the recipe; else reused.
@@ -13,7 +14,7 @@ STAMP := $(VENV)/.installed-$(shell { pwd; cat pyproject.toml setup.py tools/ven
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
 
-.PHONY: help demo test test-long check unit unit-compiled integration bench compiled generated clean
+.PHONY: help demo test test-long check unit unit-compiled integration bench fuzz compiled generated clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -52,6 +53,12 @@ test-long: $(STAMP) ## The tests that take minutes each
 
 bench: $(STAMP) ## Measure, and write the numbers under benchmarks/
 	$(BIN)/python -m benchmarks
+
+fuzz: $(STAMP) ## Fuzz the decoder, guided by coverage (SECONDS_OF_FUZZING=900); failures are left in build/fuzz
+	$(BIN)/pip install -q --disable-pip-version-check '$(shell sed -nE 's/^fuzz = \["([^"]+)"\].*/\1/p' pyproject.toml)'
+	mkdir -p build/fuzz
+	nice -n 10 $(BIN)/python -m tests.fuzz.run build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_len=70000 \
+	    -rss_limit_mb=2048 -timeout=10 -max_total_time=$(SECONDS_OF_FUZZING)
 
 compiled: $(STAMP) ## Compile the hot path into .venv's installation (make clean goes back to pure)
 	TAILRACE_COMPILE=1 $(BIN)/pip install -q --no-build-isolation --no-deps -e .
