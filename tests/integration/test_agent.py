@@ -162,7 +162,8 @@ def test_kill_9_at_each_step_of_a_transaction(bench: Bench) -> None:
         assert appended(bench.kafka, topic) > there, f"nothing was in Kafka {step}: this shows nothing"
         there = appended(bench.kafka, topic)
     with bench.agent() as agent:
-        agent.until(lambda: agent.count("changes") >= total)
+        agent.until_ready()
+        agent.until(lambda: sum(bench.keys().values()) >= total)
         assert agent.stop() == 0
     records = bench.records()
     assert ints(records) == Counter(range(total))
