@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cassandra import DriverException, OperationTimedOut
+from cassandra import DriverException, OperationTimedOut, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
@@ -32,6 +32,13 @@ _LOG: Final = logging.getLogger("tailrace.cluster")
 MURMUR3: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
 _READS: Final = 5
 
+# What gossip says of a node, the words before the comma (VersionedValue). A member that was shut down, or is known only
+# from before this node's restart (no word), keeps its tokens: nodetool status calls it DN, down and normal.
+_NORMAL: Final = frozenset({"NORMAL", "shutdown", ""})
+# Those of nodes that will own tokens, or own some that this node has not noted yet. Others without tokens have left
+# (LEFT, removed), or coordinate only (hibernate).
+_COMING: Final = frozenset({"BOOT", "BOOT_REPLACE", "NORMAL"})
+
 # Exactly the columns that tables_from_rows reads; dropped_time as milliseconds, because the system keyspaces' are
 # beyond any datetime.
 _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
@@ -47,6 +54,10 @@ _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
     ),
     "types": "SELECT keyspace_name, type_name, field_names, field_types FROM system_schema.types",
 }
+_GOSSIP_EXISTS: Final = (
+    "SELECT table_name FROM system_virtual_schema.tables "
+    "WHERE keyspace_name = 'system_views' AND table_name = 'gossip_info'"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +162,17 @@ class LiveCluster:
         return tables_from_rows(**rows)
 
     def ring(self) -> Ring:
-        """Tokens by host of all nodes that this one knows. Raises RingError when it knows none."""
+        """Tokens by host of all nodes that this one knows, and which of them join, leave or move.
+
+        Who does is told from Cassandra 4.1 on (system_views.gossip_info); an older node's are all taken for NORMAL.
+        Raises RingError when it knows no tokens.
+        """
+        gossip: Sequence[Mapping[str, Any]] = ()
+        if self._rows(_GOSSIP_EXISTS):
+            gossip = self._rows("SELECT host_id, dc, status, status_with_port FROM system_views.gossip_info")
         local = self._rows("SELECT host_id, data_center, tokens FROM system.local")
         peers = self._rows("SELECT host_id, data_center, tokens FROM system.peers_v2")
-        return Ring(tuple(_node(row) for row in (*local, *peers) if row["host_id"] is not None and row["tokens"]))
+        return ring_of((*local, *peers), gossip)
 
     def execute(self, statement: str) -> Sequence[Mapping[str, Any]]:
         """Run any CQL statement; its rows by column name, empty where it returns none. Raises ServiceError."""
@@ -210,8 +228,29 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
     return cluster
 
 
-def _node(row: Mapping[str, Any]) -> Node:
-    return Node(str(row["host_id"]), row["data_center"], tuple(int(text) for text in row["tokens"]))
+def ring_of(owners: Iterable[Mapping[str, Any]], gossip: Iterable[Mapping[str, Any]] = ()) -> Ring:
+    """The ring of the rows of system.local and system.peers_v2, and of system_views.gossip_info where it exists.
+
+    A node that is only about to own tokens has a row in gossip alone; it stands in the ring without any. Raises
+    RingError when nobody owns tokens.
+    """
+    states = {row["host_id"]: row for row in gossip if row["host_id"] is not None}
+    owning = [row for row in owners if row["host_id"] is not None and row["tokens"]]
+    nodes = {str(row["host_id"]): _node(row, states.get(str(row["host_id"]))) for row in owning}
+    for host, state in states.items():
+        if host not in nodes and _status(state) in _COMING:
+            nodes[host] = Node(host, state["dc"] or "", (), normal=False)
+    return Ring(tuple(nodes.values()))
+
+
+def _node(row: Mapping[str, Any], state: Mapping[str, Any] | None) -> Node:
+    tokens = tuple(int(text) for text in row["tokens"])
+    return Node(str(row["host_id"]), row["data_center"], tokens, state is None or _status(state) in _NORMAL)
+
+
+def _status(state: Mapping[str, Any]) -> str:
+    """The first word of what gossip says of a node; 4.0 and later write it with ports and, for older ones, without."""
+    return str(state["status_with_port"] or state["status"] or "").partition(",")[0]
 
 
 def _unreachable(where: str, error: Exception) -> ServiceError:
@@ -221,6 +260,8 @@ def _unreachable(where: str, error: Exception) -> ServiceError:
     text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))
     if isinstance(error, OperationTimedOut):
         advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
+    elif isinstance(error, Unauthorized):
+        advice = "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
     elif isinstance(error, NoHostAvailable | DriverException | OSError):
         advice = "is the node up, are cluster.contact_points, port, tls and credentials right?"
     else:

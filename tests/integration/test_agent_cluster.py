@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tailrace.cluster import MURMUR3, Contact, LiveCluster
-from tailrace.local import LocalCassandra
+from tailrace.cluster import MURMUR3, Contact, LiveCluster, ring_of
+from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
 from tailrace_schemas.errors import ServiceError
@@ -45,6 +48,49 @@ def test_knows_the_node(cluster: LiveCluster, cassandra: LocalCassandra) -> None
     ring = cluster.ring()
     assert [one.host for one in ring.nodes] == [node.host]
     assert len(ring.tokens) == cassandra.settings.num_tokens
+    assert ring.normal
+
+
+def test_a_node_says_who_joins_leaves_or_moves(cluster: LiveCluster) -> None:
+    """Its own row in gossip is what the ring goes by: another word there, and the ring is not settled."""
+    [owner] = cluster.execute("SELECT host_id, data_center, tokens FROM system.local")
+    [state] = cluster.execute("SELECT host_id, dc, status, status_with_port FROM system_views.gossip_info")
+    assert state["status_with_port"].startswith("NORMAL,")
+    ring = ring_of([owner], [state])
+    assert (ring, ring.normal) == (cluster.ring(), True)
+    leaving = {**state, "status_with_port": state["status_with_port"].replace("NORMAL", "LEAVING")}
+    assert not ring_of([owner], [leaving]).normal
+
+
+@pytest.mark.long
+def test_a_node_that_joins_and_leaves(tmp_path: Path) -> None:
+    """While it does the ring is not settled, before and after it is; each takes a ring delay."""
+    small = CassandraSettings(heap_mib=384)
+    with LocalCassandra(tmp_path / "one", small) as one, ThreadPoolExecutor(1) as pool:
+        joining = replace(
+            small,
+            address="127.0.0.2",
+            storage_port=one.storage_port,
+            seeds=(one.address,),
+            jmx_port=0,
+            ring_delay_ms=3000,
+            yaml={"auto_bootstrap": True},
+        )
+        contact = Contact(hosts=(one.address,), port=one.port)
+        two = LocalCassandra(tmp_path / "two", joining)
+        with closing(LiveCluster(contact)) as cluster, ExitStack() as stack:
+            stack.callback(two.kill)
+            assert cluster.ring().normal
+            started = pool.submit(two.start)
+            assert wait_until(lambda: not cluster.ring().normal, 60)
+            assert [len(node.tokens) for node in cluster.ring().nodes if not node.normal] == [0]
+            started.result(90)
+            assert wait_until(lambda: len(cluster.ring().tokens) == 8 and cluster.ring().normal, 30)
+            left = pool.submit(two.nodetool, "decommission", "--force")
+            assert wait_until(lambda: not cluster.ring().normal, 60)
+            assert [len(node.tokens) for node in cluster.ring().nodes if not node.normal] == [4]
+            left.result(90)
+            assert wait_until(lambda: len(cluster.ring().tokens) == 4 and cluster.ring().normal, 30)
 
 
 def test_reads_every_kind_of_definition(cluster: LiveCluster, cassandra: LocalCassandra, keyspace_name: str) -> None:
