@@ -22,11 +22,11 @@ from tailrace_schemas.definitions import Definitions, tables_from_rows
 
 MUTATIONS: Final = int(os.environ.get("TAILRACE_BENCH_MUTATIONS", "200000"))
 _BATCH: Final = 20_000
+CREATE_TABLE: Final = """CREATE TABLE perf.events (device_id bigint, ts timestamp, seq int, kind text, user_name text,
+    email text, amount double, qty int, total bigint, updated timestamp, note text, PRIMARY KEY (device_id, ts))"""
 _CREATE: Final = (
     "CREATE KEYSPACE perf WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-    """CREATE TABLE perf.events (device_id bigint, ts timestamp, seq int, kind text, user_name text, email text,
-    amount double, qty int, total bigint, updated timestamp, note text, PRIMARY KEY (device_id, ts))
-    WITH cdc = true AND id = 5f1e0c00-0000-11ef-8000-000000000001""",
+    f"{CREATE_TABLE} WITH cdc = true AND id = 5f1e0c00-0000-11ef-8000-000000000001",
 )
 _WORDS: Final = (
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima",

@@ -1,76 +1,98 @@
-"""From segment bytes to frames, mutations, changes and Avro: CPU seconds per million mutations of each stage."""
+"""From segment bytes to frames, objects and Avro: CPU seconds per million mutations, beside Cassandra's own reader."""
 
 from __future__ import annotations
 
 import mmap
+import os
+import resource
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID
 
-from benchmarks.corpus import events
+from benchmarks.corpus import CREATE_TABLE, MUTATIONS, events
+from benchmarks.peers.cassandra import Peer, commit_log_reader
 from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import Frame, frames
-from tailrace.commitlog.mutation import decode_mutation, first_table
+from tailrace.commitlog.mutation import decode_mutation, first_table_bytes
 from tailrace.commitlog.sections import first_cursor, read_section
 from tailrace_common.build import describe
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Source
 from tailrace_schemas.table import Table
 
-_ROUNDS = 3
+_ROUNDS = int(os.environ.get("TAILRACE_BENCH_ROUNDS", "5"))
+_SOURCE = Source(host="h", datacenter="dc", epoch=1, segment=1, offset=0, index=0, count=0)
+
+Stage = Callable[[int, Frame], object]
 
 
 def main() -> None:
-    """Print a line per stage; each stage includes those above it."""
+    """Print a line per stage, each from the file on; the best of some rounds, in which all take turns."""
     place, definitions = events()
     tables = {table.id: table for table in definitions.tables}
-    tracked = {table.id for table in definitions.tables if table.cdc}
+    (table,) = (table for table in definitions.tables if table.cdc)
     segments = sorted(place.glob("*.log"))
     size = sum(path.stat().st_size for path in segments)
     print(f"{len(segments)} segments, {size / 1e6:.0f} MB, {describe()}, best of {_ROUNDS}\n")
-    print(f"{'stage':<10}{'mutations':>12}{'per second':>12}{'CPU s per million':>20}")
-    for name, stage in _stages(tables).items():
-        best, count = float("inf"), 0
-        for _ in range(_ROUNDS):
-            began, count = time.process_time(), 0
-            for version, frame in _frames(segments):
-                if first_table(frame.payload, version)[1] in tracked:
-                    count += 1
-                    stage(version, frame)
-            best = min(best, time.process_time() - began)
-        print(f"{name:<10}{count:>12,}{count / best:>12,.0f}{best / count * 1e6:>20.2f}", flush=True)
+    stages = _stages(tables)
+    best = dict.fromkeys(stages, float("inf"))
+    with ExitStack() as stack:
+        peer = stack.enter_context(commit_log_reader(place, "perf", str(table.id), CREATE_TABLE))
+        count, cold, warm = 0, 0.0, float("inf")
+        for number in range(_ROUNDS):
+            for name, stage in stages.items():
+                count, seconds = _run(segments, table.id.bytes, stage)
+                best[name] = min(best[name], seconds)
+            if peer is not None:
+                first, warm = _peer(peer, warm, 1 if number else 5)
+                cold = cold or first
+    print(f"{'':<34}{'mutations/s':>12}{'MB/s':>8}{'CPU s per million':>20}")
+    if peer is not None:
+        best |= {"CommitLogReader, cells, cold JVM": cold, "CommitLogReader, cells, warm": warm}
+    for name, seconds in best.items():
+        print(f"{name:<34}{count / seconds:>12,.0f}{size / seconds / 1e6:>8.0f}{seconds / count * 1e6:>20.2f}")
+    print(f"\nmost memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    if count < MUTATIONS:
+        raise SystemExit(f"only {count} of {MUTATIONS} mutations were found")
 
 
-def _stages(tables: dict[UUID, Table]) -> dict[str, Callable[[int, Frame], None]]:
-    source = Source(host="h", datacenter="dc", epoch=1, segment=1, offset=0, index=0, count=0)
+def _peer(peer: Peer, warm: float, times: int) -> tuple[float, float]:
+    runs = [peer.run()[1] for _ in range(times)]
+    return runs[0], min(warm, *runs)
+
+
+def _run(segments: list[Path], tracked: bytes, stage: Stage) -> tuple[int, float]:
+    began, count = time.process_time(), 0
+    for version, frame in _frames(segments):
+        if first_table_bytes(frame.payload, version)[1] == tracked:
+            count += 1
+            stage(version, frame)
+    return count, time.process_time() - began
+
+
+def _stages(tables: dict[UUID, Table]) -> dict[str, Stage]:
     encoders: dict[UUID, Encoder] = {}
+    by_bytes = {table_id.bytes: table for table_id, table in tables.items()}
+    transcoder = Transcoder("bench")
 
     def encode(version: int, frame: Frame) -> None:
         mutation = decode_mutation(frame.payload, version, tables.get)
-        for change in changes_of(mutation, source, lambda table: table.cdc):
+        for change in changes_of(mutation, _SOURCE, lambda table: table.cdc):
             encoder = encoders.get(change.table.id)
             if encoder is None:
                 encoder = encoders[change.table.id] = Encoder(change.table, "bench")
             encoder.value(change)
 
-    by_bytes = {table_id.bytes: table for table_id, table in tables.items()}
-    transcoder = Transcoder("bench")
     return {
-        "frames": lambda _version, _frame: None,
-        "mutations": lambda version, frame: _drop(decode_mutation(frame.payload, version, tables.get)),
-        "changes": lambda version, frame: _drop(
-            changes_of(decode_mutation(frame.payload, version, tables.get), source, lambda table: table.cdc)
-        ),
-        "avro": encode,
-        "transcode": lambda version, frame: _drop(transcoder.messages(frame.payload, version, by_bytes.get, source)),
+        "frames, checksums": lambda _version, _frame: None,
+        "to objects": lambda version, frame: decode_mutation(frame.payload, version, tables.get),
+        "to Avro through objects": encode,
+        "to Avro": lambda version, frame: transcoder.messages(frame.payload, version, by_bytes.get, _SOURCE),
     }
-
-
-def _drop(value: object) -> None:
-    del value
 
 
 def _frames(segments: list[Path]) -> Iterator[tuple[int, Frame]]:

@@ -1,0 +1,1 @@
+"""Others that do the same, run beside us."""
