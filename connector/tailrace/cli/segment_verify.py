@@ -122,6 +122,10 @@ def _check_end(data: SegmentData, index: Index | None, count: _Count) -> None:
         raise TruncatedError(f"the index released {index.offset}, the segment ends here", offset=count.marker)
 
 
+def _verify(by_alias: dict[str, bytes], otherwise: bytes | None, path: Path) -> Verdict:
+    return verify_segment(path, Keys(by_alias, otherwise))
+
+
 def _start_worker() -> None:
     # Ctrl-C reaches every process of the terminal; the command ends the workers.
     signal(SIGINT, SIG_IGN)
@@ -134,14 +138,14 @@ def verdicts(paths: list[Path], keys: Keys, jobs: int) -> Iterator[Iterator[Verd
     Raises ServiceError where a process dies (as when memory runs out).
     """
     jobs = min(jobs, len(paths))
-    verify = partial(verify_segment, keys=keys)
     if jobs <= 1:
-        yield map(verify, paths)
+        yield (verify_segment(path, keys) for path in paths)
         return
     # Spawned: the parent may have threads. Keys go through a pipe, never into a command line.
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start_worker)
     try:
-        yield pool.map(verify, paths)
+        # In parts: a frozen value of compiled code cannot be unpickled.
+        yield pool.map(partial(_verify, dict(keys.by_alias), keys.otherwise), paths)
     except BrokenProcessPool:
         raise ServiceError("a process that verified segments died; try fewer with --jobs") from None
     finally:
