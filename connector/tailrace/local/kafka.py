@@ -139,6 +139,8 @@ _FIXED = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.replication.factor": "1",
+    # What a dead producer left open is aborted a second after its timeout, not ten.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "5",
     "share.coordinator.state.topic.replication.factor": "1",
