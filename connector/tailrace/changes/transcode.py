@@ -159,7 +159,7 @@ class Transcoder:
             reader.vint()
         _read_items(reader, shape, regulars, units)
         if units is not None and writer is not None:
-            found.extend([(writer, units.partition, body) for body in units.bodies()])
+            found.extend([(writer, units.partition(), body) for body in units.bodies()])
 
 
 def _read_items(reader: Reader, shape: Shape, plan: Plan, units: _Units | None) -> None:
@@ -186,10 +186,17 @@ class _Units:
         self._writer = writer
         self._records = writer.records
         self._reader = reader
-        self.partition = writer.records.partition(key)
+        self._key = key
+        self._partition: Partition | None = None
         self._units: list[_Unit] = []
         self._place: i64 = 0
         self._opened: tuple[int, Bound, Deletion] | None = None
+
+    def partition(self) -> Partition:
+        """What the changes share; the key is taken apart only where there is one."""
+        if self._partition is None:
+            self._partition = self._records.partition(self._key)
+        return self._partition
 
     def bodies(self) -> list[bytes]:
         """All records, ordered."""
@@ -200,7 +207,7 @@ class _Units:
         return [body for unit in units for body in unit.bodies]
 
     def delete_partition(self, deletion: Deletion) -> None:
-        body = self._records.partition_deletion(self.partition, deletion)
+        body = self._records.partition_deletion(self.partition(), deletion)
         self._units.append(_Unit(deletion.written, True, False, -1, [body]))
 
     def row(self, header: Plan, static: bool) -> None:
@@ -215,14 +222,14 @@ class _Units:
         has_data = self._records.has_data(cells, plan)
         written = self._records.newest
         if cells.deleted:
-            body = self._records.row_deletion(self.partition, cells, data, static)
+            body = self._records.row_deletion(self.partition(), cells, data, static)
             if has_data and cells.deleted_written >= written:
-                bodies = [body, self._records.row(self.partition, cells, data, plan, static)]
+                bodies = [body, self._records.row(self.partition(), cells, data, plan, static)]
                 self._units.append(_Unit(cells.deleted_written, False, static, place, bodies))
                 return
             self._units.append(_Unit(cells.deleted_written, True, static, place, [body]))
         if has_data:
-            body = self._records.row(self.partition, cells, data, plan, static)
+            body = self._records.row(self.partition(), cells, data, plan, static)
             self._units.append(_Unit(written, False, static, place, [body]))
 
     def mark(self, marker: RangeMarker) -> None:
@@ -230,7 +237,7 @@ class _Units:
         if self._opened is not None and marker.close is not None:
             place, start, deletion = self._opened
             end = Bound(marker.values, closes_inclusive(marker.kind))
-            body = self._records.range_deletion(self.partition, deletion, start, end)
+            body = self._records.range_deletion(self.partition(), deletion, start, end)
             self._units.append(_Unit(deletion.written, True, False, place, [body]))
         self._opened = None
         if marker.open is not None:
