@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import stamina
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.passthrough import Scalar
@@ -178,8 +178,8 @@ class PartitionReader:
         if self._consumer is None:
             config = {"group.id": "tailrace-reader", **self._with(_OWN)}
             self._consumer = _made(lambda: Consumer(config, logger=_LOG))
-            where = TopicPartition(self._where.topic, self._where.partition, OFFSET_BEGINNING)
-            self._consumer.assign([where])
+            # Not OFFSET_BEGINNING, for which librdkafka asks half a second later. Where 0 is deleted, it is reset.
+            self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, 0)])
         return self._consumer
 
     def _end(self) -> int:

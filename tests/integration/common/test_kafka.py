@@ -208,3 +208,12 @@ def test_a_topic_made_anew_is_noticed(config: dict[str, str], prefix: str) -> No
 def test_a_broker_that_does_not_answer_is_an_error() -> None:
     with pytest.raises(ServiceError, match=r"nowhere\[0\]"):
         list(read_to_end({"bootstrap.servers": "127.0.0.1:1"}, "nowhere", 0, timeout=1))
+
+
+def test_a_partition_whose_beginning_was_deleted(config: dict[str, str], topic: str, writer: Writer) -> None:
+    """Retention took the first records: reading begins with what is left."""
+    writer.outside("a", "b", "c", "d")
+    admin = AdminClient({**config})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 1, 3)]).values()
+    assert deleted.result(30).low_watermark == 3
+    assert [record.value for record in read_to_end(config, topic, 1)] == [b"d"]
