@@ -356,9 +356,24 @@ class Reader:
         count = self.vint()
         if count < 0 or count > self.size - self.at:
             raise TruncatedError(f"{plan.columns[column].name}: {count & _WORD_63} cells in {self.size} bytes")
+        first = cells.count
         while count > 0:
             self._cell(plan, column, size)
             count -= 1
+        if plan.columns[column].type.kind == "udt":
+            self._expect_order(plan, column, first)
+
+    def _expect_order(self, plan: Plan, column: i64, first: i64) -> None:
+        """Fields of a user type come once each, in their order (ComplexColumnData is sorted by path)."""
+        data, cells = self.data, self.cells
+        at = first + 1
+        while at < cells.count:
+            before = data[cells.path_start[at - 1] : cells.path_end[at - 1]]
+            if before >= data[cells.path_start[at] : cells.path_end[at]]:
+                raise CorruptError(
+                    f"{plan.columns[column].name}: a field of its user type is out of order, or twice there"
+                )
+            at += 1
 
     def _cell(self, plan: Plan, column: i64, size: i64) -> None:
         """One cell (Cell.Serializer). Of size COMPLEX it has a path; values then have lengths."""
