@@ -101,6 +101,8 @@ class Inventor:
                 deletions.append(ColumnDeletion(column, self._deletion()))
             least = 0 if deletions and deletions[-1].column is column else 1
             paths = [random.randbytes(random.choice((0, 2, 16, 130))) for _ in range(random.randint(least, 3))]
+            if column.type.kind == "udt":
+                paths = sorted(set(paths))  # the only ones that are held to an order
             cells.extend(self._cell(column, marker, path) for path in paths)
         used = random.random() < 0.7
         return Row(
