@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
 
 from tailrace.commitlog.sections import Section
 from tailrace_schemas.errors import CorruptError
@@ -15,11 +16,9 @@ OVERHEAD: Final = 12
 """Bytes of a frame around its payload: length, checksum of the length, checksum of both."""
 
 _MINIMUM: Final = 10
-_HEAD: Final = struct.Struct(">iI")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame. `end` is the logical position behind it (Cassandra's CommitLogPosition), `payload` a mutation."""
 
     end: int
@@ -38,31 +37,30 @@ def frames(section: Section, after: int = 0) -> Iterator[Frame]:
     """
     data = section.data
     base = section.logical
-    size = len(data)
-    at = max(after - base, 0)
+    size: i64 = len(data)
+    at: i64 = max(after - base, 0)
     # Up to three bytes behind the last frame are no frame; Cassandra ignores them and so do we.
     while at <= size - 4:
-        end = at + _payload_size(data, at, base) + OVERHEAD
-        checksum = int.from_bytes(data[end - 4 : end], "big")
-        payload = data[at + 8 : end - 4]
+        if size - at < 8:
+            raise CorruptError(f"frame: {size - at} bytes left in the section, too few for a frame", offset=base + at)
+        length = i64(read_i32_be(data, at))
+        checksum = crc32(data[at : at + 4])
+        _check_length(length, checksum, data, at, base)
+        payload = data[at + 8 : at + 8 + length]
+        at += length + OVERHEAD
         # The payload's checksum continues the length's.
-        if crc32(payload, crc32(data[at : at + 4])) != checksum:
-            raise CorruptError(f"frame: wrong checksum over {len(payload)} bytes of payload", offset=base + at)
-        yield Frame(base + end, payload)
-        at = end
+        if crc32(payload, checksum) != i64(read_i32_be(data, at - 4)) & 0xFFFFFFFF:
+            offset = base + at - length - OVERHEAD
+            raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=offset)
+        yield Frame(base + at, payload)
 
 
-def _payload_size(data: bytes, at: int, base: int) -> int:
-    """The length of the frame at `at`, checked against its own checksum and the section's end."""
-    left = len(data) - at
-    if left < 8:
-        raise CorruptError(f"frame: {left} bytes left in the section, too few for a frame", offset=base + at)
-    length: int
-    length, checksum = _HEAD.unpack_from(data, at)
+def _check_length(length: i64, checksum: int, data: bytes, at: i64, base: int) -> None:
+    """The length of the frame at `at`, against its own checksum and the section's end."""
     if length < _MINIMUM:
         raise CorruptError(f"frame: a length of {length} bytes", offset=base + at)
-    if crc32(data[at : at + 4]) != checksum:
+    if i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF != checksum:
         raise CorruptError("frame: wrong checksum of its length", offset=base + at)
+    left = len(data) - at
     if length > left - OVERHEAD:
         raise CorruptError(f"frame: {length} bytes of payload, but the section ends after {left}", offset=base + at)
-    return length
