@@ -119,10 +119,17 @@ class Transcoder:
         """The messages of all records, each with its source, the last field."""
         messages: list[Message] = []
         count = len(found)
+        if not count:
+            return messages
+        # The same for all but for index and count, which stand in the middle.
+        head, tail = _source_head(source), _source_tail(source)
         for index, (writer, partition, body) in enumerate(found):
             out = BytesWriter()
             out.write(body)
-            _put_source(out, source, index, count)
+            out.write(head)
+            write_long(out, index)
+            write_long(out, count)
+            out.write(tail)
             messages.append(Message(writer.table, partition.token, partition.message_key, out.getvalue()))
         return messages
 
@@ -245,15 +252,21 @@ class _Units:
         self._place += 1
 
 
-def _put_source(out: BytesWriter, source: Source, index: i64, count: i64) -> None:
+def _source_head(source: Source) -> bytes:
+    out = BytesWriter()
     write_text(out, source.host.encode())
     write_text(out, source.datacenter.encode())
     write_long(out, source.epoch)
     write_long(out, source.segment)
     write_long(out, source.offset)
-    write_long(out, index)
-    write_long(out, count)
-    write_long(out, _ORIGINS[source.origin])
+    return out.getvalue()
+
+
+def _source_tail(source: Source) -> bytes:
+    out = BytesWriter()
+    # Hashing an Enum takes longer than all of the rest.
+    write_long(out, 0 if source.origin is Origin.LOG else _ORIGINS[source.origin])
     out.append(u8(1 if source.durable else 0))
     write_long(out, source.seen)
     write_long(out, source.flags)
+    return out.getvalue()

@@ -49,6 +49,7 @@ class RecordWriter:
     def __init__(self, table: Table, encoder: Encoder) -> None:
         self.table = table
         self.encoder = encoder
+        self._table_id = table.id.bytes
         self._head = FRAME + encoder.schema_id
         self._key_head = FRAME + encoder.key_schema_id
         self._key_types = tuple(column.type for column in table.partition_key)
@@ -77,7 +78,7 @@ class RecordWriter:
             if not writer.write(out, value, 0, len(value)):
                 raw.append(raw_record(column.name.encode(), None, KEY, value))
         fields = out.getvalue()
-        return Partition(token(key), self._key_head + fields, fields, raw, digest_head(self.table.id.bytes, key))
+        return Partition(token(key), self._key_head + fields, fields, raw, digest_head(self._table_id, key))
 
     # -- rows
 
