@@ -7,7 +7,8 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -22,41 +23,45 @@ from tailrace_schemas.definitions import Definitions, tables_from_rows
 
 MUTATIONS: Final = int(os.environ.get("TAILRACE_BENCH_MUTATIONS", "200000"))
 _BATCH: Final = 20_000
-CREATE_TABLE: Final = """CREATE TABLE perf.events (device_id bigint, ts timestamp, seq int, kind text, user_name text,
-    email text, amount double, qty int, total bigint, updated timestamp, note text, PRIMARY KEY (device_id, ts))"""
-_CREATE: Final = (
-    "CREATE KEYSPACE perf WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-    f"{CREATE_TABLE} WITH cdc = true AND id = 5f1e0c00-0000-11ef-8000-000000000001",
-)
+_KEYSPACE: Final = "CREATE KEYSPACE perf WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
 _WORDS: Final = (
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima",
 )  # fmt: skip
 _KINDS: Final = ("click", "view", "purchase", "refund", "signup")
 
 
-def events(mutations: int = MUTATIONS) -> tuple[Path, Definitions]:
-    """A directory of 32 MiB segments with at least so many mutations, and the definitions of their tables.
-
-    90 % inserts of 11 columns, 8 % updates of two, 2 % row deletes, from a seed.
-    """
-    place = cache_directory() / "benchmarks" / f"events-{mutations}"
-    if not (place / "schema.json").exists():
-        _record(place, mutations)
-    rows = json.loads((place / "schema.json").read_text())
-    for row in rows["columns"]:
-        row["column_name_bytes"] = bytes.fromhex(row["column_name_bytes"])
-    return place, tables_from_rows(**rows)
+Work = Callable[[Any, int], Iterator[tuple[Any, tuple[object, ...]]]]
 
 
-def _record(place: Path, mutations: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """One table in keyspace perf, and what is written to it: (session, how many) -> statements with their values."""
+
+    name: str
+    create: str
+    work: Work
+    table_id: str
+
+    def recorded(self, mutations: int = MUTATIONS) -> tuple[Path, Definitions]:
+        """A directory of 32 MiB segments with at least so many mutations, and the definitions of their tables."""
+        place = cache_directory() / "benchmarks" / f"{self.name}-{mutations}"
+        if not (place / "schema.json").exists():
+            _record(self, place, mutations)
+        rows = json.loads((place / "schema.json").read_text())
+        for row in rows["columns"]:
+            row["column_name_bytes"] = bytes.fromhex(row["column_name_bytes"])
+        return place, tables_from_rows(**rows)
+
+
+def _record(corpus: Corpus, place: Path, mutations: int) -> None:
     settings = CassandraSettings(segment_mib=32, cdc_total_mib=4096, heap_mib=1024)
     with tempfile.TemporaryDirectory() as scratch, LocalCassandra(Path(scratch), settings) as node:
         profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([node.address]), request_timeout=60)
         cluster = Cluster([node.address], port=node.port, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
         session = cluster.connect()
-        for statement in _CREATE:
-            session.execute(statement)
-        work = _load(session, mutations)
+        session.execute(_KEYSPACE)
+        session.execute(f"{corpus.create} WITH cdc = true AND id = {corpus.table_id}")
+        work = corpus.work(session, mutations)
         while batch := list(islice(work, _BATCH)):
             for _ in execute_concurrent(session, batch, concurrency=128, results_generator=True):
                 pass
@@ -84,7 +89,7 @@ def _schema(session: Any) -> dict[str, list[dict[str, object]]]:
     }
 
 
-def _load(session: Any, mutations: int) -> Iterator[tuple[Any, tuple[object, ...]]]:
+def _write_events(session: Any, mutations: int) -> Iterator[tuple[Any, tuple[object, ...]]]:
     insert = session.prepare(
         "INSERT INTO perf.events (device_id, ts, seq, kind, user_name, email, amount, qty, total, updated, note) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -112,3 +117,57 @@ def _load(session: Any, mutations: int) -> Iterator[tuple[Any, tuple[object, ...
             yield update, (rng.randrange(100), base + number * 3, *rng.choice(keys))
         else:
             yield delete, rng.choice(keys)
+
+
+def _write_edits(session: Any, mutations: int) -> Iterator[tuple[Any, tuple[object, ...]]]:
+    statements = [
+        session.prepare(text)
+        for text in (
+            "INSERT INTO perf.edits (k, c, tags, scores, notes, v) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?",
+            "UPDATE perf.edits SET tags = tags + ?, scores[?] = ? WHERE k = ? AND c = ?",
+            "UPDATE perf.edits SET notes = notes + ?, tags = tags - ? WHERE k = ? AND c = ?",
+            "UPDATE perf.edits USING TTL ? SET v = ?, s = ? WHERE k = ? AND c = ?",
+            "DELETE scores, v FROM perf.edits WHERE k = ? AND c = ?",
+            "DELETE FROM perf.edits WHERE k = ? AND c >= ? AND c < ?",
+            "DELETE FROM perf.edits WHERE k = ?",
+        )
+    ]
+    insert, add, append, expire, remove, cut, drop = statements
+    rng = random.Random(11)
+    for _ in range(mutations):
+        key, chance = (rng.randrange(5_000), rng.randrange(100)), rng.random()
+        words = rng.choices(_WORDS, k=3)
+        if chance < 0.3:
+            scores = {word: rng.randrange(1000) for word in words}
+            yield insert, (*key, set(words), scores, words, " ".join(words), rng.choice((0, 3600)))
+        elif chance < 0.5:
+            yield add, ({words[0]}, words[1], rng.randrange(1000), *key)
+        elif chance < 0.7:
+            yield append, (words, {words[2]}, *key)
+        elif chance < 0.85:
+            yield expire, (3600, words[0], words[1], *key)
+        elif chance < 0.93:
+            yield remove, key
+        elif chance < 0.98:
+            yield cut, (key[0], key[1], key[1] + 10)
+        else:
+            yield drop, key[:1]
+
+
+EVENTS: Final = Corpus(
+    "events",
+    """CREATE TABLE perf.events (device_id bigint, ts timestamp, seq int, kind text, user_name text,
+    email text, amount double, qty int, total bigint, updated timestamp, note text, PRIMARY KEY (device_id, ts))""",
+    _write_events,
+    "5f1e0c00-0000-11ef-8000-000000000001",
+)
+"""90 % inserts of 11 columns, 8 % updates of two, 2 % row deletes, from a seed."""
+
+EDITS: Final = Corpus(
+    "edits",
+    """CREATE TABLE perf.edits (k int, c int, s text static, tags set<text>, scores map<text, int>, notes list<text>,
+    v text, PRIMARY KEY (k, c))""",
+    _write_edits,
+    "5f1e0c00-0000-11ef-8000-000000000002",
+)
+"""Collections written, added to and taken from, TTLs, statics, deletes of cells, rows, ranges and partitions."""

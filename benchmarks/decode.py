@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID
 
-from benchmarks.corpus import CREATE_TABLE, MUTATIONS, events
+from benchmarks.corpus import EDITS, EVENTS, MUTATIONS, Corpus
 from benchmarks.peers.cassandra import Peer, commit_log_reader
 from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
@@ -32,16 +32,22 @@ Stage = Callable[[int, Frame], object]
 
 def main() -> None:
     """Print a line per stage, each from the file on; the best of some rounds, in which all take turns."""
-    place, definitions = events()
+    for corpus in (EVENTS, EDITS):
+        _measure(corpus)
+    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+def _measure(corpus: Corpus) -> None:
+    place, definitions = corpus.recorded()
     tables = {table.id: table for table in definitions.tables}
     (table,) = (table for table in definitions.tables if table.cdc)
     segments = sorted(place.glob("*.log"))
     size = sum(path.stat().st_size for path in segments)
-    print(f"{len(segments)} segments, {size / 1e6:.0f} MB, {describe()}, best of {_ROUNDS}\n")
+    print(f"{corpus.name}: {len(segments)} segments, {size / 1e6:.0f} MB, {describe()}, best of {_ROUNDS}\n")
     stages = _stages(tables)
     best = dict.fromkeys(stages, float("inf"))
     with ExitStack() as stack:
-        peer = stack.enter_context(commit_log_reader(place, "perf", str(table.id), CREATE_TABLE))
+        peer = stack.enter_context(commit_log_reader(place, "perf", corpus.table_id, corpus.create))
         count, cold, warm = 0, 0.0, float("inf")
         for number in range(_ROUNDS):
             for name, stage in stages.items():
@@ -55,7 +61,7 @@ def main() -> None:
         best |= {"CommitLogReader, cells, cold JVM": cold, "CommitLogReader, cells, warm": warm}
     for name, seconds in best.items():
         print(f"{name:<34}{count / seconds:>12,.0f}{size / seconds / 1e6:>8.0f}{seconds / count * 1e6:>20.2f}")
-    print(f"\nmost memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    print()
     if count < MUTATIONS:
         raise SystemExit(f"only {count} of {MUTATIONS} mutations were found")
 
