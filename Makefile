@@ -10,7 +10,10 @@ SECONDS_OF_FUZZING ?= 900
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Installed anew when what is installed changes, or the place, or the recipe; else reused.
-STAMP := $(VENV)/.installed-$(shell { pwd; cat pyproject.toml setup.py tools/venv.sh tools/can_compile.sh; } | sha256sum | cut -c1-16)
+HASH := $(shell { pwd; cat pyproject.toml setup.py tools/venv.sh tools/can_compile.sh; } | sha256sum | cut -c1-16)
+STAMP := $(VENV)/.installed-$(HASH)
+# The demo runs on a part of it, which is there in half the time.
+RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
 
@@ -20,10 +23,14 @@ help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
 
 $(STAMP):
-	@tools/venv.sh $(VENV)
+	@tools/venv.sh $(VENV) dev
 	@touch $@
 
-demo: $(STAMP) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
+$(VENV)/.runtime-$(HASH):
+	@tools/venv.sh $(VENV) spark
+	@touch $@
+
+demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
 	@$(BIN)/tailrace demo $(ARGS)
 
 # The compiler works while the tests of pure code run: it takes one core, they take the other.

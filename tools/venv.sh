@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes the virtual environment $1 with the project in it, editable, and everything that its tests need.
+# Makes the virtual environment $1 with the project in it, editable, and extra $2: spark to run all of it, dev for the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=$1
+venv=$1 extras=$2
 
 suits() { # a Python that we run on, with what `python -m venv` needs
     "$1" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null
@@ -26,14 +26,17 @@ if ! { [ -x "$venv/bin/python" ] && suits "$venv/bin/python"; }; then
     echo "Making $venv with $("$python" -V)" >&2
     "$python" -m venv --clear "$venv"
 fi
-rm -f "$venv"/.installed-*
-extras=dev
-# A dependency of the keystore's library is a source distribution with C in it.
-if tools/can_compile.sh "$venv/bin/python"; then
-    extras=dev,keystore
-else
-    echo "No C compiler with Python's headers here: left out are Java keystores and compiled code, with their tests." >&2
+rm -f "$venv"/.installed-* "$venv"/.runtime-*
+if [ "$extras" = dev ]; then
+    # A dependency of the keystore's library is a source distribution with C in it.
+    if tools/can_compile.sh "$venv/bin/python"; then
+        extras=dev,keystore
+    else
+        echo "No C compiler with Python's headers here: left out are Java keystores and compiled code, with their tests." >&2
+    fi
 fi
-echo "Installing into $venv" >&2
-# setuptools warns at length that an editable installation is editable.
-PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install -q --disable-pip-version-check -e ".[$extras]"
+echo "Installing into $venv: a minute or two the first time" >&2
+quiet=-q
+if [ -t 2 ]; then quiet=; fi
+# setuptools warns at length that an editable installation is editable. What is piped out of a target is not pip's.
+PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install $quiet --disable-pip-version-check -e ".[$extras]" >&2
