@@ -52,9 +52,11 @@ class Bench:
         self.keyspace = keyspace
         self._directory = directory
 
-    def agent(self, name: str = "agent") -> AgentProcess:
-        """An agent, not started."""
+    def agent(self, name: str = "agent", cdc_raw: Path | None = None) -> AgentProcess:
+        """An agent, not started; of another directory than the node's where one is given."""
         settings = settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
+        if cdc_raw is not None:
+            settings["agent"]["cdc_raw_directory"] = str(cdc_raw)
         return AgentProcess(self._directory, settings, name)
 
     def dying(self, step: Step) -> AgentProcess:
@@ -212,6 +214,25 @@ def test_of_two_agents_for_one_node_the_older_is_fenced(bench: Bench) -> None:
             assert newer.stop() == 0
     assert "another agent started" in older.words()
     assert bench.keys() == Counter(range(200))
+
+
+def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Path) -> None:
+    """One that is not there, and one that is not the node's: exit code 2, and the healthy agent goes on."""
+    bench.create()
+    with bench.agent("healthy") as healthy:
+        healthy.until_ready()
+        for name, there in (("gone", False), ("elsewhere", True)):
+            directory = tmp_path / name
+            if there:
+                directory.mkdir()
+            with bench.agent(name, directory) as wrong:
+                assert wrong.process.wait(60) == 2
+            assert f"tailrace: agent.cdc_raw_directory: {'' if there else 'cannot list '}{directory}" in wrong.words()
+            assert "publishing as host" not in wrong.words()
+        bench.write(range(100))
+        healthy.until(lambda: healthy.count("changes") >= 100)
+        assert healthy.stop() == 0
+    assert bench.keys() == Counter(range(100))
 
 
 def test_a_table_dropped_while_unread_is_published_whole(bench: Bench) -> None:

@@ -21,6 +21,7 @@ from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cli.own_directory import node_settings, require_own_directory
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode
 from tailrace.commitlog.encryption import Keys
@@ -116,6 +117,8 @@ class _Start:
         node = None if cluster is None else self._until_done(cluster.check)
         if cluster is None or node is None:
             return
+        # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
+        require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))
         schema = LiveSchema(cluster)
         hints.insert(0, schema.hint)
         if self._until_done(lambda: (schema.refresh(),)) is None:

@@ -14,6 +14,7 @@ import typer
 from tailrace.cli.agent import contact_of
 from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cli.own_directory import has_segments, named_otherwise, node_settings
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import LiveCluster
 from tailrace.publish.kafka import KafkaTopics
@@ -63,7 +64,7 @@ def check_cassandra(settings: Settings) -> Iterator[Check]:
     try:
         node = cluster.check()
         yield Check("cassandra", True, f"{node.release}, {node.cluster}, {node.datacenter}, host id {node.host}")
-        yield from _check_node(settings, _node_settings(cluster))
+        yield from _check_node(settings, node_settings(cluster))
         selection = Selection(settings.tables.include, settings.tables.exclude)
         tables = sorted(str(table) for table in cluster.definitions().tables if table.cdc and selection.wants(table))
         advice = "" if tables else "ALTER TABLE ... WITH cdc = true; see [tables] too"
@@ -74,23 +75,15 @@ def check_cassandra(settings: Settings) -> Iterator[Check]:
         cluster.close()
 
 
-def _node_settings(cluster: LiveCluster) -> Mapping[str, str]:
-    """The node's own settings; empty where it has no such table (3.11) or may not be asked."""
-    try:
-        return {row["name"]: row["value"] for row in cluster.execute("SELECT name, value FROM system_views.settings")}
-    except ServiceError:
-        return {}
-
-
 def _check_node(settings: Settings, node: Mapping[str, str]) -> Iterator[Check]:
     if "cdc_enabled" not in node:
         return
     enabled = node["cdc_enabled"] == "true"
     yield judge("cdc_enabled", enabled, node["cdc_enabled"], "set cdc_enabled: true in cassandra.yaml and restart")
-    theirs, ours = node.get("cdc_raw_directory"), settings.agent.cdc_raw_directory
-    if theirs is not None and os.path.realpath(theirs) != os.path.realpath(ours):
-        # Mounted under another name it is still full of segments: Cassandra links the current one at once.
-        segments = any(ours.glob("CommitLog-*.log"))
+    ours = settings.agent.cdc_raw_directory
+    theirs = named_otherwise(ours, node)
+    if theirs is not None:
+        segments = has_segments(ours)
         advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {theirs}"
         yield Check("same directory", segments, f"Cassandra's is {theirs}, ours is {ours}", advice)
 
