@@ -223,7 +223,11 @@ class _Run:
     # -- reading
 
     def _read(self) -> None:
-        self._entries.extend(self._capture.read(self._limits.read))
+        try:
+            self._entries.extend(self._capture.read(self._limits.read))
+        except ServiceError:
+            self.finish()  # what stands before the file that cannot be read is not held up by it
+            raise
         self._refreshed = False
         self._report()
         if self._entries:
@@ -239,9 +243,8 @@ class _Run:
     def _report(self) -> None:
         health = self._parts.health
         for segment, one in self._capture.quarantined.items():
-            health.degrade(
-                f"segment {segment}", f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
-            )
+            words = f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
+            health.degrade(f"segment {segment}", words)
         for segment, words in self._capture.lost.items():
             health.degrade(f"segment {segment}", words)
 
@@ -282,9 +285,8 @@ class _Run:
 
     def _decode(self, entry: Entry) -> list[Message]:
         at = entry.position
-        source = replace(
-            self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=self._parts.milliseconds()
-        )
+        now = self._parts.milliseconds()
+        source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=now)
         history, transcoder = self._parts.schema.history, self._parts.transcoder
         messages = messages_at(history, transcoder, entry.payload, entry.version, source)
         if messages is None:
@@ -314,9 +316,8 @@ class _Run:
             self._touched.add((record.topic, record.partition))
 
     def _full(self) -> bool:
-        if self._began is None:
-            return False
-        return self._changes >= self._limits.changes * len(self._touched) or self._age() >= self._limits.seconds
+        enough = self._changes >= self._limits.changes * len(self._touched)
+        return self._began is not None and (enough or self._age() >= self._limits.seconds)
 
     def _age(self) -> float:
         return 0.0 if self._began is None else self._parts.clock() - self._began
@@ -343,9 +344,8 @@ class _Run:
         if self._began is None and self._done is None:
             return
         parts = self._parts
-        self._publisher.commit(
-            Resume(self._done, self._capture.open_segments(), tuple(self._capture.quarantined.values()))
-        )
+        quarantined = tuple(self._capture.quarantined.values())
+        self._publisher.commit(Resume(self._done, self._capture.open_segments(), quarantined))
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
         parts.health.committed(self._done)

@@ -74,9 +74,15 @@ class CdcRaw:
         """The next released entries in position order, at most `limit`; none when nothing is released now.
 
         A broken segment is quarantined once it is final, and reading goes on with the next one. Raises ServiceError
-        when the directory cannot be read, LogEpochError for a segment of another log (contracts.md 1), SettingsError
-        where the keys open no encrypted segment: then all of them would end in quarantine.
+        when the directory or a file cannot be read, LogEpochError for a segment of another log (contracts.md 1),
+        SettingsError where the keys open no encrypted segment: then all of them would end in quarantine.
         """
+        try:
+            return self._read(limit)
+        except OSError as error:
+            raise self._refused("read", error) from error
+
+    def _read(self, limit: int) -> list[Entry]:
         while True:
             if self._current is None or not self._is_final(self._current):
                 self._scan()
@@ -105,12 +111,26 @@ class CdcRaw:
         return any(end <= position for end in self._finished.values())
 
     def release(self, position: Position) -> tuple[int, ...]:
-        """Delete the files of finished segments at or below a *committed* position; their ids. Idempotent."""
+        """Delete the files of finished segments at or below a *committed* position; their ids. Idempotent.
+
+        Raises ServiceError where a file cannot be deleted.
+        """
         done = tuple(sorted(segment for segment, end in self._finished.items() if end <= position))
         for segment in done:
-            self._ledger.release(self._segments.pop(segment, SegmentFiles(segment, None, None)))
+            try:
+                self._ledger.release(self._segments.get(segment, SegmentFiles(segment, None, None)))
+            except OSError as error:
+                raise self._refused("delete", error) from error
+            self._segments.pop(segment, None)
             del self._finished[segment]
         return done
+
+    def _refused(self, what: str, error: OSError) -> ServiceError:
+        file = error.filename or (self._directory if self._current is None else self._current.path)
+        return ServiceError(
+            f"cannot {what} {file}: {error.strerror}; let this user {what} it (run the agent as Cassandra's user), or "
+            "move a broken file and its index away. Nothing from it on is published or released until then"
+        )
 
     def quarantine(self, position: Position, error: DecodeError) -> None:
         """Read the segment no further: `position` is its last good mutation. Its files stay; others go on."""
@@ -143,6 +163,8 @@ class CdcRaw:
             read = parse_index(files.index.read_bytes())
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(files.index)) from error
         if read is not None and self._index is not None and read.offset < self._index.offset and not read.completed:
             _LOG.warning("the index of segment %d went from %d to %d", segment.id, self._index.offset, read.offset)
         self._index = advance(self._index, read)

@@ -54,5 +54,26 @@ def pair(directory: Path, names: Iterable[str]) -> Listing:
 
 
 def list_segments(directory: Path) -> Listing:
-    """The listing of the directory now. Raises OSError when it cannot be read."""
-    return pair(directory, os.listdir(directory))
+    """The listing of the directory now. Raises OSError when it cannot be read.
+
+    What is no file (or a link to one) is none of Cassandra's, whatever its name, nor is the index of such a log.
+    """
+    with os.scandir(directory) as entries:
+        names = {entry.name: _is_file(entry) for entry in entries}
+    listing = pair(directory, (name for name, is_file in names.items() if is_file))
+    others = sorted(name for name, is_file in names.items() if not is_file)
+    if not others:
+        return listing
+    ids = {files.id for files in pair(directory, others).segments if files.log is not None}
+    indexes = (files.index.name for files in listing.segments if files.id in ids and files.index is not None)
+    return Listing(
+        tuple(files for files in listing.segments if files.id not in ids),
+        tuple(sorted((*listing.foreign, *others, *indexes))),
+    )
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link in a circle
+        return False

@@ -82,10 +82,14 @@ class Ledger:
         try:
             self.note(segment, log)
             descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
-            log.unlink(missing_ok=True)
         except FileNotFoundError:
             self.linked.pop(segment, None)
             return
+        try:
+            log.unlink(missing_ok=True)
+        except OSError:
+            os.close(descriptor)
+            raise
         self.released[segment] = self.linked.pop(segment, 0)
         previous = self._held.pop(segment, None)
         if previous is not None:

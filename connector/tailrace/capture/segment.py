@@ -32,12 +32,14 @@ class Entry:
 
 
 def header_checksum(path: Path) -> int:
-    """The checksum of a segment's header, 0 where the header cannot be read. Raises FileNotFoundError."""
+    """The checksum of a segment's header, 0 where what stands there is none. Raises OSError, which names the file."""
     with path.open("rb") as file:
         try:
             return read_descriptor(file.read(_HEADER_BYTES)).checksum
         except DecodeError:
             return 0
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 class OpenSegment:

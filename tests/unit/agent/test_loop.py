@@ -130,6 +130,19 @@ def test_goes_on_where_it_stopped() -> None:
     assert world.keys() == list("abcde")
 
 
+def test_a_file_that_cannot_be_read_does_not_hold_up_what_is_before_it() -> None:
+    """What was read is committed before the failure ends the session; otherwise every new one would abort it again."""
+    world = World(limits=Limits(changes=100, read=4))
+    world.log.append(1, entries("abcd"))
+    world.log.append(2, entries("ef"), final=False)
+    faults = Faults("read", 2, ServiceError("cannot read segment 2"))
+    world.live(faults, idle_waits=1)
+    assert world.keys() == list("abcd")
+    assert (world.kafka.commits, world.position) == (1, (1, 4))
+    assert sorted(world.log.segments) == [2]
+    assert "cannot read segment 2" in str(world.health.now.as_json(0))
+
+
 def test_a_mutation_is_never_split_over_transactions() -> None:
     """A mutation with more changes than a transaction takes is committed whole, its changes numbered."""
     world = World(limits=Limits(changes=1, read=4))

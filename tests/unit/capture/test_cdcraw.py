@@ -233,6 +233,44 @@ def test_a_write_cut_off_by_a_crash_behind_the_index_is_the_end(tmp_path: Path) 
     assert capture.finished(Position(1, 5, 4096))
 
 
+def test_a_directory_named_as_a_segment_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With its index too; the others are read."""
+    SegmentWriter(tmp_path, 6).index.write_text("100\nCOMPLETED")
+    strange = tmp_path / "cdc_raw" / "CommitLog-7-5.log"
+    strange.mkdir()
+    strange.with_name("CommitLog-7-5_cdc.idx").write_text("100\nCOMPLETED")
+    segment, capture = SegmentWriter(tmp_path, 7), reader(tmp_path)
+    segment.write(A)
+    segment.sync()
+    assert payloads(capture) == [A]
+    assert capture.lost == {}
+    assert "not Cassandra's, left alone: CommitLog-7-5.log, CommitLog-7-5_cdc.idx" in caplog.text
+    assert strange.is_dir()
+
+
+@pytest.mark.parametrize("bad", ["log", "idx"])
+def test_a_file_that_cannot_be_read_stops_everything_from_it_on(tmp_path: Path, bad: str) -> None:
+    """Nothing of it or behind it is read, again and again, until it can be; what is before it may be released."""
+    before, broken, behind = (SegmentWriter(tmp_path, id) for id in (5, 6, 7))
+    for segment in (before, broken, behind):
+        segment.write(A if segment is before else B)
+        segment.sync(completed=True)
+    path = broken.link if bad == "log" else broken.index
+    path.rename(tmp_path / "aside")
+    path.symlink_to("/proc/self/mem")  # the kernel refuses to read its beginning, to root too
+    capture = reader(tmp_path)
+    assert payloads(capture) == [A]
+    for _ in range(2):
+        with pytest.raises(ServiceError, match=rf"cannot read .*{path.name}: Input/output error; .*Cassandra's user"):
+            capture.read(1)
+    assert capture.release(Position(1, 5, 4096)) == (5,)
+    assert broken.link.exists()
+    assert behind.link.exists()
+    path.unlink()
+    (tmp_path / "aside").rename(path)
+    assert payloads(reader(tmp_path)) == [B]
+
+
 @pytest.mark.parametrize("at", [0, 5, 13, 15, 19])
 def test_a_broken_header_quarantines_the_final_segment(tmp_path: Path, at: int) -> None:
     """Whatever is wrong with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tailrace.capture.directory import Listing, SegmentFiles, list_segments, pair
@@ -36,3 +37,23 @@ def test_lists_a_real_directory(tmp_path: Path) -> None:
     assert list_segments(tmp_path) == Listing((), ())
     (tmp_path / "CommitLog-7-1.log").touch()
     assert list_segments(tmp_path).segments == (SegmentFiles(1, tmp_path / "CommitLog-7-1.log", None),)
+
+
+def test_what_is_no_file_is_foreign_whatever_its_name(tmp_path: Path) -> None:
+    """Directories, pipes, links that lead nowhere, and the index of such a log; a link to a file is one."""
+    (tmp_path / "CommitLog-7-1.log").mkdir()
+    (tmp_path / "CommitLog-7-1_cdc.idx").touch()
+    (tmp_path / "CommitLog-7-2_cdc.idx").mkdir()
+    os.mkfifo(tmp_path / "CommitLog-7-3.log")
+    (tmp_path / "CommitLog-7-4.log").symlink_to(tmp_path / "CommitLog-7-4.log")
+    (tmp_path / "CommitLog-7-5.log").symlink_to(tmp_path / "CommitLog-7-1_cdc.idx")
+    assert list_segments(tmp_path) == Listing(
+        (SegmentFiles(5, tmp_path / "CommitLog-7-5.log", None),),
+        (
+            "CommitLog-7-1.log",
+            "CommitLog-7-1_cdc.idx",
+            "CommitLog-7-2_cdc.idx",
+            "CommitLog-7-3.log",
+            "CommitLog-7-4.log",
+        ),
+    )
