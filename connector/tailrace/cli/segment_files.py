@@ -11,10 +11,13 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name, read_descriptor
-from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.errors import CorruptError, UnsupportedError
 
 DAMAGED: Final = 3
 """Exit code when something could not be shown."""
+
+GZIP: Final = b"\x1f\x8b"
+"""How a file begins that gzip made."""
 
 SegmentFiles = Annotated[
     list[Path],
@@ -36,8 +39,10 @@ def open_segment(path: Path) -> Iterator[SegmentData]:
 def read_named_descriptor(path: Path, data: SegmentData) -> Descriptor:
     """The descriptor; raises CorruptError where the file's name says another version or id.
 
-    A file that is not named as a segment is taken for what its header says.
+    A file that is not named as a segment is taken for what its header says. Raises UnsupportedError for what gzip made.
     """
+    if data[: len(GZIP)] == GZIP:
+        raise UnsupportedError("compressed by gzip: gunzip it first", offset=0)
     descriptor = read_descriptor(data)
     named = parse_name(path.name)
     if named not in (None, (descriptor.version, descriptor.id)):

@@ -28,7 +28,7 @@ class Status(StrEnum):
     OK = "ok"
     WRITTEN = "being written"  # what is not whole is behind what the index released: Cassandra may be at it
     GONE = "gone"  # deleted before it was read
-    UNREAD = "not read"  # a version, compressor, cipher or key that is not at hand
+    UNREAD = "not read"  # a version, compressor, cipher or key that is not at hand, or no file that can be read
     DAMAGED = "damaged"
 
 
@@ -63,6 +63,8 @@ def verify_segment(path: Path, keys: Keys) -> Verdict:
     count = _Count()
     size = 0
     try:
+        if not path.is_file() and path.exists():
+            raise OSError(0, "not a file")  # opening a pipe would wait for somebody to write into it
         # The index is read first: what it promises is in the file by then.
         index = _index_of(path)
         with open_segment(path) as data:
@@ -70,6 +72,9 @@ def verify_segment(path: Path, keys: Keys) -> Verdict:
             status, reason = _judge(path, data, index, keys, count)
     except FileNotFoundError:
         status, reason = Status.GONE, "deleted meanwhile"
+    except OSError as error:
+        named = f"{Path(error.filename).name}: " if error.filename not in (None, str(path)) else ""
+        status, reason = Status.UNREAD, f"{named}cannot be read: {error.strerror}"
     return Verdict(
         file=path.name,
         status=status,

@@ -19,6 +19,8 @@ from tailrace.cli.console import on_terminal, print_json, print_rows, say
 from tailrace.cli.segment_files import DAMAGED
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
 from tailrace.cli.segment_verify import Status, Verdict, verdicts
+from tailrace.commitlog.descriptor import parse_name
+from tailrace_schemas.errors import SettingsError
 
 _FINE: Final = frozenset({Status.OK, Status.WRITTEN, Status.GONE})
 
@@ -58,12 +60,18 @@ def verify(
 
 
 def _segments(places: Iterable[Path]) -> Iterator[Path]:
-    """The segments of the directories, by id, and the files as they are given."""
+    """The segments of the directories, by id, and the files as they are given. Raises SettingsError."""
     for place in places:
         if not place.is_dir():
             yield place
             continue
-        yield from (files.log for files in list_segments(place).segments if files.log is not None)
+        try:
+            listing = list_segments(place)
+        except OSError as error:
+            raise SettingsError(f"{place}: cannot be listed: {error.strerror}") from None
+        yield from (files.log for files in listing.segments if files.log is not None)
+        # What has a segment's name and is no file gets its verdict too.
+        yield from (place / name for name in listing.foreign if parse_name(name) is not None)
 
 
 def _show(found: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:
@@ -93,5 +101,5 @@ def _with_bar(found: Iterable[Verdict], sizes: Sequence[int]) -> Iterator[Verdic
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except OSError:
         return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,27 @@ def test_a_whole_directory_in_order_of_ids(jobs: int, tmp_path: Path, capsys: py
         assert (row["frames"], row["end"]) == (len(whole), whole[-1].end)
         assert row["sections"] == len(sections_of(data))
     assert (words, code) == ("", 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_cannot_be_read_is_a_line_each(jobs: int, lz4: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory, a pipe, a link in a circle, an index that is no file; the others are verified."""
+    for number in (1, 2, 3, 4):
+        (lz4 / f"CommitLog-7-{number}_cdc.idx").write_text("100\nCOMPLETED")
+    (lz4 / "CommitLog-7-1.log").mkdir()
+    os.mkfifo(lz4 / "CommitLog-7-2.log")
+    (lz4 / "CommitLog-7-3.log").symlink_to(lz4 / "CommitLog-7-3.log")
+    (lz4 / "CommitLog-7-4.log").write_bytes(gzip.compress(b"not a segment"))
+    (lz4 / NAME.replace(".log", "_cdc.idx")).mkdir()
+    rows, words, code = run(capsys, lz4, jobs=jobs)
+    assert {row["file"]: (row["status"], row["reason"]) for row in rows} == {
+        "CommitLog-7-1.log": ("not read", "cannot be read: not a file"),
+        "CommitLog-7-2.log": ("not read", "cannot be read: not a file"),
+        "CommitLog-7-3.log": ("not read", "cannot be read: Too many levels of symbolic links"),
+        "CommitLog-7-4.log": ("not read", "compressed by gzip: gunzip it first"),
+        NAME: ("not read", f"{NAME.replace('.log', '_cdc.idx')}: cannot be read: Is a directory"),
+    }
+    assert (words, code) == ("", 3)
 
 
 def test_a_damaged_one_does_not_stop_the_others(lz4: Path, capsys: pytest.CaptureFixture[str]) -> None:
