@@ -64,7 +64,9 @@ class SqlSink:
                     summary += self._piece(connection, piece)
         except SQLAlchemyError as error:
             self._forget()
-            raise ServiceError(f"sink {self._location}: {_said(error)}; the batch will be delivered again") from error
+            raise ServiceError(
+                f"sink {self._location}: {_said(error)}{_remedy(error)}; the batch will be delivered again"
+            ) from error
         except BaseException:
             self._forget()
             raise
@@ -157,6 +159,23 @@ def _said(error: BaseException) -> str:
     """What the database or decoder said, in one line and without the statement's parameters: they are data."""
     origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return " ".join(str(origin).split())[:500]
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do where the database refused to make, widen or find a table; empty for all else.
+
+    PostgreSQL tells by SQLSTATE (class 42, and 2BP01 where something depends on it), SQLite in words only.
+    """
+    state, said = str(getattr(getattr(error, "orig", None), "sqlstate", None) or ""), _said(error).lower()
+    if state == "42P07" or "already exists" in said or "already another table or index" in said:
+        return ": drop or rename that, or give this sink's tables other names by `table` in its settings"
+    if state == "42501" or "readonly" in said or "read-only" in said:
+        return ": let this user make and alter tables there"
+    if state == "2BP01":
+        return ": drop what was built on it, and make that anew afterwards"
+    if state.startswith("42") or said.startswith(("no such", "duplicate column", "object name reserved")):
+        return ": the sink's tables are not as tailrace_tables says; undo what changed them, or start over empty"
+    return ""
 
 
 def _refuses_a_value(error: DBAPIError) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -27,8 +27,8 @@ from tailrace_spark.sinks.sql_layout import (
     static_table,
     view_query,
 )
-from tailrace_spark.sinks.sql_names import table_name
-from tailrace_spark.sinks.sql_types import POSTGRESQL, SqlType
+from tailrace_spark.sinks.sql_names import objects, table_name
+from tailrace_spark.sinks.sql_types import POSTGRESQL, SQLITE, SqlType
 
 log = logging.getLogger("tailrace_spark")
 
@@ -123,16 +123,16 @@ class Catalog:
     def _make(self, connection: sa.Connection, table: Table) -> Target:
         """A new source table; one of the same name with an older id keeps its rows under another name."""
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
-        taken = {layout.name.lower() for layout in layouts}
-        name = table_name(self._template.format(keyspace=table.keyspace, table=table.name), self._limit, ())
-        holder = next((layout for layout in layouts if layout.name == name), None)
-        if holder is not None and str(holder.definition) == str(table):
-            taken.discard(name.lower())
+        name = self._wished(table)
+        same = (layout for layout in layouts if layout.name == name and str(layout.definition) == str(table))
+        holder = next(same, None)
+        taken = _taken(layout for layout in layouts if layout is not holder)
+        if holder is not None:
             if _made_later(table.id, holder.definition.id):
                 self._rename(connection, holder, taken)
             else:
                 name = self._closed_name(name, table.id)
-                taken.add(holder.name.lower())
+                taken |= objects(holder.name)
         layout = lay_out(table, table_name(name, self._limit, taken), self._dialect.name, self._limit)
         target = target_of(layout)
         for part in (target.state, target.rows, target.static):
@@ -142,6 +142,13 @@ class Catalog:
         connection.execute(TABLES.insert(), [_row_of(layout)])
         log.info("following %s (table id %s) in %s", table, table.id, layout.name)
         return target
+
+    def _wished(self, table: Table) -> str:
+        """The name that a source table gets where it is free."""
+        name = self._template.format(keyspace=table.keyspace, table=table.name)
+        if self._dialect.name == SQLITE and name.lower().startswith("sqlite_"):
+            name = "_" + name  # SQLite keeps these to itself
+        return table_name(name, self._limit, ())
 
     def _widen(self, connection: sa.Connection, known: Target, table: Table) -> tuple[Target, list[ColumnPlace]]:
         old = known.layout
@@ -194,7 +201,7 @@ class Catalog:
         renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
         connection.execute(renamed.values(**_row_of(layout)))
         self._targets.pop(layout.definition.id, None)
-        taken.add(layout.name.lower())
+        taken |= objects(layout.name)
         log.info("%s was dropped and made again: its rows are kept in %s", layout.definition, layout.name)
 
     def _closed_name(self, name: str, table_id: UUID) -> str:
@@ -238,6 +245,11 @@ class Catalog:
 
     def _quote(self, name: str) -> str:
         return self._dialect.identifier_preparer.quote(name)
+
+
+def _taken(layouts: Iterable[Layout]) -> set[str]:
+    """Every name that these layouts and the catalog itself have, in lower case."""
+    return set(_METADATA.tables).union(*[objects(layout.name) for layout in layouts])
 
 
 def _added(old: Layout, new: Layout) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from hashlib import blake2b
+from typing import Final
 
 # Ours stand beside a table's columns and behind its name.
-KEY = "__key"
-CLUSTERING = "__clustering"
-SUFFIXES = ("__rows", "__static", "__state", "__by_key")
+KEY: Final = "__key"
+CLUSTERING: Final = "__clustering"
+SUFFIXES: Final = ("__rows", "__static", "__state", "__by_key")
+# PostgreSQL names the indexes of primary keys by itself.
+_INDEXES: Final = ("__rows_pkey", "__static_pkey", "__state_pkey")
 
 
 def fit(name: str, limit: int) -> str:
@@ -19,16 +22,27 @@ def fit(name: str, limit: int) -> str:
     return name.encode()[: limit - 9].decode(errors="ignore") + "_" + digest
 
 
-def claim(name: str, limit: int, taken: Collection[str]) -> str:
-    """A name that is free: `name`, else `name_2`, `name_3`, ...; `taken` holds names in lower case."""
+def claim(name: str, limit: int, taken: Collection[str], needs: Callable[[str], frozenset[str]] | None = None) -> str:
+    """A name that is free: `name`, else `name_2`, `name_3`, ...; `taken` holds names in lower case.
+
+    It is free when none of what it `needs`, in lower case, is taken: by default itself alone.
+    """
     wanted = free = fit(name, limit)
     number = 1
-    while free.lower() in taken:
+    while not (needs(free) if needs else {free.lower()}).isdisjoint(taken):
         number += 1
         free = fit(wanted, limit - len(str(number)) - 1) + f"_{number}"
     return free
 
 
+def objects(name: str) -> frozenset[str]:
+    """The names, in lower case, of all that a source table called `name` may need: view, tables, indexes.
+
+    Tables, views and indexes share their names in both databases.
+    """
+    return frozenset((name + suffix).lower() for suffix in ("", *SUFFIXES, *_INDEXES))
+
+
 def table_name(name: str, limit: int, taken: Collection[str]) -> str:
-    """A free name for a source table that leaves room for the suffixes of its tables."""
-    return claim(name, limit - max(map(len, SUFFIXES)), taken)
+    """A name for a source table whose objects are all free; it leaves room for the suffixes of its tables."""
+    return claim(name, limit - max(map(len, SUFFIXES)), taken, objects)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log
@@ -387,6 +388,61 @@ def test_names_that_sql_folds_or_that_are_ours(database: Database) -> None:
     quoted = database.engine.dialect.identifier_preparer.quote(view)
     assert database.select(f"SELECT * FROM {quoted}") == [(1, 2, 3, 4)]
     assert database.columns(quoted) == ["Id", "id_2", "__key_2", 'a"b%']
+
+
+def named(number: int, name: str, **columns: str) -> Table:
+    """A table `shop.<name>` with an id of its own."""
+    return table({"id": "int"}, regular=columns or {"v": "text"}, keyspace="shop", name=name, table_id=UUID(int=number))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("x", "x__rows"), ("x", "x__state"), ("x", "x__static"), ("x", "x__by_key"), ("x", "X__Rows"),
+        ("x", "x__state_pkey"), ("x", "x__rows", "x__rows__state"), ("x", "x_2", "x__rows_2", "x__rows"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("turned", [False, True])
+def test_tables_named_like_those_of_another(database: Database, names: tuple[str, ...], turned: bool) -> None:
+    arriving = list(enumerate(names))[:: -1 if turned else 1]
+    logs = {name: Log(named(number, name)) for number, name in arriving}
+    for name, log in logs.items():
+        write(database, log.insert((1,), (), 1, v=name))
+    quote = database.engine.dialect.identifier_preparer.quote
+    followed = database.select("SELECT name FROM tailrace_tables")
+    assert sorted(database.select(f"SELECT v FROM {quote(view)}")[0][0] for (view,) in followed) == sorted(names)
+    # Their tables are made later where a column is added that needs one.
+    for number, name in arriving:
+        wider = table(
+            {"id": "int"}, {"c": "int"}, {"s": "int"}, keyspace="shop", name=name, table_id=UUID(int=10 + number)
+        )
+        write(database, Log(wider).static((1,), 1, s=number))
+    assert len(database.select("SELECT name FROM tailrace_tables")) == 2 * len(names)
+
+
+def test_tables_named_like_those_of_the_sink_itself(database: Database) -> None:
+    names = ("tailrace_tables", "tailrace_dead_letters", "sqlite_stat1")
+    for number, name in enumerate(names):
+        write(database, Log(named(number, name)).insert((1,), (), 1, v=name), table="{table}")
+    views = {view for (view,) in database.select("SELECT name FROM tailrace_tables")}
+    kept = "_sqlite_stat1" if database.dialect == "sqlite" else "sqlite_stat1"
+    assert views == {"tailrace_tables_2", "tailrace_dead_letters_2", kept}
+
+
+def test_what_is_in_the_way_is_named_with_its_remedy(database: Database) -> None:
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE shop_plain (mine INTEGER)")
+    change = Log(PLAIN).insert((1,), (), 1, v="a")
+    with pytest.raises(
+        ServiceError, match=r"shop_plain.* already exists.*: drop or rename that, or give .* delivered again"
+    ):
+        write(database, change)
+    write(database, change, table="cdc_{table}")
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("DROP VIEW cdc_plain")
+        connection.exec_driver_sql("DROP TABLE cdc_plain__rows")
+    with pytest.raises(ServiceError, match=r"cdc_plain__rows.*undo what changed them"):
+        write(database, Log(PLAIN).insert((2,), (), 1, v="b"), table="cdc_{table}")
 
 
 def test_the_table_names_template(database: Database) -> None:
