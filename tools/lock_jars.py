@@ -19,6 +19,10 @@ LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
 # Set -> coordinates, and whether Maven adds what they depend on at run time.
 SETS: dict[str, tuple[tuple[str, ...], bool]] = {
     "cassandra": (("org.apache.cassandra:cassandra-all:5.0.9",), True),
+    # What the tests of every version start, and nothing else.
+    "cassandra-4.0": (("org.apache.cassandra:cassandra-all:4.0.19",), True),
+    "cassandra-4.1": (("org.apache.cassandra:cassandra-all:4.1.10",), True),
+    "cassandra-6.0": (("org.apache.cassandra:cassandra-all:6.0-alpha2",), True),
     # Kafka brings slf4j's interface only; without a binding to it the broker logs nothing.
     "kafka": (("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36"), True),
     # Everything else that these need is among pyspark's own jars.

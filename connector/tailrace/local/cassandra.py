@@ -1,11 +1,13 @@
-"""A real Cassandra 5.0.9 node on a loopback address, its commit log and cdc_raw where an agent can read them."""
+"""A real Cassandra node on a loopback address, its commit log and cdc_raw where an agent can read them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch, run_to_end
@@ -19,11 +21,13 @@ from tailrace_schemas.errors import ServiceError
 class CassandraSettings:
     """How a node is set up. Small and quick by default; the commit log turns over after a megabyte.
 
+    `release` is one of RELEASES; those but 5.0 are there so that what they write can be tested.
     `port` and `storage_port` 0: a free one. `seeds` empty: the node itself; all nodes of a ring share `storage_port`.
     `tokens` empty: `num_tokens` random ones. `jmx_port` None: no JMX, and no `nodetool`; 0: a free port. `yaml` is
     laid over cassandra.yaml, key by key; `jvm` follows the other JVM options.
     """
 
+    release: str = "5.0"
     address: str = "127.0.0.1"
     port: int = 0
     storage_port: int = 0
@@ -82,7 +86,7 @@ class LocalCassandra(LocalService):
         quiet = (self.directory / "conf" / "logback-tools.xml").as_uri()
         places = (f"-Dcassandra.storagedir={temporary}", f"-Dlogback.configurationFile={quiet}")
         tool = ("org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(self._port("jmx")))
-        java = (str(find_java().program), *options, *places, *_OPENED, *_classpath())
+        java = (str(find_java().program), *options, *places, *_OPENED, *_classpath(self._jars()))
         return run_to_end("nodetool", (*java, *tool, *arguments), self.directory)
 
     def _prepare(self) -> Launch:
@@ -110,7 +114,11 @@ class LocalCassandra(LocalService):
     def _command(self) -> tuple[str, ...]:
         options = jvm_options(self.settings, self.directory, self._ports.get("jmx"))
         main = "org.apache.cassandra.service.CassandraDaemon"
-        return (str(find_java().program), *options, *_classpath(), main)
+        jars = self._jars()
+        return (str(find_java().program), *options, *_agent(self.settings, jars), *_classpath(jars), main)
+
+    def _jars(self) -> tuple[Path, ...]:
+        return fetch_sets(RELEASES[self.settings.release])
 
     def _port(self, name: str) -> int:
         if name not in self._ports:
@@ -144,7 +152,8 @@ def cassandra_yaml(settings: CassandraSettings, directory: Path, port: int, stor
     }
     if settings.tokens:
         placed["initial_token"] = ",".join(map(str, settings.tokens))
-    return {**_FIXED, **placed, **settings.yaml}
+    whole = {**_FIXED, **placed}
+    return {**(_before_units(whole) if settings.release == "4.0" else whole), **settings.yaml}
 
 
 def jvm_options(settings: CassandraSettings, directory: Path, jmx_port: int | None) -> tuple[str, ...]:
@@ -177,9 +186,37 @@ def jvm_options(settings: CassandraSettings, directory: Path, jmx_port: int | No
     )
 
 
-def _classpath() -> tuple[str, str]:
-    return ("-cp", ":".join(map(str, fetch_sets("cassandra"))))
+def _classpath(jars: Iterable[Path]) -> tuple[str, str]:
+    return ("-cp", ":".join(map(str, jars)))
 
+
+def _agent(settings: CassandraSettings, jars: Iterable[Path]) -> tuple[str, ...]:
+    """4.x measures its memtables by jamm, which finds no other way in on Java 17 than as an agent."""
+    if not settings.release.startswith("4."):
+        return ()
+    return tuple(f"-javaagent:{jar}" for jar in jars if jar.name.startswith("jamm-"))
+
+
+def _before_units(configuration: Mapping[str, object]) -> dict[str, object]:
+    """The configuration as 4.0 names it: units stand in the names, values are numbers (CASSANDRA-15234)."""
+    renamed: dict[str, object] = {}
+    for name, value in configuration.items():
+        number = re.fullmatch(r"(\d+)(MiB|ms)", str(value))
+        if number is None:
+            renamed[name] = value
+        else:
+            unit = "_in_mb" if number[2] == "MiB" else "_ms" if name.startswith("cdc") else "_in_ms"
+            renamed[name + unit] = int(number[1])
+    return renamed
+
+
+# Release -> set of jars.
+RELEASES: Final[Mapping[str, str]] = {
+    "4.0": "cassandra-4.0",
+    "4.1": "cassandra-4.1",
+    "5.0": "cassandra",
+    "6.0": "cassandra-6.0",
+}
 
 _FIXED: dict[str, object] = {
     "start_native_transport": True,

@@ -35,6 +35,12 @@ WHERE = Path("/some where/cassandra")
         (CassandraSettings(tokens=(-5, 7)), "initial_token", "-5,7"),
         (CassandraSettings(yaml={"commitlog_sync": "batch"}), "commitlog_sync", "batch"),
         (CassandraSettings(yaml={"materialized_views_enabled": True}), "materialized_views_enabled", True),
+        (CassandraSettings(release="4.1"), "commitlog_segment_size", "1MiB"),
+        (CassandraSettings(release="4.0"), "commitlog_segment_size_in_mb", 1),
+        (CassandraSettings(release="4.0"), "commitlog_sync_period_in_ms", 200),
+        (CassandraSettings(release="4.0"), "cdc_free_space_check_interval_ms", 250),
+        (CassandraSettings(release="4.0"), "num_tokens", 4),
+        (CassandraSettings(release="4.0", yaml={"a": "1MiB"}), "a", "1MiB"),
     ],
 )
 def test_yaml(settings: CassandraSettings, key: str, value: object) -> None:
