@@ -17,7 +17,7 @@ RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
 
-.PHONY: help demo test test-long check unit unit-compiled integration bench fuzz compiled generated clean
+.PHONY: help demo test test-long check unit unit-compiled integration bench fuzz record compiled generated clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -70,6 +70,9 @@ fuzz: $(STAMP) ## Fuzz the decoder, guided by coverage (SECONDS_OF_FUZZING=900);
 	mkdir -p build/fuzz
 	nice -n 10 $(BIN)/python -m tests.fuzz.run build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_len=70000 \
 	    -rss_limit_mb=2048 -timeout=10 -max_total_time=$(SECONDS_OF_FUZZING)
+
+record: $(STAMP) ## Record a corpus with a real node (ARGS="--seed 7 FOLDER", and --release, --statements)
+	nice -n 10 $(BIN)/python -m tests.corpus.record $(ARGS)
 
 compiled: $(STAMP) ## Compile the hot path into .venv's installation (make clean goes back to pure)
 	TAILRACE_COMPILE=1 $(BIN)/pip install -q --no-build-isolation --no-deps -e .

@@ -1,0 +1,179 @@
+"""Runs random statements against a node, waits until they are in its segments, and keeps all of it as a corpus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from cassandra import InvalidRequest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.protocol import ResultMessage, _ProtocolHandler
+
+from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.commitlog.mutation import first_table
+from tailrace.local import LocalCassandra
+from tailrace.local.process import wait_until
+from tailrace_schemas.table import Table
+from tests.corpus.corpus import View, segment_id, write_corpus
+from tests.corpus.release import FAR, Dialect, dialect_of
+from tests.corpus.schema import alterations, creations
+from tests.corpus.statements import Statements
+
+_PHASES = 3
+"""Between which the schema is altered."""
+_SECONDS = 60.0
+_BYTES = "bytes"
+
+
+class _Bytes(ResultMessage):  # type: ignore[misc]  # the driver has no types
+    """Rows as the node sent them: nothing of the driver decodes a value."""
+
+    def recv_results_rows(
+        self, f: Any, protocol_version: int, user_type_map: Any, result_metadata: Any, policy: Any = None
+    ) -> None:
+        del protocol_version, policy
+        self.recv_results_metadata(f, user_type_map)
+        columns = self.column_metadata or result_metadata
+        self.column_names = [column[2] for column in columns]
+        self.column_types = [column[3] for column in columns]
+        self.parsed_rows = [tuple(_read_value(f) for _ in columns) for _ in range(_read_int(f))]
+
+
+class _BytesHandler(_ProtocolHandler):  # type: ignore[misc]  # the driver has no types
+    message_types_by_opcode = {**_ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: _Bytes}  # noqa: RUF012
+
+
+def _read_int(file: Any) -> int:
+    return int.from_bytes(file.read(4), "big", signed=True)
+
+
+def _read_value(file: Any) -> bytes | None:
+    size = _read_int(file)
+    return None if size < 0 else bytes(file.read(size))
+
+
+@dataclass(slots=True)
+class Recorder:
+    """One recording. `executed` are all statements, refused ones too, which begin with `--`."""
+
+    session: Session
+    live: LiveCluster
+    keyspace: str
+    executed: list[str] = field(default_factory=list)
+    refused: int = 0
+    tables: dict[UUID, Table] = field(default_factory=dict)
+
+    def define(self, statement: str) -> None:
+        """Execute DDL."""
+        self.session.execute(statement)
+        self.executed.append(statement)
+
+    def execute(self, statement: str) -> None:
+        """Execute a statement that the node may refuse, as an index of a list that is too short: then it is noted."""
+        try:
+            self.session.execute(statement)
+            self.executed.append(statement)
+        except InvalidRequest as error:
+            self.refused += 1
+            self.executed.append(f"-- {' '.join(str(error).split())}: {statement}")
+
+    def read_tables(self) -> list[Table]:
+        """The keyspace's tables as they are now; also kept under their ids."""
+        definitions = self.live.definitions()
+        if definitions.problems:
+            raise ValueError(str(definitions.problems[0]))
+        found = [table for table in definitions.tables if table.keyspace == self.keyspace]
+        self.tables.update({table.id: table for table in found})
+        return found
+
+
+def record(node: LocalCassandra, folder: Path, *, seed: int, keyspace: str, statements: int, far: bool = False) -> None:
+    """Record a corpus of so many statements from a seed, in a keyspace that must not exist. `far`: see Dialect."""
+    random = Random(seed)
+    with closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live, _session(node) as session:
+        release = live.local().release
+        dialect = FAR if far else dialect_of(release)
+        recorder = Recorder(session, live, keyspace)
+        for statement in creations(random, keyspace, dialect):
+            recorder.define(statement)
+        for phase in range(_PHASES):
+            if phase:
+                for statement in alterations(random, keyspace, recorder.read_tables(), dialect):
+                    recorder.define(statement)
+            now, last = time.time_ns() // 1000, phase == _PHASES - 1
+            script = Statements(random, recorder.read_tables(), dialect, now, ahead=last)
+            for _ in range(statements // _PHASES):
+                recorder.execute(script.next())
+        marker = _mark(recorder)
+        views = [_view(session, table, dialect) for table in recorder.read_tables()]
+    segments = _segments(node, recorder.tables, marker)
+    facts = {"seed": seed, "release": release, "keyspace": keyspace, "refused": recorder.refused}
+    write_corpus(folder, facts, recorder.executed, recorder.tables.values(), views, segments)
+
+
+@contextmanager
+def _session(node: LocalCassandra) -> Iterator[Session]:
+    only = WhiteListRoundRobinPolicy([node.address])
+    profiles = {
+        EXEC_PROFILE_DEFAULT: ExecutionProfile(load_balancing_policy=only, request_timeout=30),
+        _BYTES: ExecutionProfile(load_balancing_policy=only, request_timeout=30, row_factory=_plain),
+    }
+    with Cluster([node.address], port=node.port, execution_profiles=profiles, protocol_version=5) as cluster:
+        cluster.schema_metadata_enabled = False
+        yield cluster.connect()
+
+
+def _mark(recorder: Recorder) -> UUID:
+    """The table of the row that is written last."""
+    recorder.define(f"CREATE TABLE {recorder.keyspace}.last (k int PRIMARY KEY) WITH cdc = true")
+    recorder.define(f"INSERT INTO {recorder.keyspace}.last (k) VALUES (1)")
+    return next(table.id for table in recorder.read_tables() if table.name == "last")
+
+
+def _segments(node: LocalCassandra, tables: Mapping[UUID, Table], marker: UUID) -> list[Path]:
+    """The segments that hold the tables' mutations, once the marker's row is on disk in one of them."""
+    found: dict[str, None] = {}
+    with closing(CdcRaw(node.cdc_raw, Resume())) as capture:
+
+        def seen() -> bool:
+            while entries := capture.read(1000):
+                for entry in entries:
+                    first = first_table(entry.payload, entry.version)[1]
+                    if first in tables:
+                        found[entry.file] = None
+                    if first == marker:
+                        return True
+            return False
+
+        if not wait_until(seen, _SECONDS):
+            raise TimeoutError(f"the last row does not appear in {node.cdc_raw}")
+    return [node.cdc_raw / name for name in sorted(found, key=segment_id)]
+
+
+def _view(session: Session, table: Table, dialect: Dialect) -> View:
+    """SELECT everything that CQL gives of a table."""
+    columns = [(column.name, "value") for column in (*table.key, *table.columns)]
+    for column in table.columns:
+        if not table.is_counter and (dialect.element_times or not column.type.multicell):
+            columns += [(column.name, "writetime"), (column.name, "ttl")]
+    shown = ", ".join(name if what == "value" else f"{what}({name})" for name, what in columns)
+    handler, session.client_protocol_handler = session.client_protocol_handler, _BytesHandler
+    before = int(time.time())
+    try:
+        rows = tuple(session.execute(f"SELECT {shown} FROM {table}", execution_profile=_BYTES))
+    finally:
+        session.client_protocol_handler = handler
+    return View(table.id, (before, int(time.time())), tuple(columns), rows)
+
+
+def _plain(names: list[str], rows: list[tuple[bytes | None, ...]]) -> list[tuple[bytes | None, ...]]:
+    del names
+    return rows
