@@ -14,6 +14,7 @@ from uuid import UUID
 import typer
 
 from tailrace.cli.console import say
+from tailrace.cli.schema_file import open_schema
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
 from tailrace.cli.segment_formats import PRINTERS, Format, Printer, Shown
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
@@ -25,7 +26,6 @@ from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
-from tailrace_schemas.definitions import read_schema_file
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
@@ -117,7 +117,7 @@ def dump(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Definitions: rows of system_schema as JSON lines. Cassandra's own tables are built in.",
+            help="Definitions: rows of system_schema as JSON lines, gzip or not. Cassandra's own tables are built in.",
         ),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="What to print of a mutation.")] = Format.RAW,
@@ -170,8 +170,7 @@ def _definitions(schema: Path | None) -> tuple[tuple[Table, ...], str | None]:
     """Built-in definitions, then those of the file, which win; and the release line that wrote the file."""
     if schema is None:
         return system_tables(), None
-    with schema.open(encoding="utf-8") as lines:
-        file = read_schema_file(lines)
+    file = open_schema(schema)
     for problem in file.definitions.problems:
         say(f"{schema}: {problem}")
     return (*system_tables(), *file.definitions.tables), file.release

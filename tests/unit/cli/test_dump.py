@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -240,8 +241,39 @@ def test_a_payload_of_nonsense_with_right_checksums(tmp_path: Path, capsys: pyte
 def test_a_schema_file_that_is_none(tmp_path: Path) -> None:
     segments, schema = recorded(LZ4).unpack(tmp_path)
     schema.write_text('{"table":"columns"}\n', encoding="utf-8")
-    with pytest.raises(SettingsError, match="schema file, line 1"):
+    with pytest.raises(SettingsError, match=rf"^{schema}: line 1: not a row"):
         dump(segments, schema)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff\xfe", "not UTF-8 text"),
+        (gzip.compress(b"{}\n" * 100)[:-9], "broken gzip: Compressed file ended"),
+        (gzip.compress(b"{}\n" * 100)[:-8] + b"12345678", "broken gzip: CRC check failed"),
+        (b"\x1f\x8b\x08" + b"\0" * 7 + b"\xff" * 20, "broken gzip: "),
+        (gzip.compress(b'{"table":"columns"}\n'), "line 1: not a row"),
+        (b'{"table":"columns","row":{}}\n', "a row of system_schema lacks its key"),
+    ],
+    ids=["text", "cut off", "checksum", "deflate", "row in gzip", "row"],
+)
+def test_schema_files_that_cannot_be_read(content: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "schema.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(SettingsError, match=rf"^{path}: {words}"):
+        dump([], path)
+
+
+def test_a_schema_file_compressed_by_gzip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Read as it is; a segment that gzip made is called that."""
+    segments, schema = recorded(LZ4).unpack(tmp_path)
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(schema.read_bytes()))
+    assert run(capsys, segments, packed) == run(capsys, segments, schema)
+    segments[0].write_bytes(gzip.compress(segments[0].read_bytes()))
+    _, words, code = run(capsys, segments[:1], packed)
+    assert f"{segments[0].name}:0: compressed by gzip: gunzip it first" in words
+    assert code == 3
 
 
 def places(values: list[dict[str, Any]]) -> list[tuple[int, int]]:
