@@ -82,6 +82,30 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     assert wait_until(lambda: not any(map(alive, started)), 20)
 
 
+def test_a_closed_terminal_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    demo = subprocess.Popen(
+        # The terminal is the controlling one of a session of its own, as in a window.
+        [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {PROGRAM[2]}", "demo"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    while b"stream" not in shown:
+        shown += os.read(ours, 4096)
+    assert wait_until(lambda: len(children(demo.pid)) >= 3, 60)
+    started = children(demo.pid)
+    assert len(list(tmp_path.iterdir())) == 1
+    os.close(ours)
+    assert demo.wait(60) == 130
+    assert list(tmp_path.iterdir()) == []
+    assert wait_until(lambda: not any(map(alive, started)), 20)
+
+
 def test_the_script_of_the_compose_file_runs(cassandra: LocalCassandra) -> None:
     lines = (ROOT / "deploy" / "demo.cql").read_text().splitlines()
     text = "\n".join(line for line in lines if not line.startswith("--"))

@@ -20,6 +20,7 @@ from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
+from tailrace.cli.interruption import ending_signals
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory
 from tailrace.cli.segment_keys import keys_of_settings
@@ -47,7 +48,7 @@ _RETRY_SECONDS_MOST: Final = 30.0
 
 
 class _Stop:
-    """Set by SIGTERM and SIGINT: the agent ends after its current transaction."""
+    """Set by SIGTERM, SIGINT and SIGHUP: the agent ends after its current transaction."""
 
     def __init__(self, wakeup: Signal) -> None:
         self._wakeup = wakeup
@@ -64,7 +65,7 @@ class _Stop:
 
 @contextmanager
 def _on_signals(stop: _Stop) -> Iterator[None]:
-    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop.ask) for number in ending_signals()}
     try:
         yield
     finally:
@@ -73,7 +74,7 @@ def _on_signals(stop: _Stop) -> Iterator[None]:
 
 
 def agent(config: SettingsFile = None) -> None:
-    """Publish this node's changes to Kafka, until SIGTERM or SIGINT. Runs beside each Cassandra node.
+    """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
 
     Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 5: another agent
     was started for this node; do not restart in a loop.

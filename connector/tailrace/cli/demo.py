@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import typer
 from rich.console import Console
 
 from tailrace.cli.console import on_terminal, say
+from tailrace.cli.interruption import stopped_by_signals
 from tailrace.demo.display import Display
 from tailrace.demo.lines import Lines
 from tailrace.demo.run import Plan, run
@@ -42,7 +42,7 @@ def demo(
 
     Ends by comparing the file with SELECT, row by row and column by column: "identical: N rows", or exit code 1. On a
     terminal a live screen; piped, a JSON line for each change and one for the outcome. The first run fetches the jars
-    of the services. Ctrl-C ends everything that was started.
+    of the services. Ctrl-C, or closing the terminal, ends everything that was started.
 
     Example: tailrace demo --duration 30 --keep
     """
@@ -52,7 +52,7 @@ def demo(
     amount = Amount(changes=changes, seconds=duration)
     display: Display = Screen(Console()) if on_terminal() else Lines(sys.stdout, say)
     try:
-        with _interruptible(), _log_into(place / "demo.log"):
+        with stopped_by_signals(), _log_into(place / "demo.log"):
             comparison = run(Plan(directory=place, amount=amount, seed=seed, keep=keep, prove=prove), display)
     except KeyboardInterrupt:
         say("ended, and everything that was started")
@@ -86,19 +86,3 @@ def _log_into(path: Path) -> Iterator[None]:
             yield
         finally:
             set_up_logging("warning", json_lines=False, stream=sys.stderr)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM, and SIGINT where a shell had it ignored, interrupt as Ctrl-C does."""
-
-    def interrupt(number: int, frame: object) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

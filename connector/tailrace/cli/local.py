@@ -6,11 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -18,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from tailrace.cli.console import on_terminal, print_rows, say
+from tailrace.cli.interruption import stopped_by_signals
 from tailrace.local import CassandraSettings, KafkaSettings, Services
 from tailrace.local.process import tail
 from tailrace.local.running import ServiceState, end, hold, owner, record, states
@@ -45,7 +43,7 @@ def up(
     kafka_port: Annotated[int, typer.Option(help="Kafka's port; 0 for a free one.")] = 0,
     detach: Annotated[bool, typer.Option("--detach", help="Return when they are up, and leave them running.")] = False,
 ) -> None:
-    """Start Cassandra and Kafka, print where they are, and keep them until Ctrl-C or SIGTERM.
+    """Start Cassandra and Kafka, print where they are, and keep them until Ctrl-C, SIGTERM or SIGHUP.
 
     The first run fetches their jars. Data stays in the directory for the next run; ports too, where they are free.
 
@@ -105,19 +103,6 @@ def fetch_with_progress(services: Services) -> None:
         services.fetch(lambda done, total: bar.update(task, completed=done, total=total))
 
 
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """SIGTERM interrupts as Ctrl-C does: KeyboardInterrupt in the main thread. The handlers before come back after."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:  # SIGINT too: a shell ignores it for what it starts in the background
-        signal.signal(number, _interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _show(found: tuple[ServiceState, ...], directory: Path) -> None:
     """JSON lines with everything; on a terminal what fits its width, and the paths in words."""
     if not on_terminal():
@@ -127,12 +112,8 @@ def _show(found: tuple[ServiceState, ...], directory: Path) -> None:
         say(f"data and logs are in {directory}")
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    raise KeyboardInterrupt
-
-
 def _ignore_signals() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -85,7 +87,12 @@ class Screen:
 
     def _draw(self) -> None:
         self._drawn = self._clock()
-        self._live.update(self.frame(), refresh=True)
+        try:
+            self._live.update(self.frame(), refresh=True)
+        except OSError as error:
+            if error.errno == errno.EIO:  # the terminal is closed: the shell's SIGHUP is on its way, or already here
+                signal.raise_signal(signal.SIGHUP)
+            raise
 
     def frame(self) -> RenderableType:
         """The whole screen."""

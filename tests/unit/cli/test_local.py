@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.local import app, stopped_by_signals
+from tailrace.cli.local import app
 from tailrace.local.running import hold
 from tailrace_schemas.errors import ServiceError
 
@@ -38,37 +35,3 @@ def test_second_up_starts_nothing(tmp_path: Path, options: list[str]) -> None:
     assert isinstance(refused.exception, ServiceError)
     assert "is in use" in str(refused.exception)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state.json", "up.lock"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("before", ["SIG_DFL", "SIG_IGN"])
-def test_both_signals_interrupt(number: signal.Signals, before: str) -> None:
-    """SIGINT also where it was ignored, as a shell does for what it starts in the background."""
-    program = _WAITING.format(number=int(number), before=before)
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "waits\n"
-    process.send_signal(number)
-    rest, _ = process.communicate(timeout=30)
-    assert (process.returncode, rest) == (0, "interrupted\n")
-
-
-_WAITING = """
-import signal
-from tailrace.cli.local import stopped_by_signals
-signal.signal({number}, signal.{before})
-try:
-    with stopped_by_signals():
-        print("waits", flush=True)
-        signal.pause()
-except KeyboardInterrupt:
-    print("interrupted")
-assert signal.getsignal({number}) is signal.{before}
-"""
-
-
-def test_handlers_come_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with stopped_by_signals():
-        assert signal.getsignal(signal.SIGTERM) is not before
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -89,6 +91,27 @@ def test_a_difference_is_in_the_last_line() -> None:
     assert last["identical"] is False
     assert last["differences"] == ["shop.orders {'a': 'x'}: v is 1.0 in Cassandra, None in SQLite"]
     assert verdict(DIFFERENT).startswith("NOT identical: 1 differences\n")
+
+
+def test_a_terminal_that_is_gone_is_its_hangup() -> None:
+    """A write may fail before the shell passes SIGHUP on."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    ours, theirs = os.openpty()
+    before = signal.signal(signal.SIGHUP, interrupt)
+    try:
+        with os.fdopen(theirs, "w") as terminal:
+            screen = Screen(Console(file=terminal, force_terminal=True, width=80))
+            os.close(ours)
+            with pytest.raises(KeyboardInterrupt):
+                screen.finished(Outcome(comparison=DIFFERENT, counts=Counts(), seconds=1))
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), theirs)
+            screen.close()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("width", [60, 160])
