@@ -23,7 +23,7 @@ def literal(random: Random, cql_type: CqlType, *, ordered: bool = False) -> str:
         return [literal(random, args[0], ordered=ordered or kind == "set") for _ in range(random.randrange(most + 1))]
 
     if kind == "list":
-        return f"[{', '.join(items(4))}]"
+        return f"[{', '.join(items(4 if random.random() < 0.98 else 200))}]"
     if kind == "set":
         return f"{{{', '.join(items(4))}}}"
     if kind == "map":
@@ -39,6 +39,8 @@ def literal(random: Random, cql_type: CqlType, *, ordered: bool = False) -> str:
         return f"{{{', '.join(f'{name}: {_or_null(random, arg, ordered)}' for name, arg in chosen)}}}"
     if kind == "decimal" and ordered:
         return str(random.randrange(-99, 99) * 10 + 1)
+    if kind == "text" and random.random() < 0.005:
+        return f"'{'long ' * random.randrange(10_000)}'"
     return LITERALS[kind](random)
 
 

@@ -25,7 +25,7 @@ _VECTORS: Final = (
     "vector<frozen<list<int>>, 2>",
     "list<frozen<vector<int, 2>>>",
 )
-_KEYS: Final = (*[scalar for scalar in _SCALARS if scalar != "duration"], "frozen<list<int>>", "frozen<inner_type>")
+_KEYS: Final = (*[scalar for scalar in _SCALARS if scalar != "duration"], "frozen<list<int>>", "frozen<key_type>")
 _WIDE: Final = 70
 _LONE: Final = "lone"
 
@@ -34,6 +34,8 @@ def creations(random: Random, keyspace: str, dialect: Dialect) -> Iterator[str]:
     """The statements that make a keyspace with everything in it, each table with cdc = true but one."""
     replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     yield f"CREATE KEYSPACE {keyspace} WITH replication = {replication}"
+    # One that never grows: "the type is being used in partition key".
+    yield f"CREATE TYPE {keyspace}.key_type (n int, t text)"
     yield f"CREATE TYPE {keyspace}.inner_type (n int, t text, d double)"
     yield f"CREATE TYPE {keyspace}.outer_type (i frozen<inner_type>, l frozen<list<bigint>>, v varint)"
     types = [*_SCALARS, *_NESTED, *(_VECTORS if dialect.vectors else ())]
@@ -84,6 +86,8 @@ def _table(random: Random, name: str, partition: list[str], clustering: list[str
     rest = "".join(f", c{at}" for at in range(len(clustering)))
     body = ", ".join([*keys, *columns])
     order = _ordered(random, clustering) or " WITH"
+    if random.random() < 0.2:
+        order += f" default_time_to_live = {random.choice((3, 90_000))} AND"
     return f"CREATE TABLE {name} ({body}, PRIMARY KEY (({first}){rest})){order} cdc = true"
 
 

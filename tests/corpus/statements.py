@@ -28,6 +28,9 @@ class Statements:
         self._dialect = dialect
         # Few, so that writes meet at one microsecond.
         self._times = [now + random.randrange(-3600, 600 if ahead else 0) * _SECOND for _ in range(10)]
+        self._times += [-5, 1]
+        # Where nothing is newer any more: not for deletions, which would end what they are of.
+        self._write_times = [*self._times, *([2**61] if ahead else [])]
         self._pools: dict[tuple[ColumnKind, int, str], list[str]] = {}
         self._counters = [table for table in tables if table.is_counter]
         self._tables = [table for table in tables if not table.is_counter]
@@ -59,7 +62,7 @@ class Statements:
 
     def _using(self) -> str:
         """TIMESTAMP, TTL, both or none."""
-        parts = [f"TIMESTAMP {self._random.choice(self._times)}"] if self._often(0.3) else []
+        parts = [f"TIMESTAMP {self._random.choice(self._write_times)}"] if self._often(0.3) else []
         if self._often(0.2):
             far = (600_000_000,) if self._dialect.far_expiry else ()
             parts.append(f"TTL {self._random.choice((1, 2, 10_000, 99_999, 300_000_000, *far))}")

@@ -1,0 +1,50 @@
+"""Every version of Cassandra that runs here: its segments' version, and that they say what the node answers."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.local import CassandraSettings, LocalCassandra
+from tests.corpus.check import check_messages, check_view
+from tests.corpus.corpus import read_corpus
+from tests.corpus.recording import record
+from tests.services.choice import Means
+
+pytestmark = pytest.mark.long
+
+KINDS = {"insert", "update", "delete", "delete_partition", "delete_range"}
+
+
+@pytest.mark.parametrize(
+    ("release", "mode", "exact", "version"),
+    [
+        ("4.0", None, "4.0.19", 7),
+        ("4.1", None, "4.1.10", 7),
+        ("5.0", None, "5.0.9", 7),
+        ("5.0", "UPGRADING", "5.0.9", 8),
+        ("5.0", "NONE", "5.0.9", 8),
+        ("6.0", None, "6.0-alpha2", 9),
+        ("6.0", "NONE", "6.0-alpha2", 9),
+    ],
+)
+def test_a_live_node(means: Means, tmp_path: Path, release: str, mode: str | None, exact: str, version: int) -> None:
+    if means is Means.CONTAINERS:
+        pytest.skip("the versions are run as child processes")
+    seed = secrets.randbits(32)
+    sys.stderr.write(f"seed {seed}, corpus in {tmp_path}\n")
+    yaml = {} if mode is None else {"storage_compatibility_mode": mode}
+    with LocalCassandra(tmp_path / "node", CassandraSettings(release=release, yaml=yaml)) as node:
+        folder = tmp_path / "corpus"
+        # Only a node that no older one has to understand takes times behind 2038.
+        record(node, folder, seed=seed, keyspace="corpus", statements=2400, far=mode == "NONE")
+    corpus = read_corpus(folder)
+    assert corpus.facts["release"] == exact
+    assert corpus.versions == {version}
+    counts = check_view(corpus)
+    assert counts.keys() == KINDS
+    assert corpus.facts["refused"] < 240
+    assert check_messages(corpus) == sum(counts.values()) > 1200
