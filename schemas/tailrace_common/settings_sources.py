@@ -125,9 +125,13 @@ def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapp
     if fault["type"] == "extra_forbidden":
         return f"{where}: unknown setting {name}; {_nearest(model, path)}"
     message = _IN_PYDANTIC.sub("", str(fault["msg"])).replace("Input should be", "must be")
+    given = fault.get("input")
+    if fault["type"] == "tuple_type":
+        message = f"must be a list, such as {json.dumps([given])}" if isinstance(given, str) else "must be a list"
+    elif fault["type"] in ("model_type", "dict_type"):
+        return f"{where}: {name} must be a table, [{name}]"
     if not name or _is_model(_annotation(model, path)):
         return ": ".join(filter(None, (where, name, message)))
-    given = fault.get("input")
     shown = "" if any(map(is_secret_name, path)) or not isinstance(given, str | int | float) else f", not {given!r}"
     return f"{where}: {name} {message}{shown}"
 
