@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from typing import Annotated, Final
@@ -127,6 +129,18 @@ def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
     return found
 
 
+@contextmanager
+def _driver_silenced() -> Iterator[None]:
+    """What Cassandra's driver logs while it fails to connect, the check says itself."""
+    driver = logging.getLogger("cassandra")
+    before = driver.level
+    driver.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        driver.setLevel(before)
+
+
 def check(
     config: SettingsFile = None,
     only: Annotated[
@@ -143,7 +157,8 @@ def check(
     Example: tailrace check -c tailrace.toml
     """
     settings = settings_of(config)
-    checks = [found for source in sources(only or ()).values() for found in source(settings)]
+    with _driver_silenced():
+        checks = [found for source in sources(only or ()).values() for found in source(settings)]
     print_rows(asdict(found) for found in checks)
     wrong = sum(not found.ok for found in checks)
     if on_terminal() or wrong:

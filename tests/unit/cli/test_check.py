@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,17 @@ def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
     assert line["name"] == "cdc_raw_directory"
     assert line["advice"]
     assert "1 of 1 checks failed" in answer.stderr
+
+
+def test_cassandra_down_is_said_by_the_check_alone(tmp_path: Path) -> None:
+    """Not by the driver's own log above it."""
+    path = tmp_path / "t.toml"
+    path.write_text(f"[cluster]\nport = {free_port()}\nconnect_timeout_seconds = 2\n", encoding="utf-8")
+    program = "from tailrace.cli.main import run; run()"
+    command = [sys.executable, "-c", program, "check", "-c", str(path), "--only", "cassandra"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["name"] == "cassandra"
+    assert (done.returncode, done.stderr) == (1, "1 of 1 checks failed\n")
 
 
 def test_an_unknown_part_is_wrong_usage() -> None:
