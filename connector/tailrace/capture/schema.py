@@ -61,6 +61,17 @@ class LiveSchema:
     def _told(self, definitions: Definitions, difference: SchemaDifference) -> SchemaDifference:
         for problem in definitions.problems:
             _LOG.warning("no definition: %s", problem)
-        if difference:
-            _LOG.info("schema: %s", difference)
+        if ours := _of_users(difference):
+            _LOG.info("schema: %s", ours)
         return difference
+
+
+def _of_users(difference: SchemaDifference) -> SchemaDifference:
+    """Without Cassandra's own tables: nobody changed those, the built-in definitions are only of another release."""
+    system = {table.keyspace for table in system_tables()}
+    return SchemaDifference(
+        *(
+            tuple(table for table in tables if table.keyspace not in system)
+            for tables in (difference.added, difference.altered, difference.dropped)
+        )
+    )
