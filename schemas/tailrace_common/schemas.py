@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -35,7 +36,8 @@ class SchemaReader(Mapping[bytes, SchemaEntry]):
             if record.key is None or record.value is None or record.key in self._entries:
                 continue
             try:
-                self._entries[record.key] = entry_from_record(record.key, record.value)
+                entry = entry_from_record(record.key, record.value)
+                self._entries[record.key] = replace(entry, announced=record.offset)
             except (ValueError, KeyError, TypeError) as error:
                 _LOG.warning("%s: the record at offset %d is no schema: %s", self._reader, record.offset, error)
 

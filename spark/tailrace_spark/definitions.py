@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
 
 
-def merge_definitions(first: Table, second: Table) -> Table:
-    """The definition that both know together, of one table id; commutative but for the key columns' names.
+def merge_definitions(first: Table, second: Table, *, second_newer: bool = True) -> Table:
+    """The definition that both know together, of one table id.
 
     A column was dropped when the definition that knows its latest drop says so; with no drop between them, a column
-    that one of them has was added. Of two types the wider holds: user types only ever gain fields.
+    that one of them has was added. Of two types the wider holds: user types only ever gain fields. What was renamed,
+    key columns and fields of user types, has the name that the newer one gives it: the second, unless told otherwise.
+    All but these names comes out the same in every order.
     """
     if first.id != second.id:
         raise ValueError(f"{first} has two table ids, {first.id} and {second.id}: they are two tables")
     if first == second:
         return first
+    older, newer = (first, second) if second_newer else (second, first)
     columns: list[Column] = []
     dropped: list[DroppedColumn] = []
     for name in sorted({c.name_bytes for t in (first, second) for c in (*t.columns, *_dropped(t).values())}):
-        live, drop = _decide(name, first, second)
+        live, drop = _decide(name, older, newer)
         if live is not None:
             columns.append(live)
         if drop is not None:
             dropped.append(drop)
     return replace(
         first,
+        partition_key=newer.partition_key,
+        clustering=newer.clustering,
         static=tuple(c for c in columns if c.kind is ColumnKind.STATIC),
         regular=tuple(c for c in columns if c.kind is not ColumnKind.STATIC),
         dropped=tuple(dropped),
@@ -37,15 +43,19 @@ def _dropped(table: Table) -> dict[bytes, Column]:
     return {drop.column.name_bytes: drop.column for drop in table.dropped}
 
 
-def _decide(name: bytes, first: Table, second: Table) -> tuple[Column | None, DroppedColumn | None]:
+def _decide(name: bytes, older: Table, newer: Table) -> tuple[Column | None, DroppedColumn | None]:
     """(the live column of this name, its latest drop), each None where there is none."""
-    one, other = _drop(first, name), _drop(second, name)
+    one, other = _drop(older, name), _drop(newer, name)
     drops = [drop for drop in (one, other) if drop is not None]
     latest = max(drops, key=lambda drop: drop.dropped_at, default=None)
     at = None if latest is None else latest.dropped_at
-    knowing = [t for t, drop in ((first, one), (second, other)) if (drop and drop.dropped_at) == at]
+    knowing = [t for t, drop in ((newer, other), (older, one)) if (drop and drop.dropped_at) == at]
     live = [column for t in knowing for column in t.columns if column.name_bytes == name]
-    return max(live, key=lambda column: (len(repr(column.type)), repr(column.type)), default=None), latest
+    return max(live, key=lambda column: _width(column.type), default=None), latest  # the first of equals
+
+
+def _width(cql_type: CqlType) -> int:
+    return 1 + sum(_width(part) for part in cql_type.args)
 
 
 def _drop(table: Table, name: bytes) -> DroppedColumn | None:

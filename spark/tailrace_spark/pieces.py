@@ -52,7 +52,8 @@ def _decode(
         entry = schemas.get(schema_id)
         if entry is not None and entry.part != "value":
             raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")
-        changes.append(Delivered(place, decode(value or b"", schemas), assignment))
+        change = decode(value or b"", schemas)
+        changes.append(Delivered(place, change, assignment, -1 if entry is None else entry.announced))
     except UnknownSchemaError:
         letters.append(DeadLetter(place, f"schema {place.schema_id.hex()} is not published: a foreign message?"))
     except DecodeError as error:

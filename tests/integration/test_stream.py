@@ -143,6 +143,26 @@ def test_a_restart_goes_on_from_the_checkpoint(
     assert database.select("SELECT note FROM shop_orders WHERE note IS NOT NULL") == [("new column",)]
 
 
+RENAMED = table(
+    {"buyer": "text"}, {"number": "int"}, {"name": "text"},
+    {"amount": "decimal", "lines": "list<text>", "customer": "text"}, keyspace="shop", name="orders",
+)  # fmt: skip
+
+
+def test_a_renamed_key_column_has_its_new_name_wherever_older_definitions_still_come_from(
+    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'new.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'new.db'}"))
+    feed.announce()
+    feed.publish([LOG.insert(("a",), (1,), WRITTEN)])
+    feed.publish([Log(RENAMED).insert(("b",), (1,), WRITTEN, customer="c")])
+    feed.publish([LOG.insert((str(number),), (1,), WRITTEN) for number in range(6)])
+    follow(spark, settings, database)
+    assert database.columns("shop_orders") == ["buyer", "number", "name", "amount", "lines", "customer"]
+    assert database.select("SELECT buyer, customer FROM shop_orders")[-2:] == [("a", None), ("b", "c")]
+    database.engine.dispose()
+
+
 class Crashing(SqlSink):
     """Dies when its batch is committed and the checkpoint is not."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tailrace_schemas.avro.encode import Encoder
@@ -13,13 +13,17 @@ from tailrace_schemas.table_json import table_from_json, table_to_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaEntry:
-    """One published schema. `part` tells a value's schema from a key's; `avro` is its canonical text."""
+    """One published schema. `part` tells a value's schema from a key's; `avro` is its canonical text.
+
+    `announced` is its record's offset in `.schemas`, where it was read from there: later definitions have larger ones.
+    """
 
     schema_id: bytes
     topic: str
     table: Table
     avro: str
     part: Literal["value", "key"] = "value"
+    announced: int = field(default=-1, compare=False)
 
 
 def schema_records(encoder: Encoder, topic: str) -> list[tuple[bytes, bytes]]:

@@ -22,11 +22,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One change, as it was read from its place, and its stream; None where Spark could not tell its token."""
+    """One change, as it was read from its place, and its stream; None where Spark could not tell its token.
+
+    Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`.
+    """
 
     place: Place
     change: Change
     assignment: Assignment | None = None
+    announced: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,14 +104,16 @@ class SqlSink:
 
     def _merge_for(self, connection: sa.Connection, changes: Sequence[Delivered]) -> TableMerge:
         """The merge for the table's newest definition; made, widened and shown again where that is news."""
-        shapes: dict[int, Table] = {id(one.change.table): one.change.table for one in changes}
-        for table in shapes.values():
-            target, dropped = self._catalog.target(connection, table)
+        shapes: dict[int, tuple[Table, int]] = {
+            id(one.change.table): (one.change.table, one.announced) for one in changes
+        }
+        for table, announced in shapes.values():
+            target, stale = self._catalog.target(connection, table, announced)
             merge = self._merges.get(table.id)
             if merge is None or merge.target is not target:
                 merge = self._merges[table.id] = TableMerge(target, self._dialect)
-            if dropped:
-                merge.show_again(connection, dropped)
+            if stale:
+                merge.show_again(connection, stale)
         return self._merges[changes[0].change.table.id]
 
     def _take(

@@ -27,7 +27,7 @@ from tailrace_spark.sinks.sql_layout import (
     static_table,
     view_query,
 )
-from tailrace_spark.sinks.sql_names import objects, table_name
+from tailrace_spark.sinks.sql_names import KEY, objects, table_name
 from tailrace_spark.sinks.sql_types import POSTGRESQL, SQLITE, SqlType
 
 log = logging.getLogger("tailrace_spark")
@@ -95,17 +95,20 @@ class Catalog:
         self._targets.clear()
         self._seen.clear()
 
-    def target(self, connection: sa.Connection, table: Table) -> tuple[Target, list[ColumnPlace]]:
-        """The tables that follow `table`, made or widened first where needed, and the columns dropped by that."""
+    def target(self, connection: sa.Connection, table: Table, announced: int = -1) -> tuple[Target, list[ColumnPlace]]:
+        """The tables that follow `table`, made or widened first where needed, and the columns that read anew by that.
+
+        Those are dropped ones, and ones whose user type has other fields now. `announced`: see `Delivered`.
+        """
         known = self._targets.get(table.id)
         if known is not None and self._seen.get(id(table)) is table:
             return known, []
         if known is None:
-            known = self._load(connection, table.id) or self._make(connection, table)
-        target, dropped = self._widen(connection, known, table)
+            known = self._load(connection, table.id) or self._make(connection, table, announced)
+        target, stale = self._widen(connection, known, table, announced)
         self._targets[table.id] = target
         self._seen[id(table)] = table
-        return target, dropped
+        return target, stale
 
     def _load(self, connection: sa.Connection, table_id: UUID) -> Target | None:
         row = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == str(table_id))).one_or_none()
@@ -120,7 +123,7 @@ class Catalog:
         there = {column["name"] for column in sa.inspect(connection).get_columns(state.name)}
         self._alter(connection, state, [column for column in state.columns if column.name not in there])
 
-    def _make(self, connection: sa.Connection, table: Table) -> Target:
+    def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:
         """A new source table; one of the same name with an older id keeps its rows under another name."""
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         name = self._wished(table)
@@ -134,6 +137,7 @@ class Catalog:
                 name = self._closed_name(name, table.id)
                 taken |= objects(holder.name)
         layout = lay_out(table, table_name(name, self._limit, taken), self._dialect.name, self._limit)
+        layout = replace(layout, announced=announced)
         target = target_of(layout)
         for part in (target.state, target.rows, target.static):
             if part is not None:
@@ -150,22 +154,29 @@ class Catalog:
             name = "_" + name  # SQLite keeps these to itself
         return table_name(name, self._limit, ())
 
-    def _widen(self, connection: sa.Connection, known: Target, table: Table) -> tuple[Target, list[ColumnPlace]]:
+    def _widen(
+        self, connection: sa.Connection, known: Target, table: Table, announced: int
+    ) -> tuple[Target, list[ColumnPlace]]:
         old = known.layout
-        definition = merge_definitions(old.definition, table)
-        if definition == old.definition:
+        definition = merge_definitions(old.definition, table, second_newer=announced >= old.announced)
+        if definition == old.definition and announced <= old.announced:
             return known, []
         layout = lay_out(definition, old.name, self._dialect.name, self._limit, old.columns)
+        layout = replace(layout, announced=max(announced, old.announced))
         target = target_of(layout)
         if layout.columns != old.columns:
             self._add_columns(connection, target, known, layout.columns[len(old.columns) :])
-            self._show_changed(connection, target)
+            self._show_changed(connection, target, old)
         changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
         connection.execute(changed.values(**_row_of(layout)))
-        before = zip(old.columns, layout.columns, strict=False)
-        dropped = [was for was, now in before if was.live and not now.live]
-        log.info("%s changed: %d columns added, %d dropped", layout.name, _added(old, layout), len(dropped))
-        return target, dropped
+        if definition == old.definition:
+            return target, []
+        places = list(zip(old.columns, layout.columns, strict=False))
+        dropped = [now for was, now in places if was.live and not now.live]
+        renamed = [now for was, now in places if was.shown != now.shown]
+        added = len(layout.columns) - len(old.columns)
+        log.info("%s changed: %d columns added, %d dropped, %d renamed", layout.name, added, len(dropped), len(renamed))
+        return target, dropped + _retyped(old, layout)
 
     def _add_columns(
         self, connection: sa.Connection, target: Target, known: Target, places: Sequence[ColumnPlace]
@@ -212,7 +223,7 @@ class Catalog:
         text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
         connection.exec_driver_sql(f"CREATE VIEW {self._quote(target.layout.name)} AS {text}")
 
-    def _show_changed(self, connection: sa.Connection, target: Target) -> None:
+    def _show_changed(self, connection: sa.Connection, target: Target, old: Layout) -> None:
         """Make the view anew. Where others' views build on it, it is widened instead, and keeps dropped columns.
 
         PostgreSQL neither drops a view that others use nor lets it lose a column; SQLite knows no such ties.
@@ -224,10 +235,16 @@ class Catalog:
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != _IN_USE:
                 raise
-            self._show_widened(connection, target)
+            self._show_widened(connection, target, old)
 
-    def _show_widened(self, connection: sa.Connection, target: Target) -> None:
+    def _show_widened(self, connection: sa.Connection, target: Target, old: Layout) -> None:
         name = target.layout.name
+        places = zip(old.columns, target.layout.columns, strict=False)
+        renamed = [(was.shown, now.shown) for was, now in places if was.shown != now.shown]
+        between = [(f"{KEY}_{i}", now) for i, (_, now) in enumerate(renamed)]  # names may have changed places
+        for was, now in [*((was, free) for (was, _), (free, _) in zip(renamed, between, strict=True)), *between]:
+            change = f"ALTER TABLE {self._quote(name)} RENAME COLUMN {self._quote(was)} TO {self._quote(now)}"
+            connection.exec_driver_sql(change)
         shown = view_query(target.layout, target.rows, target.static).subquery("shown")
         specs = {place.shown: SqlType(place.spec) for place in target.layout.columns}
         before = [column["name"] for column in sa.inspect(connection).get_columns(name)]
@@ -252,8 +269,13 @@ def _taken(layouts: Iterable[Layout]) -> set[str]:
     return set(_METADATA.tables).union(*[objects(layout.name) for layout in layouts])
 
 
-def _added(old: Layout, new: Layout) -> int:
-    return len(new.columns) - len(old.columns)
+def _retyped(old: Layout, new: Layout) -> list[ColumnPlace]:
+    """The places whose stored values read otherwise by the new definition: a user type's fields are others."""
+    before = {(column.kind, column.name): column.type for column in old.definition.columns}
+    after = {(column.kind, column.name): column.type for column in new.definition.columns}
+    kept = [now for was, now in zip(old.columns, new.columns, strict=False) if was.live and now.live]
+    named = [(place, (place.kind, place.source)) for place in kept]
+    return [place for place, name in named if name in before and before[name] != after[name]]
 
 
 def _made_later(first: UUID, second: UUID) -> bool:
@@ -266,14 +288,15 @@ def _row_of(layout: Layout) -> dict[str, str]:
     return {
         "table_id": str(layout.definition.id),
         "name": layout.name,
-        "definition": json.dumps(table_to_json(layout.definition), sort_keys=True),
+        "definition": json.dumps({**table_to_json(layout.definition), "announced": layout.announced}, sort_keys=True),
         "columns": json.dumps(places),
     }
 
 
 def _layout_of(row: sa.Row[tuple[str, ...]]) -> Layout:
     places = [ColumnPlace(ColumnKind(kind), *rest) for kind, *rest in json.loads(row.columns)]
-    return Layout(table_from_json(json.loads(row.definition)), row.name, tuple(places))
+    definition = json.loads(row.definition)
+    return Layout(table_from_json(definition), row.name, tuple(places), definition.get("announced", -1))
 
 
 __all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "Target", "overwrite", "target_of"]

@@ -34,11 +34,12 @@ class ColumnPlace:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One source table in the database."""
+    """One source table in the database. `announced` is that of the newest definition in it (see `Delivered`)."""
 
     definition: Table
     name: str
     columns: tuple[ColumnPlace, ...]
+    announced: int = -1
 
     def of_kind(self, *kinds: ColumnKind, live: bool = True) -> list[ColumnPlace]:
         """The places of columns of these kinds; with live = False the dropped ones too."""
@@ -49,14 +50,16 @@ _KEYS = (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING)
 
 
 def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[ColumnPlace] = ()) -> Layout:
-    """The layout of a definition; with `known`, places that exist are kept and new columns come last."""
+    """The layout of a definition; with `known`, places that exist are kept and new columns come last.
+
+    Key columns are told by their place: one that was renamed keeps its stored name, and is shown by its new one.
+    """
     places = list(known)
     wanted = [*table.key, *table.columns]
     by_source = {(place.kind, place.source): i for i, place in enumerate(places) if place.live}
     kept: set[int] = set()
     added: list[Column] = []
     for position, column in enumerate(wanted):
-        # Key columns are told by their place: they can be renamed, and then keep the name they had.
         keyed = column.kind in _KEYS
         at = position if keyed and known else by_source.get((column.kind, column.name))
         if at is not None and (keyed or places[at].spec == column_spec(column.type, dialect)):
@@ -64,11 +67,25 @@ def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[C
         else:
             added.append(column)
     places = [place if i in kept else replace(place, live=False) for i, place in enumerate(places)]
+    if known:
+        places[: len(table.key)] = _renamed(places, table.key, limit)
     for column in added:
         shown = claim(column.name, limit, _taken(place.shown for place in places if place.live))
         stored = claim(shown, limit, _taken(place.stored for place in places))
         places.append(ColumnPlace(column.kind, column.name, shown, stored, column_spec(column.type, dialect)))
     return Layout(table, name, tuple(places))
+
+
+def _renamed(places: Sequence[ColumnPlace], key: Sequence[Column], limit: int) -> list[ColumnPlace]:
+    """The key columns' places under the names that they have now."""
+    keys = [(place, column.name) for place, column in zip(places, key, strict=False)]
+    taken = _taken(p.shown for i, p in enumerate(places) if p.live and (i >= len(key) or p.source == key[i].name))
+    renamed = []
+    for place, name in keys:
+        shown = place.shown if place.source == name else claim(name, limit, taken)
+        taken.add(shown.lower())
+        renamed.append(replace(place, source=name, shown=shown))
+    return renamed
 
 
 def _taken(names: Iterable[str]) -> set[str]:

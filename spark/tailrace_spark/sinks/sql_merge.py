@@ -114,15 +114,19 @@ class TableMerge:
             changed += self._merge_rows(connection, dict(chunk), partitions)
         return changed
 
-    def show_again(self, connection: sa.Connection, dropped: list[ColumnPlace]) -> None:
-        """Bring rows up to date whose columns the source dropped: they lose a value, and maybe their last one."""
-        for place in dropped:
+    def show_again(self, connection: sa.Connection, stale: list[ColumnPlace]) -> None:
+        """Bring rows up to date that have a value in these columns, which the source dropped, or reads otherwise now.
+
+        Of a dropped column they lose the value, which may be their last one.
+        """
+        for place in stale:
             shown = self._statics if place.kind is ColumnKind.STATIC else self._rows
             if shown is None:
                 continue
             for keys in shown.with_value(connection, place):
                 known = self._state.rows(connection, keys)
-                shown.clear(connection, keys, place)
+                if not place.live:
+                    shown.clear(connection, keys, place)
                 shown.update(connection, {key: known[key].state for key in keys if key in known})
 
     def _delete(self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState) -> int:
@@ -258,13 +262,14 @@ class _Shown:
         connection.execute(self._table.delete().where(area, ~newer))
 
     def with_value(self, connection: sa.Connection, place: ColumnPlace) -> Iterable[list[RowKey]]:
-        """The keys of rows that have a value in a stored column, in chunks; the caller clears it between them."""
-        while True:
-            query = sa.select(*self._key_columns).where(self._table.c[place.stored].is_not(None)).limit(CHUNK)
-            found = [(row[0], STATIC if self._static else row[1]) for row in connection.execute(query)]
-            if not found:
-                return
-            yield found
+        """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
+        query = sa.select(*self._key_columns).where(self._table.c[place.stored].is_not(None))
+        query = query.order_by(*self._key_columns).limit(CHUNK)
+        found = connection.execute(query).all()
+        while found:
+            yield [(row[0], STATIC if self._static else row[1]) for row in found]
+            further = sa.tuple_(*self._key_columns) > sa.tuple_(*found[-1])
+            found = connection.execute(query.where(further)).all()
 
     def clear(self, connection: sa.Connection, keys: Iterable[RowKey], place: ColumnPlace) -> None:
         """Make a stored column empty in these rows."""

@@ -37,6 +37,15 @@ def test_the_latest_definition_comes_out_of_every_order(history: list[Table], la
         assert merged == latest
 
 
+def test_renamed_keys_and_fields_have_the_newer_ones_names() -> None:
+    before = table({"k": "int"}, {"c": "int desc"}, regular={"v": "tuple<int>"})
+    after = table({"kk": "int"}, {"C": "int desc"}, regular={"c": "int", "v": "tuple<text>"})
+    assert merge_definitions(before, after) == after
+    assert merge_definitions(after, before, second_newer=False) == after
+    wider = table({"k": "int"}, {"c": "int desc"}, regular={"v": "tuple<int, int>"})
+    assert merge_definitions(wider, before) == merge_definitions(before, wider) == wider
+
+
 def test_two_tables_are_not_merged() -> None:
     with pytest.raises(ValueError, match="two table ids"):
         merge_definitions(FIRST, replace(FIRST, id=UUID(int=1)))

@@ -16,7 +16,9 @@ STREAM = bytes(15) + b"\x01"
 PLAIN = table({"id": "int"}, regular={"v": "text"})
 ENCODER = Encoder(PLAIN, "t")
 SCHEMAS = {
-    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.schema_text),
+    ENCODER.schema_id: SchemaEntry(
+        schema_id=ENCODER.schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.schema_text, announced=5
+    ),
     ENCODER.key_schema_id: SchemaEntry(
         schema_id=ENCODER.key_schema_id, topic="t.ks.t", table=PLAIN, avro=ENCODER.key_schema_text, part="key"
     ),
@@ -42,6 +44,7 @@ def test_changes_come_out_with_their_places() -> None:
     assert [delivered.change for delivered in piece.changes] == changes
     assert [delivered.place.offset for delivered in piece.changes] == [0, 1, 2]
     assert [delivered.assignment for delivered in piece.changes] == [None, Assignment(7, STREAM), Assignment(7, STREAM)]
+    assert {delivered.announced for delivered in piece.changes} == {5}
     assert piece.dead_letters == ()
 
 

@@ -48,11 +48,11 @@ class Database:
         return {name: self.select(f"SELECT * FROM {quote(name)}") for name in sorted(self.names())}
 
 
-def piece(changes: Iterable[Change], assignment: Assignment | None = None) -> Piece:
+def piece(changes: Iterable[Change], assignment: Assignment | None = None, announced: int = -1) -> Piece:
     """The changes as one piece, each at an offset of its own."""
-    return Piece(tuple(delivered(change, assignment) for change in changes))
+    return Piece(tuple(delivered(change, assignment, announced) for change in changes))
 
 
-def delivered(change: Change, assignment: Assignment | None = None) -> Delivered:
+def delivered(change: Change, assignment: Assignment | None = None, announced: int = -1) -> Delivered:
     """A change at an offset of its own."""
-    return Delivered(Place("t.ks.t", 0, next(_offsets), b"12345678"), change, assignment)
+    return Delivered(Place("t.ks.t", 0, next(_offsets), b"12345678"), change, assignment, announced)
