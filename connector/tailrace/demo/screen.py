@@ -24,6 +24,10 @@ from tailrace.demo.lines import verdict
 _REFRESH_SECONDS: Final = 0.125
 _FRAME_LINES: Final = 21
 _FEWEST_CHANGES: Final = 5
+# From so many characters on there are the places of changes, their stream ids, and both with more of them.
+_SHORT_PLACES: Final = 70
+_STREAM_IDS: Final = 100
+_WHOLE_PLACES: Final = 130
 _STYLES: Final = {
     "insert": "green",
     "update": "cyan",
@@ -77,10 +81,11 @@ class Screen:
 
     def addresses(self, lines: Mapping[str, str]) -> None:
         self._live.stop()
-        table = Table(box=ROUNDED, show_header=False, title="everything keeps running until Ctrl-C")
+        self._console.print(Text("everything keeps running until Ctrl-C", "bold"))
         for name, where in lines.items():
-            table.add_row(Text(name, "bold"), Text(where))
-        self._console.print(table)
+            self._console.print(Text(name, "bold"))
+            # To be copied: in one piece, whatever the width, with nothing beside it.
+            self._console.print(Text(where), soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -141,28 +146,53 @@ class Screen:
         return grid
 
     def _latest(self) -> RenderableType:
+        """The changes that there is room for; in a narrow terminal the places give way, so that the rows are seen."""
         room = max(_FEWEST_CHANGES, self._console.height - _FRAME_LINES)
+        width = self._console.width
+        places = _places(width)
         table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
-        for head in ("change", "key", "Kafka", "stream id"):
-            table.add_column(head, no_wrap=True)
+        table.add_column("change", no_wrap=True)
+        table.add_column("key", no_wrap=True, overflow="ellipsis", max_width=width // 5)
+        for head, _ in places:
+            table.add_column(head, no_wrap=True, style="dim")
         table.add_column("in SQLite now", no_wrap=True, overflow="ellipsis", ratio=1)
         for landed in list(self._changes)[-room:]:
-            table.add_row(*_cells(landed))
+            where = (Text(cell(landed)) for _, cell in places)
+            table.add_row(_change(landed), Text(_key(landed)), *where, Text(_row(landed)))
         return table
 
 
-def _cells(landed: Landed) -> tuple[Text, ...]:
-    seen, change = landed.seen, landed.seen.change
-    op = change.op.value
-    key = ", ".join("…" if value is None else str(value) for value in seen.key.values())
-    stream = "" if landed.stream_id is None else f"{landed.stream_id[:10]}…{landed.stream_id[-6:]}"
-    return (
-        Text(f"{op.replace('_', ' ')}{' static' if change.static else ''} {change.table.name}", _STYLES.get(op, "")),
-        Text(key),
-        Text(f"{seen.topic} [{seen.partition}] @ {seen.offset}", "dim"),
-        Text(stream, "dim"),
-        Text(_row(landed)),
-    )
+def _change(landed: Landed) -> Text:
+    change, op = landed.seen.change, landed.seen.change.op.value
+    static = " static" if change.static else ""
+    return Text(f"{op.replace('_', ' ')}{static} {change.table.name}", _STYLES.get(op, ""))
+
+
+def _key(landed: Landed) -> str:
+    return ", ".join("…" if value is None else str(value) for value in landed.seen.key.values())
+
+
+def _places(width: int) -> list[tuple[str, Callable[[Landed], str]]]:
+    """Head and text of the columns between key and row: as much as leaves the row some 20 characters at least."""
+    if width < _SHORT_PLACES:
+        return []
+    if width < _STREAM_IDS:
+        return [("Kafka", _in_topic)]
+    if width < _WHOLE_PLACES:
+        return [("Kafka", _in_topic), ("stream id", lambda landed: _stream_id(landed, 6, 4))]
+    return [
+        ("Kafka", lambda landed: f"{landed.seen.topic} {_in_topic(landed)}"),
+        ("stream id", lambda landed: _stream_id(landed, 10, 6)),
+    ]
+
+
+def _in_topic(landed: Landed) -> str:
+    return f"[{landed.seen.partition}] @ {landed.seen.offset}"
+
+
+def _stream_id(landed: Landed, first: int, last: int) -> str:
+    whole = landed.stream_id
+    return "" if whole is None else f"{whole[:first]}…{whole[-last:]}"
 
 
 def _row(landed: Landed) -> str:

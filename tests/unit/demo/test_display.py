@@ -124,3 +124,39 @@ def test_the_screen_shows_the_flow_and_the_outcome(width: int) -> None:
         assert words in shown
     if width > 100:
         assert "demo.shop.orders [1] @ 4" in shown
+
+
+WIDE = table({"site": "text", "sensor": "int"}, {"seq": "bigint"}, {}, {"v": "text"}, keyspace="shop", name="readings")
+PARTITION = Change(
+    op=Op.DELETE_PARTITION, table=WIDE, token=1, key=b"\0\5paris\0\0\4\0\0\0\14\0", deletion=Deletion(6, 0)
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "there"),
+    [(60, ()), (80, ("[1] @ 123",)), (100, ("[1] @ 123", "0xabab…abab")), (140, ("shop.readings [1]",))],
+)
+def test_change_key_and_row_are_seen_at_every_width(width: int, there: tuple[str, ...]) -> None:
+    console = Console(file=io.StringIO(), force_terminal=False, width=width, height=40)
+    screen = Screen(console)
+    screen.landed(Landed(Seen("demo.shop.readings", 1, 123456, PARTITION, key_values(PARTITION)), STREAM, rows=0))
+    row = {"a": "x", "b": 7, "v": 1.5, "w": "a text that is long enough for any width of a terminal " * 3}
+    screen.landed(Landed(seen(INSERT), STREAM, row=row))
+    with console.capture() as capture:
+        console.print(screen.frame())
+    screen.close()
+    shown = capture.get()
+    for words in ("delete partition readings", "paris, 12, …", "insert orders", "x, 7", "v=1.5, w=a", *there):
+        assert words in shown, shown
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_what_is_to_be_copied_is_in_one_piece(width: int) -> None:
+    """On a line of its own, without a frame."""
+    console = Console(file=io.StringIO(), force_terminal=False, width=width)
+    screen = Screen(console)
+    path = "/somewhere/tailrace-demo/tailrace.toml"
+    command = f"sqlite3 /somewhere/{'x' * 60}/copy.db 'SELECT * FROM shop_orders'"
+    with console.capture() as capture:
+        screen.addresses({"SQLite": command, "settings": path})
+    assert capture.get().splitlines()[-4:] == ["SQLite", command, "settings", path]
