@@ -158,7 +158,7 @@ def test_a_renamed_key_column_has_its_new_name_wherever_older_definitions_still_
     feed.publish([Log(RENAMED).insert(("b",), (1,), WRITTEN, customer="c")])
     feed.publish([LOG.insert((str(number),), (1,), WRITTEN) for number in range(6)])
     follow(spark, settings, database)
-    assert database.columns("shop_orders") == ["buyer", "number", "name", "amount", "lines", "customer"]
+    assert set(database.columns("shop_orders")) == {"buyer", "number", "name", "amount", "lines", "customer"}
     assert database.select("SELECT buyer, customer FROM shop_orders")[-2:] == [("a", None), ("b", "c")]
     database.engine.dispose()
 
