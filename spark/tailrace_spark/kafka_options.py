@@ -9,7 +9,7 @@ from typing import Final
 
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.topics import check_prefix
+from tailrace_schemas.topics import Internal, check_prefix, internal_topic
 
 # Names that mean the same to both clients.
 _SAME: Final = (
@@ -56,8 +56,17 @@ def java_options(
 
 def table_topics(prefix: str) -> str:
     """A Java regular expression of every table's topic under the prefix; internal topics have one part less."""
-    quoted = re.sub(r"([.\-])", r"\\\1", check_prefix(prefix))
-    return rf"{quoted}\.[^.]+\.[^.]+(\.-[0-9a-f]{{6}})?"
+    return rf"{_quoted(check_prefix(prefix))}\.[^.]+\.[^.]+(\.-[0-9a-f]{{6}})?"
+
+
+def without_internal(pattern: str, prefix: str) -> str:
+    """The Java regular expression less the agents' own topics under the prefix: their records are no changes."""
+    internal = "|".join(_quoted(internal_topic(prefix, which)) for which in Internal)
+    return rf"(?!(?:{internal})$)(?:{pattern})"
+
+
+def _quoted(name: str) -> str:
+    return re.sub(r"([.\-])", r"\\\1", name)
 
 
 def _tls(librdkafka: Mapping[str, Scalar], read: ReadText) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import PREFIX_SCHEMA
-from tailrace_spark.kafka_options import java_options, table_topics
+from tailrace_spark.kafka_options import java_options, table_topics, without_internal
 
 # SPARK-55271 (4.1.0, 4.1.1): of a batch that is delivered again after a restart, the Kafka source's second version
 # cannot report metrics, and the query dies of it once the batch is done. The first version has no metrics, and the
@@ -28,15 +28,17 @@ def read_messages(
 ) -> DataFrame:
     """A stream of Kafka's records: topic, partition, offset, timestamp, value.
 
-    `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix); topics
-    that appear later are read from their beginning. `options` are those of Spark's Kafka source, such as
-    startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read. On Spark 4.1
-    the session is set to the first version of its Kafka source, whose restarts are sound.
+    `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix); of what
+    it matches, the agents' own topics under the prefix, such as `.schemas`, are left out. Topics that appear later are
+    read from their beginning. `options` are those of Spark's Kafka source, such as startingTimestamp or
+    maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read. On Spark 4.1 the session is set
+    to the first version of its Kafka source, whose restarts are sound.
     """
     _keep_to_version_one(spark)
     stream = settings.stream
+    prefix = settings.topics.prefix
     chosen = {
-        "subscribePattern": topics or stream.topics or table_topics(settings.topics.prefix),
+        "subscribePattern": without_internal(topics or stream.topics or table_topics(prefix), prefix),
         "startingOffsets": stream.starting_offsets,
         "failOnDataLoss": str(stream.fail_on_data_loss).lower(),
         "maxOffsetsPerTrigger": str(stream.max_offsets_per_trigger),

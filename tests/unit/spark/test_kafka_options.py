@@ -9,7 +9,8 @@ import pytest
 
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.kafka_options import java_options, table_topics
+from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_spark.kafka_options import java_options, table_topics, without_internal
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,12 @@ def test_a_file_that_is_not_there_is_named() -> None:
 )
 def test_the_topics_of_tables(topic: str, matches: bool) -> None:
     assert bool(re.fullmatch(table_topics("p.x"), topic)) is matches
+
+
+@pytest.mark.parametrize("pattern", [r"p-1\.x\..*", ".*", "nothing|.*"])
+def test_a_pattern_never_takes_the_agents_own_topics(pattern: str) -> None:
+    found = re.compile(without_internal(pattern, "p-1.x"))
+    own = [internal_topic("p-1.x", which) for which in Internal]
+    assert [topic for topic in own if found.fullmatch(topic)] == []
+    tables = ["p-1.x.ks.t", "p-1.x.schemas.offsets", "p-1.x.offsets.t", "p-1.x.offsetsx"]
+    assert [topic for topic in tables if not found.fullmatch(topic)] == []
