@@ -40,6 +40,9 @@ def _sink(name: str, settings: SqlSinkSettings) -> Check:
     """SQLite files are looked at, not opened: that would make them. Other databases are connected to."""
     title, file = f"sink {name}", settings.location.removeprefix("sqlite:///")
     if file != settings.location:
+        directory = Path(file).absolute().parent
+        if not directory.is_dir():
+            return Check(title, False, f"{directory} is no directory", f"make it, or set sink.{name}.url")
         return judge(
             title, may_write(Path(file)), str(Path(file).absolute()), f"set sink.{name}.url to a writable file"
         )

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from tailrace_common.settings import Settings, load_settings
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.session import spark_session
 from tailrace_spark.sinks.sql import SqlSink
@@ -46,7 +46,7 @@ def stream(
     Example: tailrace stream -c tailrace.toml
     """
     settings = load_settings(config, os.environ)
-    target = _sink(settings, sink)
+    target = _sink(settings, sink)  # before Spark, which takes its time to start
     stop = threading.Event()
     with _stopping(stop):
         session = spark_session(settings.stream.spark.reveal())
@@ -65,8 +65,13 @@ def _sink(settings: Settings, name: str | None) -> SqlSink:
         raise SettingsError(f"--sink {name}: there is no [sink.{name}]; set: {', '.join(settings.sink)}") from None
     except ValueError as error:
         raise SettingsError(str(error)) from None
+    target = SqlSink(sink.url.get_secret_value(), sink.table)
+    try:
+        target.reach()
+    except ServiceError as error:
+        raise ServiceError(f"sink.{chosen}.url cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
-    return SqlSink(sink.url.get_secret_value(), sink.table)
+    return target
 
 
 @contextmanager

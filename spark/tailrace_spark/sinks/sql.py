@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -32,7 +33,7 @@ class SqlSink:
     """
 
     def __init__(self, url: str, table: str = "{keyspace}_{table}") -> None:
-        """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first written to.
+        """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
         Raises SettingsError for a URL of another database.
         """
@@ -78,11 +79,18 @@ class SqlSink:
         try:
             self._engine.connect().close()
         except SQLAlchemyError as error:
-            raise ServiceError(f"sink {self._location}: {_said(error)}") from error
+            raise ServiceError(f"sink {self._location}: {_said(error)}{self._absent()}") from error
 
     def close(self) -> None:
         """Give the connections back."""
         self._engine.dispose()
+
+    def _absent(self) -> str:
+        """That a SQLite file's directory is not there, which SQLite calls `unable to open database file`."""
+        file = self._engine.url.database
+        if self._dialect != SQLITE or not file or (directory := Path(file).absolute().parent).is_dir():
+            return ""
+        return f": {directory} is no directory"
 
     def _forget(self) -> None:
         self._catalog.forget()

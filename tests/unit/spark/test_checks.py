@@ -25,6 +25,14 @@ def test_what_is_well(tmp_path: Path) -> None:
     assert not (tmp_path / "a.db").exists()
 
 
+def test_a_file_in_no_directory(tmp_path: Path) -> None:
+    given = {"TAILRACE_SINK__A__URL": f"sqlite:///{tmp_path}/none/dir/a.db"}
+    found = {check.name: check for check in check_stream(load_settings(None, given))}
+    assert not found["sink a"].ok
+    assert found["sink a"].detail == f"{tmp_path}/none/dir is no directory"
+    assert found["sink a"].advice == "make it, or set sink.a.url"
+
+
 def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
     url = "postgresql://u:hunter2@127.0.0.1:1/d"
     given = {"TAILRACE_SINK__A__URL": url, "TAILRACE_STREAM__CHECKPOINT": str(tmp_path)}
