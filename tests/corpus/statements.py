@@ -28,9 +28,10 @@ class Statements:
         self._dialect = dialect
         # Few, so that writes meet at one microsecond.
         self._times = [now + random.randrange(-3600, 600 if ahead else 0) * _SECOND for _ in range(10)]
-        self._times += [-5, 1]
-        # Where nothing is newer any more: not for deletions, which would end what they are of.
-        self._write_times = [*self._times, *([2**61] if ahead else [])]
+        self._times += [1]
+        # Not for deletions: where nothing is newer any more they end what they are of, and before 1970 they break the
+        # data file that they are flushed to (DeletionTime.Serializer of sstable versions oa and pa).
+        self._write_times = [*self._times, -5, *([2**61] if ahead else [])]
         self._pools: dict[tuple[ColumnKind, int, str], list[str]] = {}
         self._counters = [table for table in tables if table.is_counter]
         self._tables = [table for table in tables if not table.is_counter]
