@@ -115,11 +115,13 @@ def read_descriptor(data: SegmentData) -> Descriptor:
 def _refuse_version(version: int, data: SegmentData) -> None:
     if not any(data[: _HEAD.size]):
         raise TruncatedError("segment header: not written yet, all zero", offset=0)
+    # Beyond three digits it is no version, but whatever stands there: shown as the file's bytes, which have no sign.
+    shown = str(version) if 0 <= version < 1000 else f"0x{version & 0xFFFFFFFF:08x}"
     if version > max(VERSIONS):
         raise UnsupportedError(
-            f"segment version {version} is newer than this Tailrace reads ({_KNOWN}), or this is no segment", offset=0
+            f"segment version {shown} is newer than this Tailrace reads ({_KNOWN}), or this is no segment", offset=0
         )
-    raise UnsupportedError(f"segment version {version} is not read (only {_KNOWN}), or this is no segment", offset=0)
+    raise UnsupportedError(f"segment version {shown} is not read (only {_KNOWN}), or this is no segment", offset=0)
 
 
 def _parameters(text: bytes) -> Mapping[str, object]:

@@ -83,10 +83,23 @@ def test_any_buffer_is_read(kind: type) -> None:
     assert found.id == 2**63 - 1
 
 
-@pytest.mark.parametrize("version", [2, 3, 4, 5, 10, 2**31 - 1])
-def test_other_versions_are_refused_by_number(version: int) -> None:
-    with pytest.raises(UnsupportedError, match=rf"version {version} "):
-        read_descriptor(header(version, 5, b"{}"))
+@pytest.mark.parametrize(
+    ("version", "shown"),
+    [
+        (2, "2"),
+        (3, "3"),
+        (4, "4"),
+        (5, "5"),
+        (10, "10"),
+        (999, "999"),
+        (2**31 - 1, "0x7fffffff"),
+        (-2106636819, "0x826f45ed"),
+    ],
+)
+def test_other_versions_are_refused_by_number(version: int, shown: str) -> None:
+    """What can be no version is shown as the bytes that stand there."""
+    with pytest.raises(UnsupportedError, match=rf"version {shown} "):
+        read_descriptor(header(version & 0xFFFFFFFF, 5, b"{}"))
 
 
 def test_a_header_that_is_not_written_yet() -> None:
