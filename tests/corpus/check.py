@@ -75,7 +75,7 @@ def rows_of(table: Table, view: View) -> dict[Place, Row]:
         parts = [values[column.name, "value"] for column in table.partition_key]
         key = join_key([column.type for column in table.partition_key], [part or b"" for part in parts])
         clustering = tuple(values[column.name, "value"] for column in table.clustering)
-        alone = bool(clustering) and None in clustering
+        alone = bool(table.static) and None in clustering
         place = key, None if alone else clustering_key(table, clustering)
         assert place not in found, f"{table}: {place} twice"
         found[place] = {

@@ -23,12 +23,12 @@ from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
 from tailrace_schemas.table import Table
 from tests.corpus.corpus import View, segment_id, write_corpus
-from tests.corpus.release import FAR, Dialect, dialect_of
+from tests.corpus.release import Dialect, dialect_of
 from tests.corpus.schema import alterations, creations
 from tests.corpus.statements import Statements
 
-_PHASES = 3
-"""Between which the schema is altered."""
+_LONG = 2000
+"""From so many statements on the schema is altered twice, not once: that takes longer than all else."""
 _SECONDS = 60.0
 _BYTES = "bytes"
 
@@ -100,17 +100,18 @@ def record(node: LocalCassandra, folder: Path, *, seed: int, keyspace: str, stat
     random = Random(seed)
     with closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live, _session(node) as session:
         release = live.local().release
-        dialect = FAR if far else dialect_of(release)
+        dialect = dialect_of(release, far_expiry=far)
         recorder = Recorder(session, live, keyspace)
         for statement in creations(random, keyspace, dialect):
             recorder.define(statement)
-        for phase in range(_PHASES):
+        phases = 3 if statements >= _LONG else 2
+        for phase in range(phases):
             if phase:
                 for statement in alterations(random, keyspace, recorder.read_tables(), dialect):
                     recorder.define(statement)
-            now, last = time.time_ns() // 1000, phase == _PHASES - 1
+            now, last = time.time_ns() // 1000, phase == phases - 1
             script = Statements(random, recorder.read_tables(), dialect, now, ahead=last)
-            for _ in range(statements // _PHASES):
+            for _ in range(statements // phases):
                 recorder.execute(script.next())
         marker = _mark(recorder)
         views = [_view(session, table, dialect) for table in recorder.read_tables()]

@@ -48,6 +48,11 @@ def creations(random: Random, keyspace: str, dialect: Dialect) -> Iterator[str]:
     yield _table(random, f"{keyspace}.wide", ["int"], ["text"], ["int"] * _WIDE)
     yield _table(random, f"{keyspace}.{_LONE}", _some_keys(random, 1, 2), [], random.sample(types, 6))
     yield _table(random, f"{keyspace}.quiet", [shared], ["int"], random.sample(types, 4)).replace("true", "false")
+    if dialect.compact:
+        yield (
+            f"CREATE TABLE {keyspace}.dense (p0 {shared}, c0 int, c1 text, v0 text, PRIMARY KEY (p0, c0, c1)) "
+            f"WITH COMPACT STORAGE AND{_ordered(random, ['int', 'text']).removeprefix(' WITH')} cdc = true"
+        )
     yield (
         f"CREATE TABLE {keyspace}.counters (p0 {shared}, c0 int, c1 text, s0 counter static, v0 counter, v1 counter, "
         f"PRIMARY KEY (p0, c0, c1)){_ordered(random, ['int', 'text'])} cdc = true"
@@ -60,7 +65,7 @@ def alterations(random: Random, keyspace: str, tables: Sequence[Table], dialect:
     yield f"DROP TABLE {keyspace}.{_LONE}"
     yield _table(random, f"{keyspace}.{_LONE}", ["int"], ["text", "int"], random.sample(_NESTED, 6))
     for table in tables:
-        if table.is_counter or table.name == _LONE:
+        if table.is_counter or table.name == _LONE or "dense" in table.flags:
             continue
         # "Cannot drop non-frozen column of user type".
         droppable = [column for column in table.columns if not (column.type.multicell and column.type.kind == "udt")]

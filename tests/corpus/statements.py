@@ -111,6 +111,8 @@ class Statements:
             keys, columns = table.partition_key, self._some(table.static)
         else:
             keys, columns = table.key, [] if self._often(0.1) else self._some(table.columns)
+            if "dense" in table.flags and self._often(0.3):
+                keys, columns = keys[:-1], list(table.columns)  # its last clustering column is null
         values = {column.name: self._key(column) for column in keys}
         values.update({column.name: self._value(column.type) for column in columns})
         return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join(values.values())}){condition}{using}"
