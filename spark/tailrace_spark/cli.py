@@ -51,7 +51,9 @@ def stream(
     with _stopping(stop):
         session = spark_session(settings.stream.spark.reveal())
         try:
-            Stream(session, settings, target, stop=stop).run(**({"availableNow": True} if once else {}))
+            with _stopping(stop):  # again, for Spark has taken SIGINT
+                if not stop.is_set():
+                    Stream(session, settings, target, stop=stop).run(**({"availableNow": True} if once else {}))
         finally:
             target.close()
             session.stop()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,6 +32,12 @@ log = logging.getLogger("tailrace_spark")
 
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
+_STOP_MILLISECONDS: Final = 120_000
+# What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
+# overflows the stack on a long one, such as Py4JJavaError itself has.
+_INTERRUPTED: Final = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling sleep: java.lang.InterruptedException"
+)
 
 
 class StoppedError(Exception):
@@ -99,14 +107,27 @@ class Stream:
         try:
             while query.isActive and not self._stop.wait(0.2):
                 pass
-            with self._writing:  # Spark would interrupt a batch that is being written
+            with self._writing, self._quiet():  # Spark would interrupt a batch that is being written
                 query.stop()
-            query.awaitTermination()
+                query.awaitTermination()
         except StreamingQueryException as error:
             if not self._stop.is_set():
                 raise ServiceError(f"the stream ended: {_reason(error)}") from error
         finally:
             self.close()
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """While inside, py4j does not tell how a batch that waited ended, nor Spark what it finds no jobs of."""
+        logger, context = logging.getLogger("py4j"), self._spark.sparkContext
+        before = logger.level
+        logger.setLevel(logging.CRITICAL + 1)
+        context.setLogLevel("ERROR")
+        try:
+            yield
+        finally:
+            context.setLogLevel("WARN")
+            logger.setLevel(before)
 
     def close(self) -> None:
         """Leave Kafka; the sink stays the caller's."""
@@ -114,10 +135,31 @@ class Stream:
         self._generations.close()
 
     def _take(self, frame: DataFrame, batch: int) -> None:
-        with self._writing:
-            if self._stop.is_set():
-                raise StoppedError(f"batch {batch}")
+        written = False
+        if self._writing.acquire(blocking=False):  # else `run` has it, and stops the query
+            try:
+                written = not self._stop.is_set() and self._written(frame, batch)
+            finally:
+                self._writing.release()
+        if not written:
+            self._await_stop()
+
+    def _await_stop(self) -> None:
+        """Wait until `run` stops the query, and end as Spark wants it: any other error would be the query's failure."""
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - Spark interrupts the JVM's side of this thread, which py4j keeps
+        try:
+            jvm.java.lang.Thread.sleep(_STOP_MILLISECONDS)
+        except Py4JJavaError:
+            raise StoppedError(_INTERRUPTED) from None
+        raise StoppedError("the query was not stopped")
+
+    def _written(self, frame: DataFrame, batch: int) -> bool:
+        """Whether the batch was written before the stream was told to stop."""
+        try:
             self._write(frame, batch)
+        except StoppedError:
+            return False
+        return True
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tailrace_common.jars import Progress, fetch_sets
@@ -28,8 +30,9 @@ _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "
 def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progress | None = None) -> SparkSession:
     """The session of this process, made with Spark's `settings` ([stream.spark]) over ours if there is none yet.
 
-    Sets JAVA_HOME and PYSPARK_PYTHON in this process unless Spark's own settings name a Python. Raises JarError or
-    SettingsError when jars or a Java cannot be had.
+    Its Java is in a session of its own: a signal to our process group, as terminals send it, reaches Python alone,
+    which ends the stream in order. It ends when this process does. Sets JAVA_HOME and PYSPARK_PYTHON in this process
+    unless Spark's own settings name a Python. Raises JarError or SettingsError when jars or a Java cannot be had.
     """
     wanted = {name: str(value) for name, value in (settings or {}).items()}
     master = wanted.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
@@ -42,10 +45,11 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     jars = [str(jar) for jar in fetch_sets("spark", progress=progress)]
     more = wanted.pop("spark.jars", "")
-    builder: SparkSession.Builder = SparkSession.builder
     fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
-    for name, value in {**_DEFAULTS, **wanted, **fixed}.items():
-        builder = builder.config(name, value)
-    session: SparkSession = builder.getOrCreate()
+    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
+    if SparkContext._gateway is None:  # noqa: SLF001 - a Java that runs already is used on, as PySpark does
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]  # it has no types
+        SparkContext(conf=conf, gateway=gateway)
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session

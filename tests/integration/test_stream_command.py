@@ -42,7 +42,14 @@ def start(directory: Path, kafka: LocalKafka, prefix: str, log: Path) -> subproc
     )
     command = [sys.executable, "-c", "from tailrace.cli.main import run; run()", "stream", "-c", str(config)]
     with log.open("wb") as output:
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ), cwd=directory)
+        return subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(os.environ),
+            cwd=directory,
+            start_new_session=True,
+        )
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
@@ -87,3 +94,27 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
     assert "1 rows changed" in said
     assert "Traceback" not in said
     database.engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("number", "group"),
+    [(signal.SIGTERM, True), (signal.SIGINT, False)],
+)
+def test_a_held_batch_ends_without_a_word_of_java(
+    feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, number: signal.Signals, group: bool
+) -> None:
+    """Without a generation every batch is held; signals come to the process, or from terminals, to its group."""
+    feed.publish([LOG.insert((1,), (), 5_000_000, v="a")])
+    log = tmp_path / "stream.log"
+    process = start(tmp_path, kafka, prefix, log)
+    try:
+        wait_for(lambda: "holding the batch for the generations" in log.read_text(), process, log)
+        (os.killpg if group else os.kill)(process.pid, number)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(30)
+    said = log.read_text().partition("finishing the current batch")[2].strip().splitlines()
+    assert [line for line in said if not line.endswith("the stream has ended")] == []
+    assert len(said) == 1
