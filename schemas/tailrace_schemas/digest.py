@@ -14,8 +14,8 @@ _TOMBSTONE: Final = b"\x01"
 _COLUMN_DELETION: Final = b"\x02"
 
 # ClusteringPrefix.Kind ordinals of a range's ends.
-_START_KINDS: Final = {True: b"\x01", False: b"\x07"}
-_END_KINDS: Final = {True: b"\x06", False: b"\x00"}
+START_KINDS: Final = {True: b"\x01", False: b"\x07"}
+END_KINDS: Final = {True: b"\x06", False: b"\x00"}
 
 
 def change_digest(change: Change) -> bytes:
@@ -29,7 +29,7 @@ def change_digest(change: Change) -> bytes:
     """
     parts = [change.table.id.bytes, bytes((OPS.index(change.op),)), _field(change.key)]
     if change.start is not None and change.end is not None:
-        parts += [_bound(change.start, _START_KINDS), _bound(change.end, _END_KINDS)]
+        parts += [_bound(change.start, START_KINDS), _bound(change.end, END_KINDS)]
     else:
         parts.append(_ABSENT if change.clustering is None else _field(_values(change.clustering)))
     marker, deletion = change.marker, change.deletion

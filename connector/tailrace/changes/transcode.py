@@ -8,28 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
-from uuid import UUID
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 from tailrace.changes.split import closes_inclusive, opens_inclusive
 from tailrace.commitlog.model import RangeMarker
-from tailrace.commitlog.mutation import expect_end, explained, open_payload
-from tailrace.commitlog.plans import Plan, Shape, shape_of
-from tailrace.commitlog.reader import (
-    END_OF_PARTITION,
-    HAS_PARTITION_DELETION,
-    HAS_ROW_ESTIMATE,
-    HAS_STATIC_ROW,
-    IS_EMPTY,
-    IS_MARKER,
-    Reader,
-)
-from tailrace.errors import UnknownTableError
+from tailrace.commitlog.mutation import UpdateVisitor, read_mutation
+from tailrace.commitlog.plans import Plan, Shape
+from tailrace.commitlog.reader import Reader
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.change import Bound, Deletion, Origin, Source
-from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_schemas.transcode.plans import RowPlan
 from tailrace_schemas.transcode.primitives import write_long, write_text
@@ -39,7 +28,7 @@ from tailrace_schemas.transcode.record import Partition, RecordWriter
 _MOST_WRITERS: Final = 1024
 _MOST_PLANS: Final = 256
 _ORIGINS: Final = {origin: number for number, origin in enumerate(Origin)}
-_NO_COLUMNS: Final = Plan(())
+_UNTRACKED: Final = UpdateVisitor()
 
 
 class Message:
@@ -90,7 +79,7 @@ class Transcoder:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._reader = Reader()
-        self._writers: dict[bytes, _TableWriter] = {}
+        self._writers: dict[Shape, _TableWriter] = {}
 
     def messages(
         self, payload: bytes, version: int, tables: Callable[[bytes], Table | None], source: Source
@@ -100,22 +89,18 @@ class Transcoder:
         `tables` gives the definition in force for the 16 bytes of a table id; `index` and `count` of `source` are set
         here. Raises what `decode_mutation` raises.
         """
-        reader = self._reader
-        found: list[tuple[_TableWriter, Partition, bytes]] = []
-        count = open_payload(reader, payload, version)
-        for _ in range(count):
-            id = reader.table_id()
-            table = tables(id)
-            if table is None:
-                raise UnknownTableError(UUID(bytes=id))
-            try:
-                self._update(table, id, found)
-            except (IndexError, DecodeError) as error:
-                raise explained(error, table, len(payload)) from None
-        expect_end(reader, count)
-        return self._finished(found, source)
+        updates: list[_Units] = []
 
-    def _finished(self, found: list[tuple[_TableWriter, Partition, bytes]], source: Source) -> list[Message]:
+        def units(shape: Shape) -> UpdateVisitor:
+            if not shape.table.cdc:
+                return _UNTRACKED
+            updates.append(_Units(self._writer(shape)))
+            return updates[-1]
+
+        read_mutation(self._reader, payload, version, tables, units)
+        return self._finished([(one, body) for one in updates for body in one.bodies()], source)
+
+    def _finished(self, found: list[tuple[_Units, bytes]], source: Source) -> list[Message]:
         """The messages of all records, each with its source, the last field."""
         messages: list[Message] = []
         count = len(found)
@@ -123,81 +108,41 @@ class Transcoder:
             return messages
         # The same for all but for index and count, which stand in the middle.
         head, tail = _source_head(source), _source_tail(source)
-        for index, (writer, partition, body) in enumerate(found):
+        for index, (units, body) in enumerate(found):
+            partition = units.partition()
             out = BytesWriter()
             out.write(body)
             out.write(head)
             write_long(out, index)
             write_long(out, count)
             out.write(tail)
-            messages.append(Message(writer.table, partition.token, partition.message_key, out.getvalue()))
+            messages.append(Message(units.table, partition.token, partition.message_key, out.getvalue()))
         return messages
 
-    def _writer(self, table: Table, id: bytes) -> _TableWriter:
-        writer = self._writers.get(id)
-        if writer is None or writer.table is not table:
+    def _writer(self, shape: Shape) -> _TableWriter:
+        writer = self._writers.get(shape)
+        if writer is None:
             if len(self._writers) >= _MOST_WRITERS:
                 self._writers.clear()
-            writer = self._writers[id] = _TableWriter(table, self._prefix)
+            writer = self._writers[shape] = _TableWriter(shape.table, self._prefix)
         return writer
 
-    def _update(self, table: Table, id: bytes, found: list[tuple[_TableWriter, Partition, bytes]]) -> None:
-        """Read the update behind its table id; its records, without their source, are added to `found`."""
-        reader = self._reader
-        shape = shape_of(table)
-        reader.epoch()
-        key = reader.key()
-        flags = reader.flags()
-        if flags & IS_EMPTY:
-            return
-        writer = self._writer(table, id) if table.cdc else None
-        reader.stats()
-        statics = reader.plan(shape) if flags & HAS_STATIC_ROW else _NO_COLUMNS
-        regulars = reader.plan(shape)
-        deletion = reader.deletion() if flags & HAS_PARTITION_DELETION else None
-        units = None if writer is None else _Units(writer, key, reader)
-        if units is not None and deletion is not None:
-            units.delete_partition(deletion)
-        if flags & HAS_STATIC_ROW:
-            reader.row(shape, statics, True)
-            if units is not None:
-                units.row(statics, True)
-        if flags & HAS_ROW_ESTIMATE:
-            reader.vint()
-        _read_items(reader, shape, regulars, units)
-        if units is not None and writer is not None:
-            found.extend([(writer, units.partition(), body) for body in units.bodies()])
 
-
-def _read_items(reader: Reader, shape: Shape, plan: Plan, units: _Units | None) -> None:
-    """Rows and range markers up to the end of the partition."""
-    while True:
-        flags: i64 = reader.data[reader.at]
-        if flags == END_OF_PARTITION:
-            reader.at += 1
-            return
-        if flags == IS_MARKER:
-            marker = reader.range_marker(shape)
-            if units is not None:
-                units.mark(marker)
-            continue
-        reader.row(shape, plan, False)
-        if units is not None:
-            units.row(plan, False)
-
-
-class _Units:
+class _Units(UpdateVisitor):
     """The records of one update, as they are met."""
 
-    def __init__(self, writer: _TableWriter, key: bytes, reader: Reader) -> None:
+    def __init__(self, writer: _TableWriter) -> None:
+        self.table = writer.table
         self._writer = writer
         self._records = writer.records
-        self._reader = reader
-        self._key = key
+        self._key = b""
         self._partition: Partition | None = None
         self._units: list[_Unit] = []
         self._place: i64 = 0
         self._opened: tuple[int, Bound, Deletion] | None = None
+
+    def begin(self, key: bytes, epoch: int | None) -> None:  # noqa: ARG002 - the definition was found by position
+        self._key = key
 
     def partition(self) -> Partition:
         """What the changes share; the key is taken apart only where there is one."""
@@ -217,11 +162,9 @@ class _Units:
         body = self._records.partition_deletion(self.partition(), deletion)
         self._units.append(_Unit(deletion.written, True, False, -1, [body]))
 
-    def row(self, header: Plan, static: bool) -> None:
-        """The row that was read last: its deletion and its data, one unit where the deletion is not the older."""
-        cells, data = self._reader.cells, self._reader.data
-        if cells.empty():
-            return
+    def row(self, reader: Reader, header: Plan, static: bool) -> None:
+        """A row's deletion and its data, one unit where the deletion is not the older."""
+        cells, data = reader.cells, reader.data
         place: i64 = -1 if static else self._place
         if not static:
             self._place += 1

@@ -55,22 +55,99 @@ def first_table_bytes(payload: bytes, version: int) -> tuple[int, bytes]:
     return count, id
 
 
-def open_payload(reader: Reader, payload: bytes, version: int) -> i64:
-    """Begin to read a payload of a segment of this version: the number of its partition updates.
-
-    Raises TruncatedError, CorruptError, UnsupportedError.
-    """
-    try:
-        return reader.open(payload, _known(version))
-    except IndexError:
-        raise TruncatedError("mutation: it ends before the number of its partition updates") from None
-
-
 def _known(version: int) -> SegmentVersion:
     known = VERSIONS.get(version)
     if known is None:
         raise UnsupportedError(f"mutations of segment version {version} are not read")
     return known
+
+
+class UpdateVisitor:
+    """What is made of a partition update, part by part in the order of the log; this one makes nothing of it.
+
+    Of a row, the reader's `cells` say what it holds, until the next one is read; rows that say nothing are left out.
+    """
+
+    def begin(self, key: bytes, epoch: int | None) -> None:
+        """The partition key; the epoch of the cluster's metadata that the writer knew, None before version 9."""
+
+    def delete_partition(self, deletion: Deletion) -> None:
+        """The partition's own deletion."""
+
+    def row(self, reader: Reader, plan: Plan, static: bool) -> None:
+        """A row, or the static row: `plan` has the header's columns."""
+
+    def mark(self, marker: RangeMarker) -> None:
+        """A range tombstone's bound or boundary."""
+
+
+def read_mutation(
+    reader: Reader,
+    payload: bytes,
+    version: int,
+    tables: Callable[[bytes], Table | None],
+    visitor: Callable[[Shape], UpdateVisitor],
+) -> None:
+    """Read a payload of a segment of this version, each update with a visitor for its table's shape.
+
+    `tables` gives the definition in force for the 16 bytes of a table id, or None. Raises what `decode_mutation`
+    raises; what the visitors raise of DecodeError is taken for a fault of the bytes, too.
+    """
+    known = _known(version)
+    try:
+        count = reader.open(payload, known)
+    except IndexError:
+        raise TruncatedError("mutation: it ends before the number of its partition updates") from None
+    for _ in range(count):
+        id = reader.table_id()
+        table = tables(id)
+        if table is None:
+            raise UnknownTableError(UUID(bytes=id))
+        try:
+            shape = shape_of(table)
+            _read_update(reader, shape, visitor(shape))
+        except IndexError:
+            size = len(payload)
+            raise TruncatedError(f"mutation of {table}: {size} bytes end before its values do") from None
+        except DecodeError as error:
+            error.rule = f"mutation of {table}: {error.rule}"
+            error.offset = None
+            raise
+    if reader.at != reader.size:
+        raise CorruptError(f"mutation: {reader.size - reader.at} bytes left behind the last of {count} updates")
+
+
+def _read_update(reader: Reader, shape: Shape, visitor: UpdateVisitor) -> None:
+    """The update behind its table id (UnfilteredRowIteratorSerializer)."""
+    epoch = reader.epoch()
+    visitor.begin(reader.key(), None if epoch == NONE else epoch)
+    flags = reader.flags()
+    if flags & IS_EMPTY:
+        return
+    reader.stats()
+    statics = reader.plan(shape) if flags & HAS_STATIC_ROW else _NO_COLUMNS
+    regulars = reader.plan(shape)
+    if flags & HAS_PARTITION_DELETION:
+        deletion = reader.deletion()
+        if deletion is not None:
+            visitor.delete_partition(deletion)
+    if flags & HAS_STATIC_ROW:
+        reader.row(shape, statics, True)
+        if not reader.cells.empty():
+            visitor.row(reader, statics, True)
+    if flags & HAS_ROW_ESTIMATE:
+        reader.vint()
+    while True:
+        kind: i64 = reader.data[reader.at]
+        if kind == END_OF_PARTITION:
+            reader.at += 1
+            return
+        if kind == IS_MARKER:
+            visitor.mark(reader.range_marker(shape))
+            continue
+        reader.row(shape, regulars, False)
+        if not reader.cells.empty():
+            visitor.row(reader, regulars, False)
 
 
 def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table | None]) -> Mutation:
@@ -83,74 +160,52 @@ def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table
     read), UnknownColumnError, TruncatedError, CorruptError and UnsupportedError; nothing else, whatever the bytes. As
     the payload's checksum was right, these mean that a definition does not fit, rather than damage.
     """
-    reader = Reader()
-    updates: list[PartitionUpdate] = []
-    count = open_payload(reader, payload, version)
-    for _ in range(count):
-        table_id = UUID(bytes=reader.table_id())
-        table = tables(table_id)
-        if table is None:
-            raise UnknownTableError(table_id)
-        try:
-            updates.append(_read_update(reader, table))
-        except (IndexError, DecodeError) as error:
-            raise explained(error, table, len(payload)) from None
-    expect_end(reader, count)
-    return Mutation(updates=tuple(updates))
+    made: list[_Objects] = []
+
+    def objects(shape: Shape) -> UpdateVisitor:
+        made.append(_Objects(shape.table))
+        return made[-1]
+
+    read_mutation(Reader(), payload, version, lambda id: tables(UUID(bytes=id)), objects)
+    return Mutation(updates=tuple([one.update() for one in made]))
 
 
-def explained(error: Exception, table: Table, size: int) -> Exception:
-    """What was met in the bytes of a table's update, as the error that names the table."""
-    if isinstance(error, DecodeError):
-        error.rule = f"mutation of {table}: {error.rule}"
-        error.offset = None
-        return error
-    return TruncatedError(f"mutation of {table}: {size} bytes end before its values do")
+class _Objects(UpdateVisitor):
+    """Makes the update as an object."""
 
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._key = b""
+        self._epoch: int | None = None
+        self._deletion: Deletion | None = None
+        self._static: Row | None = None
+        self._items: list[Row | RangeMarker] = []
 
-def expect_end(reader: Reader, count: int) -> None:
-    """Raises CorruptError where bytes are left behind the last update."""
-    if reader.at != reader.size:
-        raise CorruptError(f"mutation: {reader.size - reader.at} bytes left behind the last of {count} updates")
+    def begin(self, key: bytes, epoch: int | None) -> None:
+        self._key = key
+        self._epoch = epoch
 
+    def delete_partition(self, deletion: Deletion) -> None:
+        self._deletion = deletion
 
-def _read_update(reader: Reader, table: Table) -> PartitionUpdate:
-    """The update behind its table id (UnfilteredRowIteratorSerializer)."""
-    shape = shape_of(table)
-    epoch = reader.epoch()
-    known = None if epoch == NONE else epoch
-    key = reader.key()
-    flags = reader.flags()
-    if flags & IS_EMPTY:
-        return PartitionUpdate(table=table, key=key, epoch=known)
-    reader.stats()
-    statics = reader.plan(shape) if flags & HAS_STATIC_ROW else _NO_COLUMNS
-    regulars = reader.plan(shape)
-    deletion = reader.deletion() if flags & HAS_PARTITION_DELETION else None
-    static: Row | None = None
-    if flags & HAS_STATIC_ROW:
-        reader.row(shape, statics, True)
-        static = None if reader.cells.empty() else _row(reader, statics, True)
-    if flags & HAS_ROW_ESTIMATE:
-        reader.vint()
-    items = _read_items(reader, shape, regulars)
-    return PartitionUpdate(table=table, key=key, deletion=deletion, static=static, items=items, epoch=known)
+    def row(self, reader: Reader, plan: Plan, static: bool) -> None:
+        if static:
+            self._static = _row(reader, plan, True)
+        else:
+            self._items.append(_row(reader, plan, False))
 
+    def mark(self, marker: RangeMarker) -> None:
+        self._items.append(marker)
 
-def _read_items(reader: Reader, shape: Shape, plan: Plan) -> tuple[Row | RangeMarker, ...]:
-    """Rows and range markers up to the end of the partition."""
-    items: list[Row | RangeMarker] = []
-    while True:
-        flags: i64 = reader.data[reader.at]
-        if flags == END_OF_PARTITION:
-            reader.at += 1
-            return tuple(items)
-        if flags == IS_MARKER:
-            items.append(reader.range_marker(shape))
-            continue
-        reader.row(shape, plan, False)
-        if not reader.cells.empty():
-            items.append(_row(reader, plan, False))
+    def update(self) -> PartitionUpdate:
+        return PartitionUpdate(
+            table=self._table,
+            key=self._key,
+            deletion=self._deletion,
+            static=self._static,
+            items=tuple(self._items),
+            epoch=self._epoch,
+        )
 
 
 def _row(reader: Reader, plan: Plan, static: bool) -> Row:

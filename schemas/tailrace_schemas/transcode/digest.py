@@ -10,6 +10,7 @@ from librt.vecs import vec
 from mypy_extensions import i64, u8
 
 from tailrace_schemas.change import Bound
+from tailrace_schemas.digest import END_KINDS, START_KINDS
 from tailrace_schemas.transcode.plans import SIMPLE, ColumnPlan, RowPlan
 from tailrace_schemas.transcode.primitives import copy_span
 from tailrace_schemas.transcode.row import NONE, NULL, RowCells
@@ -18,9 +19,6 @@ _LIVE: Final = 0
 _TOMBSTONE: Final = 1
 _COLUMN_DELETION: Final = 2
 _NO_FIELD: Final = -1
-# ClusteringPrefix.Kind of a range's ends, by whether they are inclusive.
-_START_KINDS: Final = {True: b"\x01", False: b"\x07"}
-_END_KINDS: Final = {True: b"\x06", False: b"\x00"}
 
 
 def digest_head(table_id: bytes, key: bytes) -> bytes:
@@ -67,8 +65,8 @@ class Digest:
 
     def bounds(self, start: Bound, end: Bound) -> None:
         """Both ends of a range, in the place of clustering values."""
-        _put_bound(self._out, _START_KINDS[start.inclusive], start)
-        _put_bound(self._out, _END_KINDS[end.inclusive], end)
+        _put_bound(self._out, START_KINDS[start.inclusive], start)
+        _put_bound(self._out, END_KINDS[end.inclusive], end)
 
     def of_deletion(self, written: i64, local: i64) -> bytes:
         """The digest of a deletion: no row marker, no cells."""

@@ -119,11 +119,10 @@ def _field_number(cells: RowCells, data: bytes, at: i64) -> i64:
 
 
 def _field_cell(cells: RowCells, data: bytes, place: i64, first: i64, number: i64) -> i64:
-    """The cell of a user type's field, the last one if there are several; -1 where there is none."""
-    found: i64 = -1
+    """The cell of a user type's field, of which there is one at most; -1 where there is none."""
     at = first
     while at >= 0 and at < cells.count and cells.column[at] == place:
         if _field_number(cells, data, at) == number:
-            found = at
+            return at
         at += 1
-    return found
+    return -1

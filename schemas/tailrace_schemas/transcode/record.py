@@ -44,11 +44,10 @@ class Partition:
 
 
 class RecordWriter:
-    """Writes the records of one table shape; `encoder` has its schemas. Not for several threads at once."""
+    """Writes the records of one table shape, framed by `encoder`'s schema ids. Not for several threads at once."""
 
     def __init__(self, table: Table, encoder: Encoder) -> None:
         self.table = table
-        self.encoder = encoder
         self._table_id = table.id.bytes
         self._head = FRAME + encoder.schema_id
         self._key_head = FRAME + encoder.key_schema_id
@@ -111,13 +110,8 @@ class RecordWriter:
             self._written, self._ttl, self._expires = cells.row_written, cells.row_ttl, cells.row_expires
         else:
             self._newest(cells, data, plan)
-        digest = self._digest
-        digest.begin(partition.digest, op)
-        if static:
-            digest.no_clustering()
-        else:
-            digest.clustering(cells, data)
-        out = self._begin(partition, op, digest.of_row(cells, data, plan, self._first))
+        self._begin_row_digest(partition, op, cells, data, static)
+        out = self._begin(partition, op, self._digest.of_row(cells, data, plan, self._first))
         self._put_clustering(out, cells, data, static)
         self._put_columns(out, cells, data, plan)
         self._put_deleted(out, cells, plan)
@@ -128,12 +122,7 @@ class RecordWriter:
 
     def row_deletion(self, partition: Partition, cells: RowCells, data: bytes, static: bool) -> bytes:
         """The record of a row's own deletion."""
-        digest = self._digest
-        digest.begin(partition.digest, DELETE)
-        if static:
-            digest.no_clustering()
-        else:
-            digest.clustering(cells, data)
+        self._begin_row_digest(partition, DELETE, cells, data, static)
         out = self._begin_deletion(partition, DELETE, cells.deleted_written, cells.deleted_local)
         self._put_clustering(out, cells, data, static)
         self._put_nothing(out)
@@ -174,6 +163,13 @@ class RecordWriter:
         return out.getvalue()
 
     # -- parts of a record, in its order
+
+    def _begin_row_digest(self, partition: Partition, op: i64, cells: RowCells, data: bytes, static: bool) -> None:
+        self._digest.begin(partition.digest, op)
+        if static:
+            self._digest.no_clustering()
+        else:
+            self._digest.clustering(cells, data)
 
     def _begin_deletion(self, partition: Partition, op: i64, written: i64, local: i64) -> BytesWriter:
         self._written, self._ttl, self._expires = written, NONE, local
@@ -254,10 +250,8 @@ class RecordWriter:
         """The times of collection deletions and cells, where they are not the record's."""
         count: i64 = 0
         at: i64 = 0
-        written, ttl, expires = self._written, self._ttl, self._expires
         while at < cells.count:
-            same = cells.written[at] == written and cells.ttl[at] == ttl and cells.expires[at] == expires
-            if not same and plan.columns[cells.column[at]].live:
+            if self._cell_differs(cells, at) and plan.columns[cells.column[at]].live:
                 count += 1
             at += 1
         at = 0
@@ -282,12 +276,14 @@ class RecordWriter:
             at += 1
         at = 0
         while at < cells.count:
-            if cells.written[at] != written or cells.ttl[at] != ttl or cells.expires[at] != expires:
-                column = plan.columns[cells.column[at]]
-                if column.live:
-                    self._put_cell(out, cells, data, column, at)
+            column = plan.columns[cells.column[at]]
+            if self._cell_differs(cells, at) and column.live:
+                self._put_cell(out, cells, data, column, at)
             at += 1
         write_long(out, 0)
+
+    def _cell_differs(self, cells: RowCells, at: i64) -> bool:
+        return cells.written[at] != self._written or cells.ttl[at] != self._ttl or cells.expires[at] != self._expires
 
     def _deletion_differs(self, cells: RowCells, at: i64) -> bool:
         return (
