@@ -10,12 +10,13 @@ from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
-from tailrace_schemas.change import Cell, Change, ColumnDeletion
+from tailrace_schemas.change import Change
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.table import Table
 from tests.corpus.corpus import Corpus, View
 from tests.corpus.model import Model, Place, Row
+from tests.unit.changes.published import published
 
 _PREFIX = "corpus"
 
@@ -115,23 +116,7 @@ def check_messages(corpus: Corpus) -> int:
         messages = transcoder.messages(
             logged.payload, logged.version, lambda id: tables.get(UUID(bytes=id)), logged.source
         )
-        decoded = [_published(decode(message.value, schemas)) for message in messages]
-        assert decoded == [_published(change) for change in changes]
+        decoded = [published(decode(message.value, schemas)) for message in messages]
+        assert decoded == [published(change) for change in changes]
         count += len(decoded)
     return count
-
-
-def _published(change: Change) -> Change:
-    """The change without what its record leaves out (cells of dropped columns), in one order."""
-    live = {column.name_bytes for column in change.table.columns}
-
-    def place(part: Cell | ColumnDeletion) -> tuple[bytes, bytes]:
-        return part.column.name_bytes, (part.path or b"") if isinstance(part, Cell) else b""
-
-    cells = (cell for cell in change.cells if cell.column.name_bytes in live)
-    deletions = (deleted for deleted in change.column_deletions if deleted.column.name_bytes in live)
-    return replace(
-        change,
-        cells=tuple(sorted(cells, key=place)),
-        column_deletions=tuple(sorted(deletions, key=place)),
-    )

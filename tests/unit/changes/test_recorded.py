@@ -14,9 +14,10 @@ from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
-from tailrace_schemas.change import Cell, Change, ColumnDeletion, Source
+from tailrace_schemas.change import Change, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
+from tests.unit.changes.published import published
 from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
 
 SOURCE = Source(host="h", datacenter="dc", epoch=1, segment=1, offset=1, index=0, count=0)
@@ -34,21 +35,6 @@ def changes_in(kind: str) -> list[Change]:
                 mutation = decode_mutation(frame.payload, version, tables.get)
                 found += changes_of(mutation, replace(SOURCE, offset=frame.end), lambda table: table.cdc)
     return found
-
-
-def published(change: Change) -> Change:
-    """The change without what its record leaves out (cells of dropped columns), in one order."""
-    live = {column.name_bytes for column in change.table.columns}
-
-    def place(part: Cell | ColumnDeletion) -> tuple[bytes, bytes]:
-        return part.column.name_bytes, (part.path or b"") if isinstance(part, Cell) else b""
-
-    cells = (cell for cell in change.cells if cell.column.name_bytes in live)
-    return replace(
-        change,
-        cells=tuple(sorted(cells, key=place)),
-        column_deletions=tuple(sorted(change.column_deletions, key=place)),
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
