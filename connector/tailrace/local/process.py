@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -102,7 +103,11 @@ class Child:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL when it is not gone after `stop_seconds`. Does nothing when it is gone."""
+        """SIGTERM, then SIGKILL when it is not gone after `stop_seconds`. Does nothing when it is gone.
+
+        What it started has as long to follow it, as Spark's Java does with its Python: nobody writes to the directory
+        after.
+        """
         if not self.running:
             return
         self._process.terminate()
@@ -110,12 +115,23 @@ class Child:
             self._process.wait(self.launch.stop_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
+        if not wait_until(self._alone, self.launch.stop_seconds):
+            self._kill_group()
 
     def kill(self) -> None:
-        """SIGKILL: the server has no chance to write anything. Returns when it is gone."""
+        """SIGKILL: neither the server nor what it started can write anything more. Returns when they are gone."""
         if self.running:
-            self._process.kill()
+            self._kill_group()
         self._process.wait()
+
+    def _alone(self) -> bool:
+        """Whether nothing is left of its process group, which is its own."""
+        return not any(_runs_in_group(stat, self.pid) for stat in Path("/proc").glob("[0-9]*/stat"))
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        wait_until(self._alone, _RELEASE_SECONDS)
 
     def await_ready(self) -> None:
         """Return when it is ready. Another thread may end it meanwhile.
@@ -230,6 +246,15 @@ def _spawn_in(
         start_new_session=True,
         pass_fds=inherited,
     )
+
+
+def _runs_in_group(stat: Path, group: int) -> bool:
+    """Whether /proc/PID/stat is that of a process of the group; a zombie that nobody has waited for is none."""
+    try:
+        state, _parent, its_group = stat.read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
+    except OSError:  # it ended meanwhile
+        return False
+    return int(its_group) == group and state != "Z"
 
 
 def _describe(code: int) -> str:

@@ -22,6 +22,25 @@ with socket.create_server(("127.0.0.1", port)):
         signal.pause()
 """
 
+# Starts a server of its own, as Python does with Spark's Java, which follows `after` seconds later or never.
+WITH_A_CHILD = """
+import os, signal, socket, subprocess, sys
+port, ready, on_term = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+following = '''
+import os, sys, time
+print("child", os.getpid(), flush=True)
+os.read(0, 1)
+print("its parent has ended", flush=True)
+time.sleep(%s)
+print("following", flush=True)
+''' % ("1000" if on_term == "ignore" else "0.2")
+child = subprocess.Popen([sys.executable, "-u", "-c", following], stdin=subprocess.PIPE)
+with socket.create_server(("127.0.0.1", port)):
+    print(ready, flush=True)
+    while True:
+        signal.pause()
+"""
+
 FAILING = """
 import sys
 for number in range(100):

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.local.process import Child, directory_lock, is_locked, run_to_end, tail, wait_until
 from tailrace_schemas.errors import ServiceError
-from tests.unit.local.servers import FAILING, SERVER, StandIn, launch
+from tests.unit.local.servers import FAILING, SERVER, WITH_A_CHILD, StandIn, launch
 
 
 def started(directory: Path, **options: str) -> Child:
@@ -32,6 +32,12 @@ def is_gone(pid: int) -> bool:
     return state in "ZX"
 
 
+def pid_of_child(child: Child) -> int:
+    """What WITH_A_CHILD says of the one that it started."""
+    (line,) = (line for line in child.launch.log.read_text().splitlines() if line.startswith("child"))
+    return int(line.split()[1])
+
+
 def test_ready_then_stopped_in_order(tmp_path: Path) -> None:
     child = started(tmp_path)
     assert child.running
@@ -47,6 +53,28 @@ def test_child_that_ignores_sigterm_is_ended_by_force(tmp_path: Path) -> None:
     child.stop()
     assert not child.running
     assert is_gone(child.pid)
+
+
+@pytest.mark.parametrize(
+    ("on_term", "seconds", "said"),
+    [("end", 30.0, ["its parent has ended", "following"]), ("ignore", 2.0, ["its parent has ended"])],
+    ids=["follows", "ended by force"],
+)
+def test_nothing_that_it_started_is_left(tmp_path: Path, on_term: str, seconds: float, said: list[str]) -> None:
+    child = Child.start(replace(launch(tmp_path, WITH_A_CHILD, on_term=on_term), stop_seconds=seconds))
+    child.await_ready()
+    assert wait_until(lambda: "child" in child.launch.log.read_text(), 30)
+    child.stop()
+    assert is_gone(pid_of_child(child))
+    assert child.launch.log.read_text().splitlines()[2:] == said
+
+
+def test_kill_takes_what_it_started_along(tmp_path: Path) -> None:
+    child = Child.start(launch(tmp_path, WITH_A_CHILD))
+    child.await_ready()
+    assert wait_until(lambda: "child" in child.launch.log.read_text(), 30)
+    child.kill()
+    assert is_gone(pid_of_child(child))
 
 
 def test_kill_gives_no_chance(tmp_path: Path) -> None:
