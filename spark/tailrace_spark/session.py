@@ -22,6 +22,8 @@ _DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "4",
     # A batch that is being written is finished, not cut, when the stream is stopped.
     "spark.sql.streaming.stopTimeout": "120000",
+    # What it shows of a query has the options of its source in it: of Kafka's, passwords and keys.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
 }
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -35,7 +35,7 @@ def check_directories(settings: Settings) -> Iterator[Check]:
         advice = "set agent.cdc_raw_directory to the node's own, and cdc_enabled: true in cassandra.yaml"
         yield Check("cdc_raw_directory", False, f"{raw} is not a directory", advice)
         return
-    advice = "run the agent as Cassandra's user: finished segments are deleted once they are published"
+    advice = "run the agent as Cassandra's user, or in a group that may write it: finished segments are deleted"
     detail = f"{raw}, {shutil.disk_usage(raw).free >> 20} MiB free on its disk"
     yield judge("cdc_raw_directory", os.access(raw, os.R_OK | os.W_OK | os.X_OK), detail, advice)
     log = settings.agent.commitlog_directory
