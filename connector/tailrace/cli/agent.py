@@ -6,7 +6,7 @@ import logging
 import signal
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -30,12 +30,13 @@ from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
-from tailrace.publish.routing import Router, Selection
+from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
-from tailrace_common.settings import ClusterSettings, Settings
+from tailrace_common.settings import ClusterSettings, SchemaSettings, Settings
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import RingError
@@ -144,9 +145,12 @@ class _Start:
         with SchemaReader(kafka, prefix) as reader:
             reader.refresh()
             destinations = SchemaDestinations(prefix, topics, KafkaLog(kafka, schemas), reader)
+            store = self.stack.enter_context(closing(schema_store(settings.schemas, reader)))
         selection = Selection(settings.tables.include, settings.tables.exclude)
         publishes = settings.agent.publishes(node.datacenter)
-        return Router(prefix, destinations, lambda table: publishes and selection.wants(table))
+        return Router(
+            prefix, destinations, lambda table: publishes and selection.wants(table), store, settings.topics.key
+        )
 
     def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
         """The generation that operates now; the first agent of a cluster publishes the first one."""
@@ -207,6 +211,17 @@ class _Start:
             self.health.recover("service")
             return result
         return None
+
+
+def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:
+    """Who names schemas, as the settings say; `known` is what `.schemas` has. Raises SettingsError."""
+    if settings.store == "topic":
+        return OwnIds()
+    try:
+        from tailrace.publish.registry import RegistryStore
+    except ImportError as cause:
+        raise SettingsError(f"schemas.store needs {cause.name}: pip install 'tailrace[registry]'") from None
+    return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, known)
 
 
 def contact_of(settings: ClusterSettings) -> Contact:
