@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import tailrace_spark
+from tailrace.cli.check import check_registry
 from tailrace.errors import HeldError
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry, RegistrySettings
 from tailrace.publish.registry import RegistryStore
@@ -134,6 +135,12 @@ def test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way(
             agent.until(lambda: agent.status()["degraded"] == {})
             assert agent.stop() == 0
     assert ints(published(kafka, prefix, topic)) == {1: 1, 2: 1}
+
+
+def test_check_says_the_registrys_rule(registry: LocalRegistry) -> None:
+    own = {"store": "registry", "registry": {"url": registry.url}}
+    (check,) = check_registry(Settings.model_validate({"schemas": own}))
+    assert (check.ok, check.detail) == (True, f"{registry.url}, rule of subjects without their own: NONE")
 
 
 def test_a_schema_that_somebody_else_has_to_register(registry: LocalRegistry, client: SchemaRegistryClient) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from stamina.instrumentation import set_on_retry_hooks
@@ -43,6 +43,9 @@ from tailrace_schemas.ring import RingError
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG: Final = logging.getLogger("tailrace.agent")
+if TYPE_CHECKING:
+    from tailrace.publish.registry import RegistryStore
+
 T = TypeVar("T")
 _RETRY_SECONDS: Final = 1.0
 _RETRY_SECONDS_MOST: Final = 30.0
@@ -215,8 +218,11 @@ class _Start:
 
 def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:
     """Who names schemas, as the settings say; `known` is what `.schemas` has. Raises SettingsError."""
-    if settings.store == "topic":
-        return OwnIds()
+    return OwnIds() if settings.store == "topic" else registry_store(settings, known)
+
+
+def registry_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> RegistryStore:
+    """The registry that the settings name. Raises SettingsError."""
     try:
         from tailrace.publish.registry import RegistryStore
     except ImportError as cause:

@@ -13,7 +13,7 @@ from tailrace_common.passthrough import Scalar
 from tailrace_common.secrets import redact
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
 from tailrace_schemas.avro.subjects import Part, Subjects, subject_of
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 
 # The agent retries by itself, and while the client waits, a transaction may be open: less than its time-out.
 _DEFAULTS: Final[Mapping[str, Scalar]] = {"timeout": 5, "max.retries": 0}
@@ -47,6 +47,14 @@ class RegistryStore:
             self._id(encoder, topic, "value", encoder.schema_text),
             self._id(encoder, topic, "key", encoder.key_schema_text),
         )
+
+    def reach(self) -> str:
+        """The registry's own compatibility rule, to see whether it answers us. Raises ServiceError."""
+        try:
+            return str(self._client.get_compatibility())
+        except Exception as error:
+            said = redact(str(error) or type(error).__name__)
+            raise ServiceError(f"the schema registry at {self._url}: {said}") from error
 
     def close(self) -> None:
         """End its connections."""
