@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID
 
 from benchmarks.corpus import EDITS, EVENTS, MUTATIONS, Corpus
 from benchmarks.peers.cassandra import Peer, commit_log_reader
+from benchmarks.segments import SOURCE, sections
 from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
-from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import decode_mutation
-from tailrace.commitlog.sections import Section, first_cursor, read_section
+from tailrace.commitlog.sections import Section
 from tailrace_common.build import describe
 from tailrace_schemas.avro import Encoder
-from tailrace_schemas.change import Source
 from tailrace_schemas.table import Table
 
 _ROUNDS = int(os.environ.get("TAILRACE_BENCH_ROUNDS", "5"))
-_SOURCE = Source(host="h", datacenter="dc", epoch=1, segment=1, offset=0, index=0, count=0)
 
 Stage = Callable[[int, Section], int]
 """What is made of a section of this version; how many of its mutations it was made of."""
@@ -35,7 +33,6 @@ def main() -> None:
     """Print a line per stage, each from the file on; the best of some rounds, in which all take turns."""
     for corpus in (EVENTS, EDITS):
         _measure(corpus)
-    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 
 def _measure(corpus: Corpus) -> None:
@@ -62,6 +59,10 @@ def _measure(corpus: Corpus) -> None:
         best |= {"CommitLogReader, cells, cold JVM": cold, "CommitLogReader, cells, warm": warm}
     for name, seconds in best.items():
         print(f"{name:<34}{count / seconds:>12,.0f}{size / seconds / 1e6:>8.0f}{seconds / count * 1e6:>20.2f}")
+    once, often = _memory(place, 1), _memory(place, 5)
+    print(
+        f"most memory to Avro: {once:.0f} MB, {often:.0f} MB with five times as many segments; one is mapped at a time"
+    )
     print()
     if count < MUTATIONS:
         raise SystemExit(f"only {count} of {MUTATIONS} mutations were found")
@@ -75,7 +76,7 @@ def _peer(peer: Peer, warm: float, times: int) -> tuple[float, float]:
 def _run(segments: list[Path], stage: Stage) -> tuple[int, float]:
     began, count = time.process_time(), 0
     for path in segments:
-        for version, section in _sections(path):
+        for version, section in sections(path):
             count += stage(version, section)
     return count, time.process_time() - began
 
@@ -95,7 +96,7 @@ def _stages(tables: dict[UUID, Table]) -> dict[str, Stage]:
         count = 0
         for frame in frames(section):
             mutation = decode_mutation(frame.payload, version, tables.get)
-            changes = changes_of(mutation, _SOURCE, lambda table: table.cdc)
+            changes = changes_of(mutation, SOURCE, lambda table: table.cdc)
             for change in changes:
                 encoder = encoders.get(change.table.id)
                 if encoder is None:
@@ -105,7 +106,7 @@ def _stages(tables: dict[UUID, Table]) -> dict[str, Stage]:
         return count
 
     def avro(version: int, section: Section) -> int:
-        return sum(1 for frame in frames(section) if messages(frame.payload, version, by_bytes.get, _SOURCE))
+        return sum(1 for frame in frames(section) if messages(frame.payload, version, by_bytes.get, SOURCE))
 
     return {
         "frames, checksums": only_frames,
@@ -115,13 +116,12 @@ def _stages(tables: dict[UUID, Table]) -> dict[str, Stage]:
     }
 
 
-def _sections(path: Path) -> Iterator[tuple[int, Section]]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        descriptor = read_descriptor(data)
-        cursor = first_cursor(descriptor)
-        while section := read_section(descriptor, data, cursor):
-            yield descriptor.version, section
-            cursor = section.end
+def _memory(place: Path, times: int) -> float:
+    """The most MB of a process that only decodes the segments, so many times."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.segments", place, str(times)], stdout=subprocess.PIPE, check=True
+    )
+    return int(done.stdout) / 1024
 
 
 if __name__ == "__main__":
