@@ -21,9 +21,9 @@ _COLUMN_DELETION: Final = 2
 _NO_FIELD: Final = -1
 
 
-def digest_head(table_id: bytes, key: bytes) -> bytes:
-    """What the digests of one partition begin with: table id, room for the op, partition key."""
-    head = BytesWriter()
+def digest_head(head: BytesWriter, table_id: bytes, key: bytes) -> bytes:
+    """What the digests of one partition begin with: table id, room for the op, partition key. `head` is for use."""
+    head.truncate(0)
     head.write(table_id)
     head.append(u8(0))
     _put_field(head, key)
@@ -35,6 +35,8 @@ class Digest:
 
     def __init__(self) -> None:
         self._out = BytesWriter()
+        # Copying a state takes less than making one.
+        self._blank = hashlib.blake2b(digest_size=16)
 
     def begin(self, head: bytes, op: i64) -> None:
         """The partition's head, with the op's index in the schema."""
@@ -98,7 +100,9 @@ class Digest:
         return self._hashed()
 
     def _hashed(self) -> bytes:
-        return hashlib.blake2b(self._out.getvalue(), digest_size=16).digest()
+        state = self._blank.copy()
+        state.update(self._out.getvalue())
+        return state.digest()
 
 
 def _put_size(out: BytesWriter, size: i64) -> None:

@@ -10,8 +10,10 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i64, u8
 
-# The high bit of each of eight bytes, as the signed word that they are.
-_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80
+from tailrace_schemas.words import word_of
+
+# All but the high bit of each of four bytes.
+_LOW_BITS: Final = 0x7F7F7F7F
 # From here on a slice costs less than copying word by word.
 _SLICE: Final = 192
 
@@ -56,9 +58,10 @@ def copy_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
 
 def is_ascii(data: bytes, start: i64, end: i64) -> bool:
     """Whether all bytes from start to end are below 128; raises IndexError where `data` ends before."""
+    high = ~word_of(_LOW_BITS, _LOW_BITS)
     at = start
     while at + 8 <= end:
-        if read_i64_be(data, at) & _HIGH_BITS:
+        if read_i64_be(data, at) & high:
             return False
         at += 8
     while at < end:

@@ -32,6 +32,8 @@ DELETE: Final = OPS.index(Op.DELETE)
 DELETE_PARTITION: Final = OPS.index(Op.DELETE_PARTITION)
 DELETE_RANGE: Final = OPS.index(Op.DELETE_RANGE)
 
+_NO_RECORDS: Final[list[bytes]] = []
+
 
 class Partition:
     """What all changes of one partition share: token, framed Kafka key, Avro key fields, digest's head."""
@@ -70,15 +72,20 @@ class RecordWriter:
 
     def partition(self, key: bytes) -> Partition:
         """What the changes of a partition share. Raises TruncatedError, CorruptError for what is no such key."""
-        out = BytesWriter()
-        raw: list[bytes] = []
-        for column, writer, value in zip(
-            self.table.partition_key, self._key_writers, split_key(self._key_types, key), strict=True
-        ):
-            if not writer.write(out, value, 0, len(value)):
-                raw.append(raw_record(column.name.encode(), None, KEY, value))
+        out = self._out
+        out.truncate(0)
+        raw = _NO_RECORDS
+        if len(self._key_writers) == 1:
+            if not self._key_writers[0].write(out, key, 0, len(key)):
+                raw = [raw_record(self.table.partition_key[0].name.encode(), None, KEY, key)]
+        else:
+            raw = []
+            for number, value in enumerate(split_key(self._key_types, key)):
+                if not self._key_writers[number].write(out, value, 0, len(value)):
+                    raw.append(raw_record(self.table.partition_key[number].name.encode(), None, KEY, value))
         fields = out.getvalue()
-        return Partition(token(key), self._key_head + fields, fields, raw, digest_head(self._table_id, key))
+        digest = digest_head(out, self._table_id, key)
+        return Partition(token(key), self._key_head + fields, fields, raw, digest)
 
     # -- rows
 
