@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.jars import Progress, fetch_sets
 from tailrace_common.java import java_home_for_spark
 from tailrace_common.passthrough import Scalar
+from tailrace_common.secrets import is_secret_name
 
 _DEFAULTS: Final = {
     "spark.app.name": "tailrace",
@@ -50,7 +51,9 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
     conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
     if SparkContext._gateway is None:  # noqa: SLF001 - a Java that runs already is used on, as PySpark does
-        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]  # it has no types
+        # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
+        shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret_name(one[0])])
+        gateway = launch_gateway(shown, {"start_new_session": True})  # type: ignore[no-untyped-call]  # it has no types
         SparkContext(conf=conf, gateway=gateway)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")

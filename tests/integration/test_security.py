@@ -437,38 +437,49 @@ def test_a_stream_from_a_kafka_that_demands_tls_and_a_password(
         "TAILRACE_STREAM__CHECKPOINT": str(tmp_path / "checkpoint"),
         "TAILRACE_STREAM__SPARK__SPARK_MASTER": "local[1]",
         "TAILRACE_STREAM__SPARK__SPARK_DRIVER_MEMORY": "512m",
+        "TAILRACE_STREAM__SPARK__SPARK_HADOOP_FS_S3A_SECRET_KEY": guarded.passwords["key"],
         "TAILRACE_SINK__LOCAL__URL": f"sqlite:///{tmp_path}/sink.db",
     }
-    right = streamed(stream, tmp_path)
-    assert right.returncode == 0, right.stdout[-6000:]
+    code, printed = streamed(stream, tmp_path)
+    assert code == 0, printed[-6000:]
     engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
     with engine.connect() as connection:
         assert connection.execute(sa.text(f"SELECT id, v FROM {followed.keyspace}_{followed.name}")).all() == [
             (1, "one")
         ]
     engine.dispose()
-    assert_no_secret(right.stdout, guarded)
+    assert_no_secret(printed, guarded)
     # What Spark says of a query that fails has the query's plan in it, and that the source's options.
     mutual = {name: value for name, value in stream.items() if "SASL" not in name} | guarded.kafka_environment("mutual")
     for wrong in (stream, mutual):
-        failed = streamed({**wrong, "TAILRACE_KAFKA__SSL_CA_LOCATION": str(guarded.place / "other-ca.pem")}, tmp_path)
-        assert failed.returncode == 1, failed.stdout[-6000:]
-        assert "SslAuthenticationException" in failed.stdout
-        assert_no_secret(failed.stdout, guarded)
+        code, printed = streamed(
+            {**wrong, "TAILRACE_KAFKA__SSL_CA_LOCATION": str(guarded.place / "other-ca.pem")}, tmp_path
+        )
+        assert code == 1, printed[-6000:]
+        assert "SslAuthenticationException" in printed
+        assert_no_secret(printed, guarded)
 
 
-def streamed(environment: Mapping[str, str], directory: Path) -> subprocess.CompletedProcess[str]:
-    """`tailrace stream --once`, and all that it prints."""
+def streamed(environment: Mapping[str, str], directory: Path) -> tuple[int, str]:
+    """`tailrace stream --once`: its exit code; all that it prints, and all that `ps` showed while it ran."""
     command = [sys.executable, "-c", "from tailrace.cli.main import run; run()", "--log-level", "debug", "stream"]
     own = {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
     cache = {name: value for name, value in os.environ.items() if name == "TAILRACE_CACHE"}
-    return subprocess.run(
-        [*command, "--once"],
-        env={**own, **cache, **environment},
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    seen: set[str] = set()
+    log = directory / "stream.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--once"], env={**own, **cache, **environment}, cwd=directory, stdout=output, stderr=output
+        )
+
+    def ended() -> bool:
+        seen.update(process_list().splitlines())
+        return process.poll() is not None
+
+    try:
+        assert wait_until(ended, 240), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert any("SparkSubmit" in line for line in seen)
+    return process.returncode, log.read_text() + "\n".join(seen)
