@@ -41,6 +41,10 @@ class FencedError(TailraceError):
     exit_code = 5
 
 
+class AgentRunsError(TailraceError):
+    """What must not be done while a host's agent runs was asked for, and it seems to run."""
+
+
 class DataLossError(TailraceError):
     """Segments were deleted before they were read; the message names the gap."""
 
