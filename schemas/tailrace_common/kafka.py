@@ -53,6 +53,8 @@ _OWN: Final[Mapping[str, Scalar]] = {
     "allow.auto.create.topics": False,
 }
 
+_CONSUMERS: Final = frozenset({*_OWN, "group.id"})
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -220,6 +222,81 @@ class PartitionReader:
             f"Kafka: {self} was read up to offset {self.next_offset} of {end}, then nothing came for"
             f" {self._timeout:g} s: a broker does not answer, or a producer keeps a transaction open{last}"
         )
+
+
+class TopicReader:
+    """Follows all partitions of a topic, read_committed, each in its own order; one thread at a time, in no group.
+
+    From what was committed when it is opened, or from the beginning. `close` it, or use it in a `with`.
+    """
+
+    def __init__(self, config: Mapping[str, Scalar], topic: str, *, beginning: bool = False) -> None:
+        """Connect. Raises ServiceError where the topic does not exist, or Kafka does not answer."""
+        self._topic = topic
+        self._last_error = ""
+        whole: dict[str, Any] = {"group.id": "tailrace-reader", **config, **_OWN, "error_cb": self._remember}
+        self._consumer: Consumer = _made(lambda: Consumer(whole, logger=_LOG))
+        try:
+            self.starts: Mapping[int, int] = dict.fromkeys(self._partitions(), 0)
+            """The offset at which each partition's reading began."""
+            if not beginning:
+                self.starts = self._ends({name: value for name, value in whole.items() if name not in _CONSUMERS})
+        except KafkaException as exception:
+            self.close()
+            raise ServiceError(f"Kafka: topic {topic}: {self._explain(exception.args[0])}") from exception
+        self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in self.starts.items()])
+
+    def poll(self, seconds: float) -> tuple[int, Record] | None:
+        """The next committed record and its partition, waiting at most so long; None when there was none, or news of
+        another kind came. Raises ServiceError."""
+        message: Any = self._consumer.poll(seconds)
+        if message is None:
+            return None
+        error = message.error()
+        if error is None:
+            record = Record(message.offset(), message.timestamp()[1], message.key(), message.value())
+            return message.partition(), record
+        if error.code() in _MISSING or error.retriable():
+            self._remember(error)
+        elif error.code() != _AT_END and error.code() not in _HARMLESS:
+            raise ServiceError(f"Kafka: reading {self._topic}: {redact(error.str())}")
+        return None
+
+    def close(self) -> None:
+        """Leave the topic; the reader can be used no more."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _partitions(self) -> tuple[int, ...]:
+        metadata = self._consumer.list_topics(self._topic, timeout=_REQUEST_SECONDS).topics[self._topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        return tuple(sorted(metadata.partitions))
+
+    def _ends(self, config: dict[str, Any]) -> dict[int, int]:
+        """Behind what is committed now: what stands in open transactions is still to come."""
+        admin: AdminClient = _made(lambda: AdminClient(config, logger=_LOG))
+        latest = {TopicPartition(self._topic, number): OffsetSpec.latest() for number in self.starts}  # type: ignore[no-untyped-call]  # theirs
+        asked = admin.list_offsets(
+            latest, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_REQUEST_SECONDS
+        )
+        return {where.partition: int(future.result().offset) for where, future in asked.items()}
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = redact(error.str())
+
+    def _explain(self, error: KafkaError) -> str:
+        if error.code() in _MISSING:
+            return "there is no such topic, or it has no leader"
+        last = f"; the last error of its connections: {self._last_error}" if self._last_error else ""
+        return f"{redact(error.str())}{last}"
 
 
 def _made(make: Callable[[], Any]) -> Any:

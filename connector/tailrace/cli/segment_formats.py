@@ -105,18 +105,18 @@ class ChangesPrinter:
         record = encoder.record(change)
         at = record["source"]
         record["source"] = {name: at[name] for name in _IN_THE_FILE} if isinstance(at, dict) else None
-        return {"table": str(change.table), **{name: _plain(value) for name, value in record.items()}}
+        return {"table": str(change.table), **{name: plain(value) for name, value in record.items()}}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """The value as JSON has it: bytes as hexadecimal digits, floats that are no number as their names."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 PRINTERS: Final[Mapping[Format, Callable[[], Printer]]] = {Format.RAW: RawPrinter, Format.CHANGES: ChangesPrinter}
