@@ -21,6 +21,7 @@ from tailrace.cli.hosts import app as hosts
 from tailrace.cli.inspect import inspect
 from tailrace.cli.local import app as local
 from tailrace.cli.offsets import app as offsets
+from tailrace.cli.replay import replay_
 from tailrace.cli.tail import tail
 from tailrace.cli.token import token
 from tailrace.cli.verify import verify
@@ -132,6 +133,7 @@ app.add_typer(local, name="local")
 app.command("inspect")(inspect)
 app.command("dump")(dump)
 app.command("verify")(verify)
+app.command("replay")(replay_)
 app.command("tail")(tail)
 app.command("token")(token)
 app.add_typer(generations, name="generations")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
@@ -92,9 +92,14 @@ class ChangesPrinter:
         return ()
 
     def mutation(self, shown: Shown) -> Iterable[object]:
-        wanted = shown.wanted
-        source = Source("", "", 0, shown.descriptor.id, shown.frame.end, 0, 0)
-        for change in changes_of(shown.mutation, source, lambda table: table.cdc or table.id in (wanted or ())):
+        return self.changes(shown.mutation, shown.descriptor.id, shown.frame.end, shown.wanted)
+
+    def changes(
+        self, mutation: Mutation, segment: int, end: int, wanted: frozenset[UUID] | None
+    ) -> Iterator[dict[str, object]]:
+        """The values of the mutation that ends at the logical position `end`; `wanted` as in Shown."""
+        source = Source("", "", 0, segment, end, 0, 0)
+        for change in changes_of(mutation, source, lambda table: table.cdc or table.id in (wanted or ())):
             if wanted is None or change.table.id in wanted:
                 yield self._line(change)
 
