@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tailrace.capture.cdcraw import Resume
 from tailrace.publish.offsets import OffsetsError, decode_offsets
-from tailrace_common.kafka import Record, read_to_end
+from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
@@ -52,14 +52,16 @@ def _host(cluster: str, host: str, value: bytes, committed: int) -> HostRecord:
         return HostRecord(cluster, host, None, committed, str(error))
 
 
-def read_hosts(config: Mapping[str, Scalar], prefix: str, topics: Mapping[str, int]) -> tuple[HostRecord, ...]:
-    """The hosts of a prefix, of Kafka's `topics` with their partitions. None where `.offsets` does not exist yet.
+def read_hosts(config: Mapping[str, Scalar], prefix: str, topics: Container[str]) -> tuple[HostRecord, ...]:
+    """The hosts of a prefix, none where `.offsets` is not among Kafka's `topics` yet.
 
     `config` is librdkafka's. Raises ServiceError.
     """
     topic = internal_topic(prefix, Internal.OFFSETS)
-    partitions = range(topics.get(topic, 0))
-    return hosts_of(record for number in partitions for record in read_to_end(config, topic, number))
+    if topic not in topics:
+        return ()
+    with TopicReader(config, topic, beginning=True) as reader:
+        return hosts_of(record for _, record in reader.read_to_end())
 
 
 def host_of(hosts: Iterable[HostRecord], host: str, cluster: str | None = None) -> HostRecord:
