@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import stamina
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -24,6 +24,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 """Longer than a dead agent's transaction can stay open: its time-out of 10 s, and 10 s until Kafka looks."""
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("tailrace.kafka")
 _POLL_SECONDS: Final = 0.1
@@ -294,33 +295,45 @@ class TopicReader:
         self.close()
 
     def _partitions(self) -> tuple[int, ...]:
-        try:
+        def ask() -> tuple[int, ...]:
             metadata = self._admin.list_topics(self._topic, timeout=_REQUEST_SECONDS).topics[self._topic]
-        except KafkaException as exception:
-            self._admin.poll(0)  # calls error_cb, which knows why
-            raise self._failed(exception.args[0]) from exception
-        if metadata.error is not None:
-            raise self._failed(metadata.error)
-        return tuple(sorted(metadata.partitions))
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            return tuple(sorted(metadata.partitions))
+
+        return self._asked(ask)
 
     def _ends(self, isolation: IsolationLevel) -> dict[int, int]:
         """The ends of all partitions: behind what is committed, or with what stands in open transactions too."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
-        asked = self._admin.list_offsets(
-            {TopicPartition(self._topic, number): latest for number in self._next},
-            isolation_level=isolation,
-            request_timeout=min(self._timeout, _REQUEST_SECONDS),
-        )
-        try:
+
+        def ask() -> dict[int, int]:
+            asked = self._admin.list_offsets(
+                {TopicPartition(self._topic, number): latest for number in self._next},
+                isolation_level=isolation,
+                request_timeout=min(self._timeout, _REQUEST_SECONDS),
+            )
             return {where.partition: int(future.result().offset) for where, future in asked.items()}
+
+        return self._asked(ask)
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """The answer, asked again while no broker knows the topic yet."""
+        try:
+            for attempt in stamina.retry_context(
+                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None
+            ):
+                with attempt:
+                    return ask()
         except KafkaException as exception:
-            raise self._failed(exception.args[0]) from exception
+            self._admin.poll(0)  # calls error_cb, which knows why
+            raise ServiceError(
+                f"Kafka: topic {self._topic}: {_explain(exception.args[0], self._last_error)}"
+            ) from exception
+        raise AssertionError("the retries end with a result or an exception")
 
     def _remember(self, error: KafkaError) -> None:
         self._last_error = redact(error.str())
-
-    def _failed(self, error: KafkaError) -> ServiceError:
-        return ServiceError(f"Kafka: topic {self._topic}: {_explain(error, self._last_error)}")
 
 
 def _explain(error: KafkaError, last: str) -> str:

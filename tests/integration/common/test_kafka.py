@@ -251,4 +251,4 @@ def test_a_topic_is_followed_from_what_is_committed(config: dict[str, str], topi
 
 def test_a_topic_that_is_not_there_is_named(config: dict[str, str], topic: str) -> None:
     with pytest.raises(ServiceError, match=f"topic {topic}s: there is no such topic or partition"):
-        TopicReader(config, f"{topic}s")
+        TopicReader(config, f"{topic}s", timeout=1)
