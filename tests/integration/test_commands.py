@@ -271,7 +271,7 @@ def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> Non
         assert f"following {bench.topic}" in following.stderr.readline()
         replayed = bench.run("replay", str(kept), "--since", f"1000:{ends[1]}", "--table", name)
         assert replayed.code == 0, replayed.words
-        assert "6 changes of 6 mutations in 1 segments replayed" in replayed.words
+        assert "6 changes of 6 mutations in 1 segment replayed" in replayed.words
         followed = [json.loads(following.stdout.readline()) for _ in range(6)]
         following.send_signal(signal.SIGINT)
         assert following.wait(60) == 0, following.stderr.read()

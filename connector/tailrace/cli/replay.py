@@ -103,15 +103,15 @@ def replay_(
     segments = _segments(directory)
     keys = _keys(settings, key, keystore, keystore_password_file)
     origins = origins_of(settings, schema, host)
-    outcome = Outcome()
+    outcome, bar = Outcome(), sys.stderr.isatty()
     with stopped_by_signals():
         if to is not None:
             with lines_outlet(to, origins, table, bounds) as lines:
-                _run(segments, lines, bounds, outcome, epoch, keys)
+                _run(segments, lines, bounds, outcome, epoch, keys, bar=bar and str(to) != "-")
         else:
             say(f"replaying as host {origins.host}, log epoch {epoch}")
             with kafka_outlet(settings, origins, table, bounds) as kafka, _told_where(kafka):
-                _run(segments, kafka, bounds, outcome, epoch, keys)
+                _run(segments, kafka, bounds, outcome, epoch, keys, bar=bar)
     _tell(outcome)
 
 
@@ -146,19 +146,28 @@ def _keys(settings: Settings, key: str | None, keystore: Path | None, password_f
 
 
 def _run(
-    segments: Sequence[SegmentFiles], outlet: Outlet, bounds: Bounds, outcome: Outcome, epoch: int, keys: Keys
+    segments: Sequence[SegmentFiles],
+    outlet: Outlet,
+    bounds: Bounds,
+    outcome: Outcome,
+    epoch: int,
+    keys: Keys,
+    *,
+    bar: bool,
 ) -> None:
     try:
-        with _bar(segments) as progress:
+        with _progress(segments, bar) as progress:
             replay(segments, outlet, bounds, outcome, epoch=epoch, keys=keys, progress=progress)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ServiceError(f"cannot read {error.filename or 'a segment'}: {error.strerror}") from error
 
 
 @contextmanager
-def _bar(segments: Sequence[SegmentFiles]) -> Iterator[Told]:
-    """What shows on a terminal how many bytes of all segments are done; elsewhere nothing."""
-    if not sys.stderr.isatty():
+def _progress(segments: Sequence[SegmentFiles], shown: bool) -> Iterator[Told]:
+    """What shows on a terminal how many bytes of all segments are done."""
+    if not shown:
         yield lambda _files, _offset: None
         return
     before, total = {}, 0
@@ -196,6 +205,8 @@ def _tell(outcome: Outcome) -> None:
         say(words)
     for reason, (place, count) in outcome.left_out.items():
         say(f"{place}: {reason}; {count} mutation{'s' * (count > 1)} left out")
-    say(f"{outcome.changes} changes of {outcome.mutations} mutations in {outcome.segments} segments replayed")
+    counts = ((outcome.changes, "change"), (outcome.mutations, "mutation"), (outcome.segments, "segment"))
+    changes, mutations, segments = (f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
+    say(f"{changes} of {mutations} in {segments} replayed")
     if outcome.damaged or outcome.left_out:
         raise typer.Exit(DAMAGED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +25,9 @@ from tailrace.publish.routing import Selection
 from tailrace.replay import Bounds, KafkaOutlet
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Origin, Source
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 
@@ -56,12 +57,14 @@ def origins_of(settings: Settings, schema: Path | None, host: str | None) -> Ori
         return Origins(tables, host or "", datacenters.get(host or "", ""))
 
 
-def with_announced(tables: tuple[Table, ...], schemas: SchemaReader) -> tuple[Table, ...]:
-    """The tables, behind those that `.schemas` has and nobody else: dropped since, but segments still name them."""
+def with_announced(tables: tuple[Table, ...], entries: Iterable[SchemaEntry]) -> tuple[Table, ...]:
+    """The tables, behind those that `.schemas` alone knows: dropped since, but segments still name them.
+
+    Of such a one the definition that was announced last.
+    """
     known = {table.id for table in tables}
-    schemas.refresh()
-    entries = sorted(schemas.values(), key=lambda entry: entry.announced)
-    gone = {entry.table.id: entry.table for entry in entries if entry.table.id not in known}
+    ordered = sorted(entries, key=lambda entry: entry.announced)
+    gone = {entry.table.id: entry.table for entry in ordered if entry.table.id not in known}
     return (*gone.values(), *tables)
 
 
@@ -76,6 +79,14 @@ def chosen(tables: tuple[Table, ...], names: list[str] | None) -> tuple[frozense
     return wanted, tuple(replace(table, cdc=True) if table.id in wanted else table for table in tables)
 
 
+def require_selected(tables: Iterable[Table], wanted: frozenset[UUID] | None, selection: Selection) -> None:
+    """Raise SettingsError where a table that was named is one that the settings keep out of Kafka."""
+    named = [table for table in tables if wanted is not None and table.id in wanted]
+    hidden = sorted({str(table) for table in named if not selection.wants(table)})
+    if hidden:
+        raise SettingsError(f"--table: [tables] of the settings leaves {', '.join(hidden)} out; --to FILE prints it")
+
+
 @contextmanager
 def kafka_outlet(
     settings: Settings, origins: Origins, names: list[str] | None, bounds: Bounds
@@ -88,10 +99,9 @@ def kafka_outlet(
     selection = Selection(settings.tables.include, settings.tables.exclude)
     router = open_router(settings, selection.wants)
     with SchemaReader(kafka, prefix) as schemas:
-        wanted, tables = chosen(with_announced(origins.tables, schemas), names)
-    hidden = sorted(str(table) for table in tables if wanted and table.id in wanted and not selection.wants(table))
-    if hidden:
-        raise SettingsError(f"--table: [tables] of the settings leaves {', '.join(hidden)} out")
+        schemas.refresh()
+        wanted, tables = chosen(with_announced(origins.tables, schemas.values()), names)
+    require_selected(tables, wanted, selection)
     transactions = KafkaTransactions(
         kafka, f"{prefix}.replay.{uuid4()}", clock=time.monotonic, timeout=settings.agent.transaction_timeout_seconds
     )
@@ -127,13 +137,15 @@ class LinesOutlet:
         lines = list(self._printer.changes(mutation, at.segment, at.offset, self._bounds.tables))
         if self._bounds.timed:
             lines = [line for line in lines if self._bounds.has_time(_written(line))]
-        for line in lines:
-            self._out.write(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+        with _named(self._out):
+            for line in lines:
+                self._out.write(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
         return len(lines)
 
     def finish(self) -> None:
         """Hand everything to the system."""
-        self._out.flush()
+        with _named(self._out):
+            self._out.flush()
 
 
 @contextmanager
@@ -158,6 +170,17 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise SettingsError(f"--to {path}: {error.strerror}") from None
     with file:
         yield file
+
+
+@contextmanager
+def _named(out: TextIO) -> Iterator[None]:
+    """Errors of the output, not to be taken for a segment's; a reader that went away is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ServiceError(f"cannot write {out.name}: {error.strerror}") from error
 
 
 def _written(line: Mapping[str, object]) -> int:

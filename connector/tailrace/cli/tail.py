@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,7 +16,7 @@ from tailrace.cli.console import on_terminal, print_json, say
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.segment_formats import plain
-from tailrace_common.kafka import TopicReader
+from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import message_schema_id, reader_of
@@ -47,15 +48,14 @@ def tail(
     settings = settings_of(config)
     kafka = settings.kafka.reveal()
     with stopped_by_signals(), SchemaReader(kafka, settings.topics.prefix) as schemas:
-        try:
-            schemas.refresh()
-            topic = topic_of(schemas.values(), table, settings.topics.prefix)
-            with TopicReader(kafka, topic, beginning=from_beginning) as reader:
-                say(f"following {topic}; Ctrl-C ends it")
-                left_out = _follow(reader, schemas, most)
-        except KeyboardInterrupt:
-            return
-    if left_out:
+        schemas.refresh()
+        topic = topic_of(schemas.values(), table, settings.topics.prefix)
+        with TopicReader(kafka, topic, beginning=from_beginning) as reader:
+            say(f"following {topic}; Ctrl-C ends it")
+            follower = _Follower(reader, schemas)
+            with suppress(KeyboardInterrupt):
+                follower.follow(most)
+    if follower.left_out:
         raise typer.Exit(_LEFT_OUT)
 
 
@@ -69,43 +69,44 @@ def topic_of(entries: Iterable[SchemaEntry], table: str, prefix: str) -> str:
     raise SettingsError(f"{table}: no agent publishes such a table under the prefix {prefix}; {known}")
 
 
-def _follow(reader: TopicReader, schemas: SchemaReader, most: int | None) -> int:
-    """Print changes until `most` of them were there; how many records could not be decoded."""
-    shown = left_out = 0
-    console = Console(markup=False, highlight=False) if on_terminal() else None
-    for partition, offset, value in _values(reader):
+class _Follower:
+    """Prints changes as they come. `left_out` counts the records that could not be decoded."""
+
+    def __init__(self, reader: TopicReader, schemas: SchemaReader) -> None:
+        self._reader = reader
+        self._schemas = schemas
+        self._console = Console(markup=False, highlight=False) if on_terminal() else None
+        self.left_out = 0
+
+    def follow(self, most: int | None) -> None:
+        """Until so many changes were printed; None: for ever."""
+        shown = 0
+        while shown != most:
+            found = self._reader.poll(_POLL_SECONDS)
+            if found is not None:
+                shown += self._show(*found)
+
+    def _show(self, partition: int, record: Record) -> bool:
         try:
-            entry, record = _decoded(value, schemas)
+            entry, change = self._decoded(record.value or b"")
         except DecodeError as error:
-            left_out += 1
-            say(f"partition {partition}, offset {offset}: not decoded: {error}")
-            continue
-        if console is None:
-            print_json(line(entry, partition, offset, record))
+            self.left_out += 1
+            say(f"partition {partition}, offset {record.offset}: not decoded: {error}")
+            return False
+        if self._console is None:
+            print_json(line(entry, partition, record.offset, change))
         else:
-            style = _STYLES.get(record["op"], "red")
-            console.print(Text(words(entry.table, record), style=style), soft_wrap=True)
-        shown += 1
-        if shown == most:
-            break
-    return left_out
+            text = Text(words(entry.table, change), style=_STYLES.get(change["op"], "red"))
+            self._console.print(text, soft_wrap=True)
+        return True
 
-
-def _values(reader: TopicReader) -> Iterator[tuple[int, int, bytes]]:
-    while True:
-        found = reader.poll(_POLL_SECONDS)
-        if found is not None:
-            partition, record = found
-            yield partition, record.offset, record.value or b""
-
-
-def _decoded(value: bytes, schemas: SchemaReader) -> tuple[SchemaEntry, dict[str, Any]]:
-    identity = message_schema_id(value)
-    try:
-        entry = schemas[identity]
-    except KeyError:
-        raise CorruptError(f"no schema {identity.hex()} was announced") from None
-    return entry, reader_of(entry).record(value)
+    def _decoded(self, value: bytes) -> tuple[SchemaEntry, dict[str, Any]]:
+        identity = message_schema_id(value)
+        try:
+            entry = self._schemas[identity]
+        except KeyError:
+            raise CorruptError(f"no schema {identity.hex()} was announced") from None
+        return entry, reader_of(entry).record(value)
 
 
 def line(entry: SchemaEntry, partition: int, offset: int, record: dict[str, Any]) -> dict[str, object]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
 from tailrace.cli.replay import time_of
+from tailrace.cli.replay_targets import chosen, require_selected, with_announced
+from tailrace.publish.routing import Selection
+from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
 from tests.unit.commitlog.recorded import KEY, recorded
+from tests.unit.tables import table
 
 KIND = "5.0.1/lz4"
 
@@ -152,6 +159,35 @@ def test_without_cluster_kafka_has_to_be_told_the_host(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     assert "give --host too" in result.stderr
+
+
+SHOP = table({"k": "int"}, {}, {}, {"v": "text"})
+OTHER = replace(SHOP, id=uuid4(), name="other", cdc=False)
+
+
+def announced(of: Table, at: int) -> SchemaEntry:
+    key, value = schema_records(Encoder(of, "p"), "t")[0]
+    return replace(entry_from_record(key, value), announced=at)
+
+
+def test_a_table_that_was_dropped_has_the_last_definition_announced() -> None:
+    """Of one that is there, the cluster's counts."""
+    old, new = replace(OTHER, regular=()), OTHER
+    entries = [announced(new, 7), announced(replace(SHOP, regular=()), 8), announced(old, 3)]
+    assert with_announced((SHOP,), entries) == (new, SHOP)
+
+
+def test_what_is_named_counts_as_published() -> None:
+    """And what the settings keep out of Kafka is not sneaked in."""
+    assert chosen((SHOP, OTHER), None) == (None, (SHOP, OTHER))
+    wanted, tables = chosen((SHOP, OTHER), [str(OTHER)])
+    assert wanted == frozenset({OTHER.id})
+    assert tables == (SHOP, replace(OTHER, cdc=True))
+    require_selected(tables, wanted, Selection())
+    require_selected(tables, wanted, Selection(exclude=(str(SHOP),)))
+    require_selected(tables, None, Selection(exclude=("*.*",)))
+    with pytest.raises(SettingsError, match=rf"\[tables\] of the settings leaves {OTHER} out; --to FILE"):
+        require_selected(tables, wanted, Selection(exclude=(str(OTHER),)))
 
 
 @pytest.mark.parametrize(
