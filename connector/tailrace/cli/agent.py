@@ -39,6 +39,7 @@ from tailrace_common.settings import ClusterSettings, Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import RingError
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG: Final = logging.getLogger("tailrace.agent")
@@ -135,18 +136,11 @@ class _Start:
         return self.stack.enter_context(closing(cluster))
 
     def _router(self, node: LocalNode) -> Router:
-        """Topics, schemas known so far, and what publishes more of them."""
-        settings, prefix = self.settings, self.settings.topics.prefix
-        kafka = settings.kafka.reveal()
-        topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-        topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
-        schemas = internal_topic(prefix, Internal.SCHEMAS)
-        with SchemaReader(kafka, prefix) as reader:
-            reader.refresh()
-            destinations = SchemaDestinations(prefix, topics, KafkaLog(kafka, schemas), reader)
+        """What this node publishes, of the tables that the settings select."""
+        settings = self.settings
         selection = Selection(settings.tables.include, settings.tables.exclude)
         publishes = settings.agent.publishes(node.datacenter)
-        return Router(prefix, destinations, lambda table: publishes and selection.wants(table))
+        return open_router(settings, lambda table: publishes and selection.wants(table))
 
     def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
         """The generation that operates now; the first agent of a cluster publishes the first one."""
@@ -207,6 +201,17 @@ class _Start:
             self.health.recover("service")
             return result
         return None
+
+
+def open_router(settings: Settings, wants: Callable[[Table], bool]) -> Router:
+    """Topics, schemas known so far, and what publishes more of them. Raises ServiceError, SettingsError."""
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
+    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
+    with SchemaReader(kafka, prefix) as reader:
+        reader.refresh()
+        log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
+        return Router(prefix, SchemaDestinations(prefix, topics, log, reader), wants)
 
 
 def contact_of(settings: ClusterSettings) -> Contact:

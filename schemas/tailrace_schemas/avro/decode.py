@@ -14,6 +14,7 @@ from tailrace_schemas.avro.convert import to_bytes
 from tailrace_schemas.avro.encode import FRAME
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.avro.registry import SchemaEntry
+from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 from tailrace_schemas.change import (
     Bound,
     Cell,
@@ -31,6 +32,8 @@ from tailrace_schemas.table import Column
 
 HEADER: Final = len(FRAME) + 8
 
+_PREFIX: Final = parse_schema(json.loads(PREFIX_SCHEMA))
+
 _Times = tuple[int, int | None, int | None]
 _RawKey = tuple[str, bytes | None, str]
 
@@ -46,6 +49,22 @@ def message_schema_id(message: bytes) -> bytes:
     if not message.startswith(FRAME):
         raise CorruptError(f"a message starts with {message[:2].hex()}, not {FRAME.hex()}")
     return message[len(FRAME) : HEADER]
+
+
+def written_of(message: bytes) -> int:
+    """The write time of a framed message, in microseconds; its fields stand first in a record of any table.
+
+    Raises DecodeError subclasses for bytes that are none.
+    """
+    message_schema_id(message)
+    buffer = io.BytesIO(message)
+    buffer.seek(HEADER)
+    try:
+        head = schemaless_reader(buffer, _PREFIX, None)
+    except (EOFError, ValueError, IndexError) as error:
+        raise TruncatedError("the record ends early") from error
+    written: int = head["written"]  # type: ignore[index, call-overload, assignment]  # a record is a dict
+    return written
 
 
 def decode(message: bytes, schemas: Mapping[bytes, SchemaEntry]) -> Change:
