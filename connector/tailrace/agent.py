@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -188,6 +188,7 @@ class _Run:
         self._changes = 0
         self._mutations = 0
         self._touched: set[tuple[str, int]] = set()
+        self._by_topic: Counter[str] = Counter()
 
     def step(self) -> None:
         """One round: a batch of mutations, or a wait. Returns at a mutation's boundary."""
@@ -324,6 +325,7 @@ class _Run:
                 self._began = self._parts.clock()
             self._publisher.send(record)
             self._changes += 1
+            self._by_topic[record.topic] += 1
             self._touched.add((record.topic, record.partition))
 
     def _full(self) -> bool:
@@ -335,6 +337,7 @@ class _Run:
 
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
+        self._parts.health.caught_up()
         left = self._limits.seconds - self._age()
         if self._began is not None and left > 0:
             self._parts.wait(left)
@@ -359,10 +362,12 @@ class _Run:
         self._publisher.commit(Resume(self._done, self._capture.open_segments(), quarantined))
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
+        parts.health.published(self._by_topic)
         parts.health.committed(self._done)
         self.committed = True
         self._committed, self._began, self._changes, self._mutations = self._done, None, 0, 0
         self._touched.clear()
+        self._by_topic.clear()
         self._moved = parts.clock()
         if release:
             self._release()

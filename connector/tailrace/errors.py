@@ -45,6 +45,10 @@ class FencedError(TailraceError):
     exit_code = 5
 
 
+class AgentRunsError(TailraceError):
+    """What must not be done while a host's agent runs was asked for, and it seems to run."""
+
+
 class DataLossError(TailraceError):
     """Segments were deleted before they were read; the message names the gap."""
 
@@ -58,5 +62,6 @@ class LogEpochError(TailraceError):
         super().__init__(
             f"{file} is at or below the published position {position}, but was never read: the node has another "
             "commit log than before (a replaced disk, or a new node with an old host id). If that is so, "
-            "`tailrace offsets adopt --new-log` opens the next log epoch; nothing is published until then"
+            "`tailrace offsets adopt --new-log` opens the next log epoch; if the file was put there by hand, move it "
+            "away. Nothing is published until then"
         )

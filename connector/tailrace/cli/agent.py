@@ -40,6 +40,7 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import RingError
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG: Final = logging.getLogger("tailrace.agent")
@@ -139,21 +140,11 @@ class _Start:
         return self.stack.enter_context(closing(cluster))
 
     def _router(self, node: LocalNode) -> Router:
-        """Topics, schemas known so far, and what publishes more of them."""
-        settings, prefix = self.settings, self.settings.topics.prefix
-        kafka = settings.kafka.reveal()
-        topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-        topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
-        schemas = internal_topic(prefix, Internal.SCHEMAS)
-        with SchemaReader(kafka, prefix) as reader:
-            reader.refresh()
-            destinations = SchemaDestinations(prefix, topics, KafkaLog(kafka, schemas), reader)
-            store = self.stack.enter_context(closing(schema_store(settings.schemas, reader)))
+        """What this node publishes, of the tables that the settings select."""
+        settings = self.settings
         selection = Selection(settings.tables.include, settings.tables.exclude)
         publishes = settings.agent.publishes(node.datacenter)
-        return Router(
-            prefix, destinations, lambda table: publishes and selection.wants(table), store, settings.topics.key
-        )
+        return open_router(settings, lambda table: publishes and selection.wants(table), self.stack)
 
     def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
         """The generation that operates now; the first agent of a cluster publishes the first one."""
@@ -214,6 +205,22 @@ class _Start:
             self.health.recover("service")
             return result
         return None
+
+
+def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitStack) -> Router:
+    """Topics, schemas known so far, and what publishes more of them; `stack` ends what has connections.
+
+    Raises ServiceError, SettingsError.
+    """
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
+    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
+    with SchemaReader(kafka, prefix) as reader:
+        reader.refresh()
+        log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
+        store = stack.enter_context(closing(schema_store(settings.schemas, reader)))
+        destinations = SchemaDestinations(prefix, topics, log, reader)
+        return Router(prefix, destinations, wants, store, settings.topics.key)
 
 
 def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:

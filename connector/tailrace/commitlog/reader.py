@@ -19,6 +19,7 @@ from tailrace.commitlog.plans import COMPLEX, VARIABLE, Plan, Shape, shape_of
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_schemas.transcode.primitives import stands_at
 from tailrace_schemas.transcode.row import NONE, NULL, RowCells
 from tailrace_schemas.words import word_of
 
@@ -89,7 +90,12 @@ class Reader:
     """
 
     def __init__(self) -> None:
+        # Most updates have the table, and the columns, of the one before: its bytes are compared, not copied.
         self._shape: Shape | None = None
+        self._table_id = bytes(16)
+        self._listed_columns = b""
+        self._listing: Shape | None = None
+        self._listed_plan: Plan | None = None
         self.data = b""
         self.at: i64 = 0
         self.size: i64 = 0
@@ -182,7 +188,9 @@ class Reader:
         if self.size - self.at < 16:
             raise TruncatedError("mutation: ends inside of a table id")
         at = self.skip(16)
-        return self.data[at : at + 16]
+        if not stands_at(self.data, at, self._table_id):
+            self._table_id = self.data[at : at + 16]
+        return self._table_id
 
     def shape(self, table: Table) -> Shape:
         """The shape of the update's table; most often that of the one before."""
@@ -223,6 +231,11 @@ class Reader:
     def plan(self, shape: Shape) -> Plan:
         """The columns of a header list, by the definition; raises UnknownColumnError."""
         start = self.at
+        if shape is self._listing and stands_at(self.data, start, self._listed_columns):
+            plan = self._listed_plan
+            if plan is not None:
+                self.at = start + len(self._listed_columns)
+                return plan
         count = self.vint()
         if count < 0 or count > self.size:
             raise TruncatedError(f"a header of {count & _WORD_63} columns in {self.size} bytes")
@@ -230,7 +243,10 @@ class Reader:
             size = self.length()
             self.at += size
             count -= 1
-        return shape.plan(self.data[start : self.at])
+        listed = self.data[start : self.at]
+        plan = shape.plan(listed)
+        self._listing, self._listed_columns, self._listed_plan = shape, listed, plan
+        return plan
 
     # -- deletions, clustering values, markers
 

@@ -78,41 +78,26 @@ def _service_error(doing: str, error: KafkaError, errors: _Errors) -> ServiceErr
     return ServiceError(f"Kafka: {doing}: {redact(error.str())}{errors}")
 
 
-class KafkaPublisher:
-    """Publishes records and offsets in transactions of `<prefix>.<host id>`; one thread at a time.
+class KafkaTransactions:
+    """Records in transactions of one transactional id, all or nothing; one thread at a time.
 
-    After any error but FencedError: `close` it, and go on with a new one from its `start`. `clock` is monotonic, in
-    seconds; `timeout` is how long Kafka may take over anything, and Kafka's own limit for an open transaction.
+    After any error but FencedError: `close` it, and go on with a new one. `clock` is monotonic, in seconds; `timeout`
+    is how long Kafka may take over anything, and Kafka's own limit for an open transaction.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        prefix: str,
-        cluster: str,
-        host: str,
-        clock: Clock,
-        timeout: int = 10,
-    ) -> None:
+    def __init__(self, config: Config, id: str, *, clock: Clock, timeout: int = 10) -> None:
         self._config = dict(config)
-        self._topic = internal_topic(prefix, Internal.OFFSETS)
-        self._key = offsets_key(cluster, host)
-        self._host = host
         self._clock = clock
         self._timeout = timeout
         self._errors = _Errors()
-        self._id = f"{prefix}.{host}"
+        self._id = id
         self._producer: Producer | None = None
         self._began: float | None = None
         self._refused: KafkaError | None = None
         self._partitions: dict[str, int] = {}
 
-    def start(self) -> Resume:
-        """Fence an older agent, end its transaction, and read how far it came (contracts.md 1, "Start").
-
-        Raises FencedError, ServiceError, OffsetsError.
-        """
+    def open(self) -> None:
+        """Fence an older user of the id, and end its transaction. Raises FencedError, ServiceError."""
         own = {
             "transactional.id": self._id,
             "transaction.timeout.ms": self._timeout * 1000,
@@ -123,12 +108,6 @@ class KafkaPublisher:
         }
         self._producer = _made(lambda: Producer({**_QUIET, "linger.ms": 5, **self._config, **own}, logger=_LOG))
         self._call("starting transactions", lambda p: p.init_transactions(3 * self._timeout))
-        partition = host_partition(self._host, self.partitions(self._topic))
-        resume = Resume()
-        for record in read_to_end(self._config, self._topic, partition):
-            if record.key == self._key and record.value is not None:
-                resume = decode_offsets(record.value)
-        return resume
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once. Raises ServiceError where it does not exist."""
@@ -152,11 +131,9 @@ class KafkaPublisher:
                     raise ServiceError(f"Kafka takes no records of {record.topic}: its buffer stays full") from None
                 self._call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
 
-    def commit(self, resume: Resume) -> None:
-        """Commit everything sent since the last commit together with how far it goes. All or nothing."""
+    def end(self) -> None:
+        """Commit everything sent since the last commit. All or nothing."""
         self._begin()
-        partition = host_partition(self._host, self.partitions(self._topic))
-        self.send(Record(self._topic, partition, self._key, encode_offsets(resume)))
         deadline = self._clock() + self._timeout
         while True:
             try:
@@ -226,6 +203,53 @@ class KafkaPublisher:
     def _timed_out(self) -> bool:
         """Whether Kafka has ended our transaction by its time limit, which looks as if we had been fenced."""
         return self._began is not None and self._clock() - self._began >= self._timeout
+
+
+class KafkaPublisher(KafkaTransactions):
+    """Publishes records and offsets in transactions of `<prefix>.<host id>`, otherwise as KafkaTransactions."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        prefix: str,
+        cluster: str,
+        host: str,
+        clock: Clock,
+        timeout: int = 10,
+    ) -> None:
+        super().__init__(config, f"{prefix}.{host}", clock=clock, timeout=timeout)
+        self._topic = internal_topic(prefix, Internal.OFFSETS)
+        self._key = offsets_key(cluster, host)
+        self._host = host
+
+    def start(self) -> Resume:
+        """Fence an older agent, end its transaction, and read how far it came (contracts.md 1, "Start").
+
+        Raises FencedError, ServiceError, OffsetsError.
+        """
+        self.open()
+        resume = Resume()
+        for record in read_to_end(self._config, self._topic, self._partition()):
+            if record.key == self._key:
+                resume = Resume() if record.value is None else decode_offsets(record.value)
+        return resume
+
+    def commit(self, resume: Resume) -> None:
+        """Commit everything sent since the last commit together with how far it goes. All or nothing."""
+        self._begin()
+        self.send(Record(self._topic, self._partition(), self._key, encode_offsets(resume)))
+        self.end()
+
+    def forget(self) -> None:
+        """Commit a tombstone in the place of the host's offsets record."""
+        self._begin()
+        where = self._partition()
+        self._call("a tombstone", lambda p: p.produce(self._topic, key=self._key, partition=where))
+        self.end()
+
+    def _partition(self) -> int:
+        return host_partition(self._host, self.partitions(self._topic))
 
 
 class _RetryError(ServiceError):

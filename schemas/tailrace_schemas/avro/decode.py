@@ -14,6 +14,7 @@ from tailrace_schemas.avro.convert import to_bytes
 from tailrace_schemas.avro.frames import body_at, message_schema_id
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.avro.registry import SchemaEntry
+from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 from tailrace_schemas.change import (
     Bound,
     Cell,
@@ -29,12 +30,29 @@ from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tailrace_schemas.table import Column
 
+_PREFIX: Final = parse_schema(json.loads(PREFIX_SCHEMA))
+
 _Times = tuple[int, int | None, int | None]
 _RawKey = tuple[str, bytes | None, str]
 
 
 class UnknownSchemaError(KeyError):
     """A message names a schema id that is not in the mapping: read `<prefix>.schemas` to its end and try again."""
+
+
+def written_of(message: bytes) -> int:
+    """The write time of a framed message, in microseconds; its fields stand first in a record of any table.
+
+    Raises DecodeError subclasses for bytes that are none.
+    """
+    buffer = io.BytesIO(message)
+    buffer.seek(body_at(message))
+    try:
+        head = schemaless_reader(buffer, _PREFIX, None)
+    except (EOFError, ValueError, IndexError) as error:
+        raise TruncatedError("the record ends early") from error
+    written: int = head["written"]  # type: ignore[index, call-overload, assignment]  # a record is a dict
+    return written
 
 
 def decode(message: bytes, schemas: Mapping[bytes, SchemaEntry]) -> Change:

@@ -56,6 +56,23 @@ def copy_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
         at += 1
 
 
+def stands_at(data: bytes, at: i64, text: bytes) -> bool:
+    """Whether `text` stands in `data` from `at` on; false where `data` ends before."""
+    size: i64 = len(text)
+    if at < 0 or size > len(data) - at:
+        return False
+    done: i64 = 0
+    while done + 8 <= size:
+        if read_i64_be(data, at + done) != read_i64_be(text, done):
+            return False
+        done += 8
+    while done < size:
+        if data[at + done] != text[done]:
+            return False
+        done += 1
+    return True
+
+
 def is_ascii(data: bytes, start: i64, end: i64) -> bool:
     """Whether all bytes from start to end are below 128; raises IndexError where `data` ends before."""
     high = ~word_of(_LOW_BITS, _LOW_BITS)

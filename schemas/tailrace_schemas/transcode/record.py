@@ -18,7 +18,7 @@ from tailrace_schemas.change import OPS, Bound, Deletion, Op
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
-from tailrace_schemas.transcode.digest import Digest, digest_head
+from tailrace_schemas.transcode.digest import Digest
 from tailrace_schemas.transcode.edits import put_edit
 from tailrace_schemas.transcode.kept import END, KEY, START, VALUE, Kept, raw_record
 from tailrace_schemas.transcode.plans import SIMPLE, ColumnPlan, RowPlan
@@ -36,14 +36,14 @@ _NO_RECORDS: Final[list[bytes]] = []
 
 
 class Partition:
-    """What all changes of one partition share: token, framed Kafka key, Avro key fields, digest's head."""
+    """What all changes of one partition share: key as the log has it, token, framed Kafka key, Avro key fields."""
 
-    def __init__(self, token: int, message_key: bytes, fields: bytes, raw: list[bytes], digest: bytes) -> None:
+    def __init__(self, key: bytes, token: int, message_key: bytes, fields: bytes, raw: list[bytes]) -> None:
+        self.key = key
         self.token: i64 = token
         self.message_key = message_key
         self.fields = fields
         self.raw = raw
-        self.digest = digest
 
 
 class RecordWriter:
@@ -84,8 +84,7 @@ class RecordWriter:
                 if not self._key_writers[number].write(out, value, 0, len(value)):
                     raw.append(raw_record(self.table.partition_key[number].name.encode(), None, KEY, value))
         fields = out.getvalue()
-        digest = digest_head(out, self._table_id, key)
-        return Partition(token(key), self._key_head + fields, fields, raw, digest)
+        return Partition(key, token(key), self._key_head + fields, fields, raw)
 
     # -- rows
 
@@ -143,7 +142,7 @@ class RecordWriter:
 
     def partition_deletion(self, partition: Partition, deletion: Deletion) -> bytes:
         """The record of a whole partition's deletion."""
-        self._digest.begin(partition.digest, DELETE_PARTITION)
+        self._digest.begin(self._table_id, DELETE_PARTITION, partition.key)
         self._digest.no_clustering()
         out = self._begin_deletion(partition, DELETE_PARTITION, deletion.written, deletion.local)
         self._put_no_clustering(out)
@@ -155,7 +154,7 @@ class RecordWriter:
 
     def range_deletion(self, partition: Partition, deletion: Deletion, start: Bound, end: Bound) -> bytes:
         """The record of a range's deletion."""
-        self._digest.begin(partition.digest, DELETE_RANGE)
+        self._digest.begin(self._table_id, DELETE_RANGE, partition.key)
         self._digest.bounds(start, end)
         out = self._begin_deletion(partition, DELETE_RANGE, deletion.written, deletion.local)
         self._put_no_clustering(out)
@@ -173,7 +172,7 @@ class RecordWriter:
     # -- parts of a record, in its order
 
     def _begin_row_digest(self, partition: Partition, op: i64, cells: RowCells, data: bytes, static: bool) -> None:
-        self._digest.begin(partition.digest, op)
+        self._digest.begin(self._table_id, op, partition.key)
         if static:
             self._digest.no_clustering()
         else:
