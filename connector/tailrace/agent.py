@@ -14,7 +14,7 @@ from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.errors import UnknownColumnError, UnknownTableError
+from tailrace.errors import HeldError, UnknownColumnError, UnknownTableError
 from tailrace.history.decode import messages_at
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
@@ -180,7 +180,7 @@ class _Run:
         """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
         self._refreshed = False
-        self._held = False
+        self._held = self._refused = False
         self._backoff = _Backoff(limits)
         self._done = self._committed = position
         self._began: float | None = None
@@ -202,7 +202,7 @@ class _Run:
             entry = self._entries[0]
             try:
                 records = self._parts.routing.records(self._translate(entry))
-            except _UnexplainedError as error:
+            except (_UnexplainedError, HeldError) as error:
                 self._hold(entry, str(error))
                 return
             except DecodeError as error:
@@ -240,6 +240,8 @@ class _Run:
         if self._parts.schema.hinted:
             self._try(self._parts.schema.learn)
             self._open_topics()
+        elif self._refused:
+            self._open_topics()
 
     def _report(self) -> None:
         health = self._parts.health
@@ -250,8 +252,17 @@ class _Run:
             health.degrade(f"segment {segment}", words)
 
     def _open_topics(self) -> None:
+        """What is refused is reported now, and held when its first change comes."""
+        health = self._parts.health
+        self._refused = False
         for table in self._parts.schema.history.tracked():
-            self._parts.routing.open(table)
+            try:
+                self._parts.routing.open(table)
+                health.recover(f"schema of {table}")
+            except HeldError as error:
+                self._refused = True
+                if health.degrade(f"schema of {table}", str(error)):
+                    _LOG.error("%s", error)
 
     def _try(self, read: Callable[[], object]) -> bool:
         """Read the schema; where Cassandra does not answer, what is known goes on to hold, and health says so."""
@@ -382,7 +393,7 @@ class _Run:
             self._held = False
             self._backoff.reset()
             self._parts.health.recover("held")
-            _LOG.info("going on: the schema explains the mutation that held everything")
+            _LOG.info("going on: the mutation that held everything can be published")
 
     def _hold(self, entry: Entry, reason: str) -> None:
         """Publish nothing from this mutation on, release nothing, and try again: soon, then less often."""
@@ -390,7 +401,7 @@ class _Run:
             self._commit(release=False)
         words = (
             f"stopped at {entry.position} in {entry.file}: {reason}. Nothing later is published and no file released "
-            "until the schema explains it"
+            "until that is settled"
         )
         if self._parts.health.degrade("held", words):
             _LOG.error("%s", words)

@@ -27,6 +27,10 @@ class UnknownColumnError(DecodeError):
         self.name = name
 
 
+class HeldError(TailraceError):
+    """Changes of a table cannot be published yet, and nothing is damaged: the message says why and what to do."""
+
+
 class MissingKeyError(UnsupportedError):
     """A segment is encrypted with a key that was not given; the message names its alias."""
 

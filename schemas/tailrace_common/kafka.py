@@ -33,6 +33,7 @@ _REQUEST_SECONDS: Final = 10.0
 _APPEARS_SECONDS: Final = 5.0
 # librdkafka's own error codes are documented, in spite of the underscore.
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 _MISSING: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -209,7 +210,10 @@ class PartitionReader:
 
     def _remember(self, error: KafkaError) -> None:
         """Of a wrong password, or a broker that is gone, this is the only trace."""
-        self._last_error = redact(error.str())
+        if error.code() != _ALL_DOWN:
+            self._last_error = redact(error.str())
+        elif not self._last_error:  # else the reason came before it
+            self._last_error = f"{error.str()}: are bootstrap.servers and security.protocol right?"
 
 
 class TopicReader:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -97,15 +97,15 @@ def kafka_outlet(
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     selection = Selection(settings.tables.include, settings.tables.exclude)
-    router = open_router(settings, selection.wants)
-    with SchemaReader(kafka, prefix) as schemas:
-        schemas.refresh()
-        wanted, tables = chosen(with_announced(origins.tables, schemas.values()), names)
-    require_selected(tables, wanted, selection)
-    transactions = KafkaTransactions(
-        kafka, f"{prefix}.replay.{uuid4()}", clock=time.monotonic, timeout=settings.agent.transaction_timeout_seconds
-    )
-    with closing(transactions):
+    with ExitStack() as stack:
+        router = open_router(settings, selection.wants, stack)
+        with SchemaReader(kafka, prefix) as schemas:
+            schemas.refresh()
+            wanted, tables = chosen(with_announced(origins.tables, schemas.values()), names)
+        require_selected(tables, wanted, selection)
+        timeout = settings.agent.transaction_timeout_seconds
+        transactions = KafkaTransactions(kafka, f"{prefix}.replay.{uuid4()}", clock=time.monotonic, timeout=timeout)
+        stack.enter_context(closing(transactions))
         transactions.open()
         yield KafkaOutlet(
             transactions,

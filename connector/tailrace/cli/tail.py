@@ -19,7 +19,8 @@ from tailrace.cli.segment_formats import plain
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.avro.decode import message_schema_id, reader_of
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 
 _POLL_SECONDS: Final = 0.5

@@ -41,6 +41,7 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - the same
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001 - the same
 # The next start aborts it anyway; this only spares readers the wait where Kafka answers.
 _ABORT_SECONDS: Final = 1.0
@@ -56,7 +57,10 @@ class _Errors:
         self.last = ""
 
     def __call__(self, error: KafkaError) -> None:
-        self.last = redact(error.str())
+        if error.code() != _ALL_DOWN:
+            self.last = redact(error.str())
+        elif not self.last:  # else the reason came before it
+            self.last = f"{error.str()}: are bootstrap.servers and security.protocol right?"
 
     def __str__(self) -> str:
         return f"; the last error of its connections: {self.last}" if self.last else ""

@@ -12,7 +12,8 @@ from librt.strings import BytesWriter
 from librt.vecs import vec
 from mypy_extensions import i64, u8
 
-from tailrace_schemas.avro.encode import FRAME, Encoder
+from tailrace_schemas.avro.encode import Encoder
+from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.change import OPS, Bound, Deletion, Op
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Column, Table
