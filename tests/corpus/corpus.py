@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
+from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import sections
@@ -58,16 +59,23 @@ class Corpus:
     tables: dict[UUID, Table]
     views: dict[UUID, View]
     segments: dict[str, bytes]
+    keys: Keys = NO_KEYS
 
     def mutations(self) -> Iterator[Logged]:
         """Those of its tables, in the order of the log."""
         for name, data in sorted(self.segments.items(), key=lambda item: segment_id(item[0])):
             descriptor = read_descriptor(data)
-            for section in sections(descriptor, data):
+            for section in sections(descriptor, data, keys=self.keys):
                 for frame in frames(section):
                     if first_table(frame.payload, descriptor.version)[1] in self.tables:
                         source = Source("host", "dc", 1, segment_id(name), frame.end, 0, 0)
                         yield Logged(frame.payload, descriptor.version, source)
+
+    @property
+    def codecs(self) -> frozenset[str | None]:
+        """How its segments are encrypted or compressed; None for those that are neither."""
+        descriptors = [read_descriptor(data) for data in self.segments.values()]
+        return frozenset(descriptor.cipher or descriptor.compression for descriptor in descriptors)
 
     @property
     def versions(self) -> frozenset[int]:
@@ -105,8 +113,8 @@ def write_corpus(
     _write_lines(folder / "view.jsonl", map(_view_to_json, views))
 
 
-def read_corpus(folder: Path) -> Corpus:
-    """The corpus that `write_corpus` wrote."""
+def read_corpus(folder: Path, keys: Keys = NO_KEYS) -> Corpus:
+    """The corpus that `write_corpus` wrote; `keys` open its segments where they are encrypted."""
     tables = list(_read_lines(folder / "definitions.jsonl", table_from_json))
     views = list(_read_lines(folder / "view.jsonl", _view_from_json))
     return Corpus(
@@ -114,6 +122,7 @@ def read_corpus(folder: Path) -> Corpus:
         {table.id: table for table in tables},
         {view.table: view for view in views},
         {path.name: path.read_bytes() for path in sorted((folder / "segments").iterdir())},
+        keys,
     )
 
 

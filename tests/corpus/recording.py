@@ -18,6 +18,7 @@ from cassandra.protocol import ResultMessage, _ProtocolHandler
 
 from tailrace.capture.cdcraw import CdcRaw, Resume
 from tailrace.cluster import Contact, LiveCluster
+from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
@@ -95,8 +96,20 @@ class Recorder:
         return found
 
 
-def record(node: LocalCassandra, folder: Path, *, seed: int, keyspace: str, statements: int, far: bool = False) -> None:
-    """Record a corpus of so many statements from a seed, in a keyspace that must not exist. `far`: see Dialect."""
+def record(
+    node: LocalCassandra,
+    folder: Path,
+    *,
+    seed: int,
+    keyspace: str,
+    statements: int,
+    far: bool = False,
+    keys: Keys = NO_KEYS,
+) -> None:
+    """Record a corpus of so many statements from a seed, in a keyspace that must not exist. `far`: see Dialect.
+
+    `keys` open the node's segments where it encrypts them.
+    """
     random = Random(seed)
     with closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live, _session(node) as session:
         release = live.local().release
@@ -115,7 +128,7 @@ def record(node: LocalCassandra, folder: Path, *, seed: int, keyspace: str, stat
                 recorder.execute(script.next())
         marker = _mark(recorder)
         views = [_view(session, table, dialect) for table in recorder.read_tables()]
-    segments = _segments(node, recorder.tables, marker)
+    segments = _segments(node, keys, recorder.tables, marker)
     facts = {"seed": seed, "release": release, "keyspace": keyspace, "refused": recorder.refused}
     write_corpus(folder, facts, recorder.executed, recorder.tables.values(), views, segments)
 
@@ -139,10 +152,10 @@ def _mark(recorder: Recorder) -> UUID:
     return next(table.id for table in recorder.read_tables() if table.name == "last")
 
 
-def _segments(node: LocalCassandra, tables: Mapping[UUID, Table], marker: UUID) -> list[Path]:
+def _segments(node: LocalCassandra, keys: Keys, tables: Mapping[UUID, Table], marker: UUID) -> list[Path]:
     """The segments that hold the tables' mutations, once the marker's row is on disk in one of them."""
     found: dict[str, None] = {}
-    with closing(CdcRaw(node.cdc_raw, Resume())) as capture:
+    with closing(CdcRaw(node.cdc_raw, Resume(), keys)) as capture:
 
         def seen() -> bool:
             while entries := capture.read(1000):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.cli.keystore import read_keystore
+from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.local import CassandraSettings, LocalCassandra
 from tests.corpus.check import check_messages, check_view
 from tests.corpus.corpus import read_corpus
@@ -16,6 +18,9 @@ from tests.services.choice import Means
 
 pytestmark = pytest.mark.long
 
+STORE = Path(__file__).parents[1] / "fixtures" / "commitlog" / "keystores" / "cassandra.jceks"
+PASSWORD = "cassandra"  # noqa: S105 - of the test keystore
+CIPHER = "AES/CBC/PKCS5Padding"
 KINDS = {"insert", "update", "delete", "delete_partition", "delete_range"}
 
 
@@ -48,3 +53,43 @@ def test_a_live_node(means: Means, tmp_path: Path, release: str, mode: str | Non
     assert counts.keys() == KINDS
     assert corpus.facts["refused"] < 240
     assert check_messages(corpus) == sum(counts.values()) > 1200
+
+
+@pytest.mark.parametrize(
+    ("release", "codec"),
+    [
+        ("4.0", "LZ4Compressor"),
+        ("4.0", CIPHER),
+        ("5.0", "LZ4Compressor"),
+        ("5.0", "SnappyCompressor"),
+        ("5.0", "DeflateCompressor"),
+        ("5.0", "ZstdCompressor"),
+        ("5.0", CIPHER),
+    ],
+)
+def test_a_live_node_that_compresses_or_encrypts(means: Means, tmp_path: Path, release: str, codec: str) -> None:
+    if means is Means.CONTAINERS:
+        pytest.skip("the versions are run as child processes")
+    keys = NO_KEYS
+    yaml: dict[str, object] = {"commitlog_compression": [{"class_name": codec}]}
+    if codec == CIPHER:
+        pytest.importorskip("jks")
+        keys, yaml = read_keystore(STORE.read_bytes(), PASSWORD), {"transparent_data_encryption_options": _encryption()}
+    seed = secrets.randbits(32)
+    sys.stderr.write(f"seed {seed}, corpus in {tmp_path}\n")
+    with LocalCassandra(tmp_path / "node", CassandraSettings(release=release, yaml=yaml)) as node:
+        record(node, tmp_path / "corpus", seed=seed, keyspace="corpus", statements=1200, keys=keys)
+    corpus = read_corpus(tmp_path / "corpus", keys)
+    assert corpus.codecs == {codec}
+    assert check_messages(corpus) == sum(check_view(corpus).values()) > 600
+
+
+def _encryption() -> dict[str, object]:
+    provider = {"keystore": str(STORE), "keystore_password": PASSWORD, "store_type": "JCEKS", "key_password": PASSWORD}
+    return {
+        "enabled": True,
+        "chunk_length_kb": 64,
+        "cipher": CIPHER,
+        "key_alias": "testing:1",
+        "key_provider": [{"class_name": "org.apache.cassandra.security.JKSKeyProvider", "parameters": [provider]}],
+    }
