@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.cdcraw import FIRST_EPOCH, Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.errors import UnknownColumnError, UnknownTableError
 from tailrace.history.decode import messages_at
+from tailrace.history.records import HistoryRecord
+from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
@@ -55,7 +57,9 @@ class Publisher(Protocol):
 
     def send(self, record: Record) -> None: ...
 
-    def commit(self, resume: Resume) -> None: ...
+    def history(self) -> Sequence[HistoryRecord]: ...
+
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -127,6 +131,8 @@ class Agent:
         parts = self._parts
         with closing(parts.publisher()) as publisher:
             resume = publisher.start()
+            epoch = FIRST_EPOCH if resume.position is None else resume.position.epoch
+            parts.schema.begin(publisher.history(), resume.schema, epoch)
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
                 source = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
@@ -179,12 +185,12 @@ class _Run:
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
-        self._refreshed = False
         self._held = False
         self._backoff = _Backoff(limits)
         self._done = self._committed = position
         self._began: float | None = None
         self._moved = parts.clock()
+        self._schema_segment = self._segment_of_schema()
         self._changes = 0
         self._mutations = 0
         self._touched: set[tuple[str, int]] = set()
@@ -217,7 +223,7 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._began is not None or self._done != self._committed:
+        if self._began is not None or self._done != self._committed or self._parts.schema.unsent:
             self._commit(release=not self._held)
 
     # -- reading
@@ -225,19 +231,15 @@ class _Run:
     def _read(self) -> None:
         try:
             self._entries.extend(self._capture.read(self._limits.read))
+            # What the index has released stands in the file: so does all DDL before it.
+            changed = self._parts.schema.follow(self._entries[-1].position if self._entries else None)
         except ServiceError:
             self.finish()  # what stands before the file that cannot be read is not held up by it
             raise
-        self._refreshed = False
         self._report()
-        if self._entries:
-            first = self._entries[0].position.segment
-            before = None if self._done is None else self._done.segment
-            # Segments in between had no cdc data, but perhaps DDL; they may be gone, and the present schema has to do.
-            if before is not None and first > before + 1:
-                self._try(self._parts.schema.refresh)
         if self._parts.schema.hinted:
-            self._try(self._parts.schema.learn)
+            changed |= self._try(self._parts.schema.learn)
+        if changed:
             self._open_topics()
 
     def _report(self) -> None:
@@ -272,38 +274,25 @@ class _Run:
 
     def _translate(self, entry: Entry) -> list[Message]:
         """The messages of a mutation; none for what is no table's of ours. Raises _UnexplainedError, DecodeError."""
+        schema = self._parts.schema
         try:
-            return self._decode(entry)
+            return self._decode(entry, schema.history)
         except (UnknownTableError, DecodeError) as error:
             # A definition that does not fit looks like damage; only one that was read just now is believed.
-            if not self._try(self._parts.schema.refresh):
+            if not self._try(schema.learn):
                 raise _UnexplainedError(f"{error}, and the schema cannot be read") from error
         try:
-            return self._decode(entry)
+            messages = self._decode(entry, trial := schema.as_read(entry))
         except (UnknownTableError, UnknownColumnError) as error:
             raise _UnexplainedError(str(error)) from error
+        schema.adopt(trial)
+        return messages
 
-    def _decode(self, entry: Entry) -> list[Message]:
+    def _decode(self, entry: Entry, history: SchemaHistory) -> list[Message]:
         at = entry.position
         now = self._parts.milliseconds()
         source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=now)
-        history, transcoder = self._parts.schema.history, self._parts.transcoder
-        messages = messages_at(history, transcoder, entry.payload, entry.version, source)
-        if messages is None:
-            self._take_ddl()
-        return messages or []
-
-    def _take_ddl(self) -> None:
-        """The log is at DDL: what follows was written under the schema that the cluster has now.
-
-        One read does for all DDL among the mutations at hand, since they were all released before it.
-        """
-        if self._refreshed:
-            return
-        if not self._try(self._parts.schema.refresh):
-            raise _UnexplainedError("the schema changed here, and it cannot be read")
-        self._refreshed = True
-        self._open_topics()
+        return messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
 
     # -- publishing
 
@@ -327,7 +316,7 @@ class _Run:
         left = self._limits.seconds - self._age()
         if self._began is not None and left > 0:
             self._parts.wait(left)
-        elif self._began is not None or self._is_worth_moving():
+        elif self._began is not None or self._parts.schema.unsent or self._is_worth_moving():
             self._commit()
         else:
             # What an earlier run committed and did not come to delete.
@@ -335,17 +324,26 @@ class _Run:
             self._parts.wait(self._limits.poll_seconds)
 
     def _is_worth_moving(self) -> bool:
-        if self._done is None or self._done == self._committed:
-            return False
-        return self._capture.finished(self._done) or self._parts.clock() - self._moved >= self._limits.idle_seconds
+        moved = self._done is not None and self._done != self._committed
+        if moved and self._done is not None and self._capture.finished(self._done):
+            return True
+        rested = self._parts.clock() - self._moved >= self._limits.idle_seconds
+        return rested and (moved or self._segment_of_schema() != self._schema_segment)
+
+    def _segment_of_schema(self) -> int | None:
+        place = self._parts.schema.place
+        return None if place is None else place.segment
 
     def _commit(self, release: bool = True) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
-        if self._began is None and self._done is None:
+        parts, schema = self._parts, self._parts.schema
+        if self._began is None and self._done is None and not schema.unsent:
             return
-        parts = self._parts
         quarantined = tuple(self._capture.quarantined.values())
-        self._publisher.commit(Resume(self._done, self._capture.open_segments(), quarantined))
+        resume = Resume(self._done, self._capture.open_segments(), quarantined, schema.place)
+        self._publisher.commit(resume, schema.unsent)
+        schema.sent()
+        self._schema_segment = self._segment_of_schema()
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
         parts.health.committed(self._done)
@@ -398,3 +396,5 @@ def _wait(parts: Parts, seconds: float, over: Callable[[], bool] = lambda: False
     while not (parts.stop() or over()) and (left := until - parts.clock()) > 0:
         parts.health.alive()
         parts.wait(left)
+        with suppress(ServiceError):
+            parts.schema.follow(None)  # segments without cdc data come and go meanwhile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import stamina
@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.capture.cdcraw import Resume
 from tailrace.errors import FencedError
+from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
 from tailrace.publish.offsets import decode_offsets, encode_offsets, offsets_key
 from tailrace.publish.record import Record
 from tailrace_common.kafka import read_to_end
@@ -93,6 +94,7 @@ class KafkaPublisher:
     ) -> None:
         self._config = dict(config)
         self._topic = internal_topic(prefix, Internal.OFFSETS)
+        self._history_topic = internal_topic(prefix, Internal.SCHEMA_HISTORY)
         self._key = offsets_key(cluster, host)
         self._host = host
         self._clock = clock
@@ -126,6 +128,12 @@ class KafkaPublisher:
                 resume = decode_offsets(record.value)
         return resume
 
+    def history(self) -> tuple[HistoryRecord, ...]:
+        """This host's schema history, as far as it is committed. Raises ServiceError, HistoryError."""
+        partition = host_partition(self._host, self.partitions(self._history_topic))
+        found = read_to_end(self._config, self._history_topic, partition)
+        return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
+
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once. Raises ServiceError where it does not exist."""
         if topic not in self._partitions:
@@ -148,9 +156,15 @@ class KafkaPublisher:
                     raise ServiceError(f"Kafka takes no records of {record.topic}: its buffer stays full") from None
                 self._call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
 
-    def commit(self, resume: Resume) -> None:
-        """Commit everything sent since the last commit together with how far it goes. All or nothing."""
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
+        """Commit everything sent since the last commit together with the schema history that it rests on, and with
+        how far it goes. All or nothing."""
         self._begin()
+        if history:
+            partition = host_partition(self._host, self.partitions(self._history_topic))
+        for record in history:
+            key = history_key(self._host, record)
+            self.send(Record(self._history_topic, partition, key, encode_history(record)))
         partition = host_partition(self._host, self.partitions(self._topic))
         self.send(Record(self._topic, partition, self._key, encode_offsets(resume)))
         deadline = self._clock() + self._timeout
