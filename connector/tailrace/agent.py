@@ -21,7 +21,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
-from tailrace_schemas.change import Source
+from tailrace_schemas.change import SCHEMA_INFERRED, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 
@@ -153,11 +153,10 @@ class _Backoff:
         self.reset()
 
     def reset(self) -> None:
-        self._seconds = self._limits.retry_seconds
+        self._next = self._limits.retry_seconds
 
     def next(self) -> float:
-        seconds = self._seconds
-        self._seconds = min(2 * seconds, self._limits.retry_seconds_most)
+        seconds, self._next = self._next, min(2 * self._next, self._limits.retry_seconds_most)
         return seconds
 
 
@@ -190,7 +189,7 @@ class _Run:
         self._done = self._committed = position
         self._began: float | None = None
         self._moved = parts.clock()
-        self._schema_segment = self._segment_of_schema()
+        self._schema_place = parts.schema.place
         self._changes = 0
         self._mutations = 0
         self._touched: set[tuple[str, int]] = set()
@@ -249,6 +248,8 @@ class _Run:
             health.degrade(f"segment {segment}", words)
         for segment, words in self._capture.lost.items():
             health.degrade(f"segment {segment}", words)
+        for table, words in self._parts.schema.inferred.items():
+            health.degrade(f"schema of {table}", words)
 
     def _open_topics(self) -> None:
         for table in self._parts.schema.history.tracked():
@@ -285,13 +286,14 @@ class _Run:
             messages = self._decode(entry, trial := schema.as_read(entry))
         except (UnknownTableError, UnknownColumnError) as error:
             raise _UnexplainedError(str(error)) from error
-        schema.adopt(trial)
+        schema.adopt(trial, entry)
         return messages
 
     def _decode(self, entry: Entry, history: SchemaHistory) -> list[Message]:
-        at = entry.position
-        now = self._parts.milliseconds()
+        at, now = entry.position, self._parts.milliseconds()
         source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=now)
+        if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
+            source = replace(source, flags=SCHEMA_INFERRED)
         return messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
 
     # -- publishing
@@ -324,15 +326,13 @@ class _Run:
             self._parts.wait(self._limits.poll_seconds)
 
     def _is_worth_moving(self) -> bool:
-        moved = self._done is not None and self._done != self._committed
-        if moved and self._done is not None and self._capture.finished(self._done):
-            return True
-        rested = self._parts.clock() - self._moved >= self._limits.idle_seconds
-        return rested and (moved or self._segment_of_schema() != self._schema_segment)
-
-    def _segment_of_schema(self) -> int | None:
+        """Whether a commit without changes is due: before a release at once, else from time to time."""
         place = self._parts.schema.place
-        return None if place is None else place.segment
+        moved = self._done is not None and self._done != self._committed
+        if self._done is not None and self._capture.finished(self._done) and (moved or place != self._schema_place):
+            return True
+        rolled = place is not None and (self._schema_place is None or place.segment != self._schema_place.segment)
+        return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
 
     def _commit(self, release: bool = True) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
@@ -343,7 +343,7 @@ class _Run:
         resume = Resume(self._done, self._capture.open_segments(), quarantined, schema.place)
         self._publisher.commit(resume, schema.unsent)
         schema.sent()
-        self._schema_segment = self._segment_of_schema()
+        self._schema_place = resume.schema
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
         parts.health.committed(self._done)

@@ -11,6 +11,7 @@ from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.kafka import read_to_end
+from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.table import Table
 from tests.integration.agents import (
     AgentProcess,
@@ -47,9 +48,9 @@ class Bench:
         """Execute a statement in which # is the keyspace; DDL returns when the schema is agreed on."""
         self.session.execute(statement.replace("#", self.keyspace))
 
-    def roll_over(self) -> None:
-        """Let the log begin a new segment."""
-        roll_over(self.session, self.cassandra, self.keyspace)
+    def roll_over(self) -> int:
+        """Let the log begin a new segment; the number of the one before."""
+        return roll_over(self.session, self.cassandra, self.keyspace)
 
     def records(self, table: str = "t") -> list[Published]:
         """What is in the table's topic, in the order of the log."""
@@ -178,7 +179,7 @@ def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
     """Its segments are there when it comes back, as they hold changes too."""
     create(bench)
     with bench.agent() as agent:
-        agent.until(lambda: len(bench.history()) == 1)
+        agent.until(until_known(bench, 1))
         assert agent.stop() == 0
         for statement in SCRIPT:
             bench.run(statement)
@@ -188,17 +189,17 @@ def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
 
 
 def test_ddl_while_the_agent_is_killed_again_and_again(bench: Bench) -> None:
-    """kill -9 behind each DDL: what was committed is not read twice, what was not is read again."""
+    """kill -9 behind DDL: what was committed is not read twice, what was not is read again."""
     create(bench)
     agent = bench.agent()
     for statement in SCRIPT:
-        if statement.startswith("INSERT"):
+        if statement.startswith(("ALTER TABLE #.t DROP", "ALTER TYPE", "ALTER TABLE #.t WITH cdc = true", "DROP")):
+            with agent:
+                agent.until_ready()
+                bench.run(statement)
+                agent.kill()
+        else:
             bench.run(statement)
-            continue
-        with agent:
-            agent.until_ready()
-            bench.run(statement)
-            agent.kill()
     with agent:
         end(bench, agent)
     check(bench)
@@ -210,8 +211,9 @@ def test_ddl_in_segments_without_cdc_data(bench: Bench) -> None:
     with bench.agent() as agent:
         agent.until_ready()
         bench.run(SCRIPT[0])
+        agent.until(lambda: keys(bench.records()) == [1])
         bench.roll_over()
-        seen = 1
+        seen = len(bench.history())
         for statement in ("ALTER TABLE #.t WITH cdc = false", "ALTER TABLE #.t WITH cdc = true"):
             bench.run(statement)
             seen += 1
@@ -233,26 +235,65 @@ def until_known(bench: Bench, count: int) -> Callable[[], bool]:
     return lambda: len(bench.history()) >= count
 
 
-@pytest.mark.parametrize("order", ["t plain end", "plain t end", "t end plain", "plain plain2 t end"])
-def test_mixed_batches(bench: Bench, order: str) -> None:
+ORDERS_OF_TABLES = ("t plain end", "plain t end", "t end plain", "plain plain2 t end", "plain end plain2 t")
+
+
+def test_mixed_batches(bench: Bench) -> None:
     """Tables with cdc and without in one mutation, in any order: all of the cdc part."""
     create(bench)
     for name in ("plain", "plain2"):
         bench.run(f"CREATE TABLE #.{name} (k int PRIMARY KEY, v text)")
     inserts = {
-        "t": "INSERT INTO #.t (k, c, v) VALUES (1, 1, 'x')",
-        "end": "INSERT INTO #.end (k) VALUES (1)",
-        "plain": "INSERT INTO #.plain (k, v) VALUES (1, 'x')",
-        "plain2": "INSERT INTO #.plain2 (k, v) VALUES (1, 'x')",
+        "t": "INSERT INTO #.t (k, c, v) VALUES (?, 1, 'x')",
+        "end": "INSERT INTO #.end (k) VALUES (?)",
+        "plain": "INSERT INTO #.plain (k, v) VALUES (?, 'x')",
+        "plain2": "INSERT INTO #.plain2 (k, v) VALUES (?, 'x')",
     }
     with bench.agent() as agent:
         agent.until_ready()
-        bench.run("BEGIN BATCH " + "; ".join(inserts[name] for name in order.split()) + "; APPLY BATCH")
-        agent.until(lambda: agent.count("changes") >= 2)
+        for key, order in enumerate(ORDERS_OF_TABLES):
+            batch = "; ".join(inserts[name].replace("?", str(key)) for name in order.split())
+            bench.run(f"BEGIN BATCH {batch}; APPLY BATCH")
+        agent.until(lambda: agent.count("changes") >= 2 * len(ORDERS_OF_TABLES))
         assert agent.stop() == 0
-    (first,), (second,) = bench.records(), bench.records("end")
-    assert _place(first)[:2] == _place(second)[:2]
-    assert sorted((_place(one)[2], one.change.source and one.change.source.count) for one in (first, second)) == [
-        (0, 2),
-        (1, 2),
-    ]
+    of_t, of_end = bench.records(), bench.records("end")
+    assert keys(of_t) == keys(of_end) == list(range(len(ORDERS_OF_TABLES)))
+    for pair in zip(of_t, of_end, strict=True):
+        assert len({_place(one)[:2] for one in pair}) == 1
+        assert sorted((_place(one)[2], one.change.source and one.change.source.count) for one in pair) == [
+            (0, 2),
+            (1, 2),
+        ]
+
+
+def hidden(bench: Bench, statement: str) -> None:
+    """DDL in a segment without cdc data, which is gone from cdc_raw when nobody watches."""
+    bench.roll_over()
+    bench.run(statement)
+    last = bench.roll_over()
+    for path in bench.cassandra.cdc_raw.glob("*.log"):
+        if int(path.stem.rpartition("-")[2]) <= last and not path.with_name(f"{path.stem}_cdc.idx").exists():
+            path.unlink(missing_ok=True)
+
+
+def test_ddl_that_nobody_read_is_placed_by_its_write_time(bench: Bench) -> None:
+    """Off and on again in holes of the log, with a column added: what stands between is marked, and all of it told."""
+    create(bench)
+    with bench.agent() as agent:
+        bench.run("INSERT INTO #.t (k, c, v) VALUES (1, 1, 'x')")
+        agent.until(lambda: keys(bench.records()) == [1])
+        assert agent.stop() == 0
+    hidden(bench, "ALTER TABLE #.t WITH cdc = false")
+    bench.run("INSERT INTO #.t (k, c, v) VALUES (2, 1, 'published, perhaps wrongly')")
+    bench.run("INSERT INTO #.end (k) VALUES (0)")
+    hidden(bench, "ALTER TABLE #.t ADD w int")
+    hidden(bench, "ALTER TABLE #.t WITH cdc = true")
+    bench.run("INSERT INTO #.t (k, c, w) VALUES (3, 1, 7)")
+    with agent:
+        agent.until(lambda: keys(bench.records()) == [1, 2, 3])
+        causes = agent.status()["degraded"]
+        assert list(causes) == [f"schema of {bench.keyspace}.t"], causes
+        assert agent.stop() == 0
+    records = bench.records()
+    assert [one.change.source and one.change.source.flags for one in records] == [0, SCHEMA_INFERRED, 0]
+    assert [names(one.change.table)[1] for one in records] == ["home v", "home v", "home v w"]

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from tailrace.capture.cdcraw import FIRST_EPOCH
 from tailrace.capture.directory import SegmentFiles, list_segments, pair
+from tailrace.capture.index import parse_index
 from tailrace.capture.segment import Entry, OpenSegment
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.position import Position
@@ -31,10 +32,14 @@ _READ_BYTES: Final = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Segments that were gone, or could not be read, before they were read for DDL: behind `after`, before `until`."""
+    """Segments that were gone, or could not be read, before they were read for DDL: behind `after`, before `until`.
+
+    `written` is about when the log went on behind them, in microseconds; None where that is not known.
+    """
 
     after: Position
     until: Position
+    written: int | None = None
 
 
 class KeptSegments:
@@ -103,6 +108,7 @@ class SchemaLog:
         self._final = False
         self._whole = True
         self._files: dict[int, SegmentFiles] = {}
+        self._gap: Gap | None = None
         self.gaps: list[Gap] = []
         """What could not be read, oldest first; the reader of this list takes them out."""
 
@@ -112,7 +118,7 @@ class SchemaLog:
 
     @property
     def place(self) -> Position | None:
-        """Up to where everything was read, as far as it could be."""
+        """Up to where everything was read, as far as it could be; offset 0: nothing of that segment yet."""
         return self._at
 
     def read(self, until: Position | None) -> list[Entry]:
@@ -123,6 +129,9 @@ class SchemaLog:
         while (segment := self._current or self._next()) is not None:
             found, error = segment.select(_IDS, _READ_BYTES)
             entries += found
+            if self._gap is not None and segment.position.offset:
+                self.gaps.append(replace(self._gap, written=segment.began()))
+                self._gap = None
             self._at = segment.position
             if not segment.ended and error is None:
                 if until is None or self._at >= until:
@@ -145,42 +154,54 @@ class SchemaLog:
         self._kept.close()
 
     def _next(self) -> OpenSegment | None:
-        """The oldest segment behind the place."""
+        """The oldest segment at or behind the place."""
         self._list()
         at = self._at
         paths = self._kept.paths() | {id: files.log for id, files in self._files.items() if files.log is not None}
         for id, path in sorted(paths.items()):
-            again = at is not None and id == at.segment
-            if at is not None and (id < at.segment or (again and self._final)):
+            if at is not None and id < at.segment:
                 continue
+            after = at.offset if at is not None and id == at.segment else 0
             try:
-                after = at.offset if at is not None and again else 0
                 self._current = OpenSegment(path, id, self._epoch, after, self._keys, self._kept.take(id))
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise ServiceError(f"cannot read {path}: {error.strerror}; may this user read it?") from error
-            if at is not None and not again and (id != at.segment + 1 or not self._final or not self._whole):
-                self.gaps.append(Gap(at, Position(self._epoch, id, 0)))
+            if at is not None and (id != at.segment or not self._whole):
+                self._gap = Gap(at if self._gap is None else self._gap.after, Position(self._epoch, id, 0))
             self._final, self._whole = False, True
             return self._current
         return None
 
     def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
-        """A final segment was read to its end; `_final` stays to say so until the next one is opened."""
+        """A final segment was read to its end: the place is the beginning of the one with the next number."""
         if error is not None:
             self._whole = False
             _LOG.warning("DDL behind %s cannot be read: %s", segment.position, error)
         segment.close()
         self._current = None
+        self._at = Position(self._epoch, segment.id + 1, 0)
 
     def _is_final(self, segment: OpenSegment) -> bool:
         if segment.unlinked or segment.unlinked_by_cassandra or self._kept.gone_behind(segment.id):
+            return True
+        if self._is_completed(segment.id):
             return True
         later = {id: files for id, files in self._files.items() if id > segment.id}
         if any(files.index is not None for files in later.values()):
             return True
         return any(self._begun(id, files.log) for id, files in sorted(later.items()) if files.log is not None)
+
+    def _is_completed(self, segment: int) -> bool:
+        files = self._files.get(segment)
+        if files is None or files.index is None:
+            return False
+        try:
+            index = parse_index(files.index.read_bytes())
+        except OSError:
+            return False
+        return index is not None and index.completed
 
     def _begun(self, segment: int, path: Path) -> bool:
         try:

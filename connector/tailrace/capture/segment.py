@@ -6,6 +6,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -13,12 +14,14 @@ from tailrace.commitlog.descriptor import VERSIONS, Descriptor, read_descriptor
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Frame, frames, frames_of
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
+from tailrace.commitlog.times import oldest_write
 from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError
 
 _HEADER_BYTES: Final = 1 << 16
 # A mutation can have half a segment; what is read ahead is bounded in bytes too.
 _READ_BYTES: Final = 8 << 20
+_FIRST_MUTATIONS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,20 @@ class OpenSegment:
             return descriptor is not None and read_section(descriptor, self._data, self._cursor, self._keys) is not None
         except DecodeError:
             return False
+
+    def began(self) -> int | None:
+        """About when the segment began, by the write times of its first mutations (microseconds); None where they say
+        nothing. Their middle counts, as a writer may choose any time."""
+        if self._descriptor is None:
+            return None
+        try:
+            section = read_section(self._descriptor, self._data, first_cursor(self._descriptor), self._keys)
+            first = [] if section is None else islice(frames(section), _FIRST_MUTATIONS)
+            times = [oldest_write(frame.payload, self._descriptor.version) for frame in first]
+        except DecodeError:
+            return None
+        known = sorted(time for time in times if time is not None)
+        return known[len(known) // 2] if known else None
 
     def read(self, limit: int, released: int | None) -> tuple[list[Entry], DecodeError | None]:
         """The next entries, at most `limit` and about 8 MiB, and what broke behind them.

@@ -28,7 +28,7 @@ class HistoryError(TailraceError):
 class HistoryRecord:
     """A table's definition from a position on, as the rows that make it; without rows the table was dropped there.
 
-    `inferred`: the log did not say it, it was concluded from a read of the cluster.
+    `inferred`: the log did not say it, so that it may be wrong for some of what it holds for, up to the next one.
     """
 
     position: Position

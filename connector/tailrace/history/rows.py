@@ -93,9 +93,10 @@ class SchemaRows:
     """Rows by keyspace and table, and the definitions that they make; immutable, a mutation gives a new value.
 
     Beside what the log said there are bases: rows known from elsewhere, joined to the log's when it first touches
-    their table. From then on nothing counts that is not newer than the base, as it is contained in it. But a mutation
-    that creates a table says all about it: where the base is another table's of that name (the DROP was missed), or
-    was read from the cluster (at a later time than that of the log's place), the log begins anew.
+    their table. What is as of the log's place holds all that was written up to its time: nothing of the log counts
+    that is not newer. What was read of the cluster is later than the log's place: all of the log counts. And a
+    mutation that creates a table says all about it: where the base is another table's of that name (the DROP was
+    missed), or was read, the log begins anew.
     """
 
     keyspaces: Mapping[str, _Keyspace] = field(default_factory=lambda: MappingProxyType({}))
@@ -103,10 +104,11 @@ class SchemaRows:
     bases: Mapping[Name, _Base] = field(default_factory=lambda: MappingProxyType({}))
     joined: Mapping[Name, _Base] = field(default_factory=lambda: MappingProxyType({}))
 
-    def with_base(self, rows: Iterable[KeyedRow], *, read: bool) -> SchemaRows:
+    def with_base(self, rows: Iterable[KeyedRow], *, read: bool, newer: bool = False) -> SchemaRows:
         """With rows known from elsewhere, for the tables and types of which nothing is known yet.
 
-        `read`: from the cluster as it is now. Otherwise from our own history, where they hold.
+        `read`: from the cluster as it is now. Otherwise they are as of the log's place: from our own history, or read
+        when nothing had changed since. `newer`: types that are known give way.
         """
         grouped: dict[Name, list[KeyedRow]] = {}
         types: dict[str, dict[RowKey, SchemaCells]] = {}
@@ -123,7 +125,8 @@ class SchemaRows:
         keyspaces = dict(self.keyspaces)
         for keyspace, found_types in types.items():
             known = self.keyspace(keyspace)
-            keyspaces[keyspace] = replace(known, types={**found_types, **known.types})
+            merged_types = {**known.types, **found_types} if newer else {**found_types, **known.types}
+            keyspaces[keyspace] = replace(known, types=merged_types)
         with_rows = replace(self, keyspaces=_proxy(keyspaces), bases=_proxy({**self.bases, **bases}))
         definitions = definitions_of(row for name in bases for row in with_rows.rows_and_types(name))
         found = {(table.keyspace, table.name): table for table in definitions.tables}
@@ -158,7 +161,7 @@ class SchemaRows:
 
     def rows(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows that make a table's definition, its user types' included; enough to make it again."""
-        used = frozenset(_user_types(self.definitions.get(name)))
+        used = _used_types(self.definitions.get(name))
         found = self.rows_and_types(name)
         return tuple(row for row in found if row.table != "types" or row.row["type_name"] in used)
 
@@ -168,6 +171,13 @@ class SchemaRows:
         base = self.bases.get(name)
         own = base.rows if base is not None else tuple(_live(name[0], keyspace.tables.get(name[1], {})))
         return (*own, *_live(name[0], keyspace.types))
+
+    def written(self, name: Name) -> int:
+        """The newest write time that is known of a table's rows, its columns' included; NEVER for an unknown one."""
+        counted = self.bases.get(name) or self.joined.get(name)
+        found = self.keyspace(name[0]).tables.get(name[1], {})
+        times = (cells.written for cells in found.values())
+        return max(NEVER if counted is None else counted.written, *times, NEVER)
 
     def keyspace(self, name: str) -> _Keyspace:
         """What the log said of a keyspace."""
@@ -199,7 +209,9 @@ def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
         return rows
     known = rows.definitions.get(name)
     created = _created_id(mutation, name[1])
-    if created is not None and (counted.read or known is None or created != known.id.bytes):
+    if created is not None and counted.read:
+        return rows.without(name)  # the definition is news, also where it is what was read
+    if created is not None and (known is None or created != known.id.bytes):
         return _emptied(rows, name)
     if base is None:
         return rows
@@ -214,7 +226,8 @@ def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[s
     keyspace = rows.keyspace(name)
     # Types have no table, hence no name of one; nothing is known of them before the log that could stand above it.
     found = {owner: dict(keyspace.tables.get(owner, {})) for owner in touched} | {"": dict(keyspace.types)}
-    floors = {owner: rows.joined[name, owner].written for owner in found if (name, owner) in rows.joined}
+    joined = {owner: rows.joined[name, owner] for owner in found if (name, owner) in rows.joined}
+    floors = {owner: base.written for owner, base in joined.items() if not base.read}
     deletions = dict(keyspace.deletions)
     for update in mutation.updates:
         table = update.table.name
@@ -307,17 +320,19 @@ def _created_id(mutation: Mutation, table: str) -> bytes | None:
     return found if keyed else None
 
 
-def _user_types(table: Table | None) -> Iterator[str]:
-    """Names of the user types that a definition uses, also inside of others."""
+def user_types(cql_type: CqlType) -> Iterator[str]:
+    """Names of the user types in a type, also of those inside of others."""
+    if cql_type.kind == "udt":
+        yield cql_type.name
+    for arg in cql_type.args:
+        yield from user_types(arg)
+
+
+def _used_types(table: Table | None) -> frozenset[str]:
     if table is None:
-        return
-    pending: list[CqlType] = [column.type for column in (*table.key, *table.columns)]
-    pending += [dropped.column.type for dropped in table.dropped]
-    while pending:
-        one = pending.pop()
-        if one.kind == "udt":
-            yield one.name
-        pending += one.args
+        return frozenset()
+    columns = (*table.key, *table.columns, *(dropped.column for dropped in table.dropped))
+    return frozenset(name for column in columns for name in user_types(column.type))
 
 
 def _proxy(mapping: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:

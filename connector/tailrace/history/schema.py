@@ -31,10 +31,14 @@ class SchemaDifference:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """The definitions of one table id, oldest first. The first holds from the beginning of the log, as nothing of a
-    table stands before its creation; each later one behind its position in `since`, the end of the DDL's mutation."""
+    table stands before its creation; each later one behind its position in `since`, the end of the DDL's mutation.
+
+    `inferred` tells of each whether the log did not say it, so that it may be wrong for some of what it holds for.
+    """
 
     tables: tuple[Table, ...]
     since: tuple[Position, ...] = ()
+    inferred: tuple[bool, ...] = (False,)
 
     @property
     def newest(self) -> Table:
@@ -47,52 +51,73 @@ class Timeline:
             return self.tables[-1]
         return self.tables[bisect_right(self.since, position)]
 
-    def then(self, position: Position, table: Table) -> Timeline:
-        """With one more definition, from the position on; later ones that were known before stay behind it."""
+    def inferred_at(self, position: Position) -> bool:
+        """Whether that definition was inferred."""
+        return self.inferred[bisect_right(self.since, position)]
+
+    def then(self, position: Position, table: Table, inferred: bool) -> Timeline:
+        """With one more definition, from a position on; those of later positions stay behind it."""
         place = bisect_right(self.since, position)
         tables = (*self.tables[: place + 1], table, *self.tables[place + 1 :])
-        return Timeline(tables, (*self.since[:place], position, *self.since[place:]))
+        flags = (*self.inferred[: place + 1], inferred, *self.inferred[place + 1 :])
+        return Timeline(tables, (*self.since[:place], position, *self.since[place:]), flags)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaHistory:
     """Every definition that is known of every table id, with the position from which it holds; immutable.
 
-    `current` are the ids that the cluster has; definitions of others stay for the mutations that the log still holds.
-    `cdc_keyspaces` have, or had, a table with cdc = true: mutations of others hold nothing to publish.
+    `single` has the definitions of ids that have one: of nearly all, and no position has to be compared. `current` are
+    the ids that the cluster has; definitions of others stay for the mutations that the log still holds.
+    `cdc_keyspaces` have, or had, a table with cdc = true: mutations of others hold nothing to publish. `unsure` are the
+    ids that have, or had, a definition that was inferred.
     """
 
     timelines: Mapping[UUID, Timeline] = field(default_factory=lambda: MappingProxyType({}))
+    single: Mapping[UUID, Table] = field(default_factory=lambda: MappingProxyType({}))
     current: frozenset[UUID] = frozenset()
     cdc_keyspaces: frozenset[str] = frozenset()
+    unsure: frozenset[UUID] = frozenset()
 
     def table(self, table_id: UUID, position: Position) -> Table | None:
         """The definition, cdc flag included, that holds for a mutation at `position`; None for an unknown id."""
+        table = self.single.get(table_id)
+        if table is not None:
+            return table
         timeline = self.timelines.get(table_id)
-        if timeline is None:
-            return None
-        # Of nearly every table there is one, and no position has to be compared.
-        return timeline.at(position) if timeline.since else timeline.tables[0]
+        return None if timeline is None else timeline.at(position)
 
     def newest(self, table_id: UUID) -> Table | None:
         """The last definition that is known of an id."""
         timeline = self.timelines.get(table_id)
         return None if timeline is None else timeline.newest
 
-    def define(self, position: Position, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
-        """The history after DDL in the log at `position`: these definitions hold from there on."""
+    def inferred(self, table_id: UUID, position: Position) -> bool:
+        """Whether the definition that holds for an id at a position was inferred, not said by the log."""
+        timeline = self.timelines.get(table_id)
+        return timeline is not None and timeline.inferred_at(position)
+
+    def define(
+        self, position: Position, tables: Iterable[Table], *, inferred: bool = False
+    ) -> tuple[SchemaHistory, SchemaDifference]:
+        """The history after DDL in the log at `position`: these definitions hold from there on, up to what is known of
+        later positions. `inferred`: it is not the log that says so."""
         known, added, altered = dict(self.timelines), list[Table](), list[Table]()
-        for table in tables:
+        defined, unsure = list(tables), set(self.unsure)
+        for table in defined:
             timeline = known.get(table.id)
             if timeline is None:
-                known[table.id] = Timeline((table,))
+                known[table.id] = Timeline((table,), (), (inferred,))
                 added.append(table)
-            elif (timeline.at(position) if timeline.since else timeline.newest) != table:
-                known[table.id] = timeline.then(position, table)
-                altered.append(table)
-        defined = (*added, *altered)
+            else:
+                before = timeline.at(position) if timeline.since else timeline.newest
+                if before != table or timeline.inferred_at(position) != inferred:
+                    known[table.id] = timeline.then(position, table, inferred)
+                    altered += [table] if before != table else []
+            unsure |= {table.id} if inferred else set()
         difference = SchemaDifference(added=_sorted(added), altered=_sorted(altered))
-        return self._with(known, self.current | {table.id for table in defined}, defined), difference
+        changed = self._with(known, self.current | {table.id for table in defined}, defined)
+        return replace(changed, unsure=frozenset(unsure)), difference
 
     def drop(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
         """The history after tables were dropped: they are no longer current, but still known."""
@@ -113,7 +138,9 @@ class SchemaHistory:
         self, timelines: Mapping[UUID, Timeline], current: frozenset[UUID], tables: Iterable[Table]
     ) -> SchemaHistory:
         keyspaces = self.cdc_keyspaces | {table.keyspace for table in tables if table.cdc}
-        return SchemaHistory(MappingProxyType(dict(timelines)), current, keyspaces)
+        single = {id: timeline.tables[0] for id, timeline in timelines.items() if not timeline.since}
+        known = MappingProxyType(dict(timelines))
+        return SchemaHistory(known, MappingProxyType(single), current, keyspaces, self.unsure)
 
     def tracked(self) -> tuple[Table, ...]:
         """The cluster's present tables with cdc = true, by name."""

@@ -27,7 +27,7 @@ from tailrace.testing import (
     MemorySchemaLog,
 )
 from tailrace_schemas.avro import decode, entry_from_record
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import SCHEMA_INFERRED, Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tests.unit.ddl import NOW, alter, create, drop
@@ -382,6 +382,28 @@ def test_ddl_that_was_never_seen_is_taken_from_the_cluster_where_the_log_needs_i
     world.live()
     assert world.keys() == list("abcd")
     assert [(one.position.offset, one.inferred) for one in world.kafka.history if one.table == wide] == [(2, True)]
+
+
+def test_what_the_cluster_is_asked_for_says_nothing_of_the_flag() -> None:
+    """It was switched off since, further on in the log, which is read ahead: up to there it is on."""
+    world = World()
+    wide = table({"id": "text"}, regular={"v": "int"}, name="orders")
+    off = replace(wide, cdc=False)
+    world.log.append(1, entries("a"), final=False)
+    world.live()
+    world.tables[:] = [off]
+    world.log.append(1, [insertion(wide, b"b"), *entries("c"), alter(wide, off), *entries("d")], final=False)
+    world.live()
+    assert world.keys() == list("abc")
+    assert [change.source and change.source.flags for change in world.changes()] == [
+        0,
+        SCHEMA_INFERRED,
+        SCHEMA_INFERRED,
+    ]
+    world.log.append(1, entries("e"), final=False)
+    world.live()
+    assert world.keys() == list("abc")
+    assert list(world.health.now.degraded) == ["schema of ks.orders"]
 
 
 def test_bytes_that_do_not_decode_quarantine_their_segment() -> None:

@@ -18,7 +18,7 @@ from tailrace_schemas.system_tables import system_table_id
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.capture.test_recorded import KINDS, lay_out
 from tests.unit.commitlog.recorded import KEYS, recorded
-from tests.unit.mutations import deletion
+from tests.unit.mutations import EPOCH, deletion
 from tests.unit.tables import table
 
 ORDERS = table({"id": "text"})
@@ -97,12 +97,12 @@ def test_one_that_came_and_went_between_two_looks(tmp_path: Path) -> None:
 def test_one_that_is_gone_unseen_leaves_a_gap(tmp_path: Path, log: SchemaLog) -> None:
     """By its number; what is behind is read."""
     first = SegmentWriter(tmp_path, 5)
-    end = first.write(A)[-1]
+    first.write(A)
     assert payloads(log) == [A]
     third = SegmentWriter(tmp_path, 7)
     third.write(B)
     assert payloads(log) == [B]
-    assert log.gaps == [Gap(Position(1, 5, end), Position(1, 7, 0))]
+    assert log.gaps == [Gap(Position(1, 6, 0), Position(1, 7, 0), EPOCH)]
 
 
 def test_a_segment_goes_on_until_a_later_one_has_begun(tmp_path: Path, log: SchemaLog) -> None:
@@ -131,19 +131,45 @@ def test_a_segment_read_on_behind_a_place(tmp_path: Path, log: SchemaLog) -> Non
     assert log.gaps == []
 
 
+@pytest.mark.parametrize("how", ["completed", "discarded", "later"])
+def test_a_place_behind_a_segment_s_end(tmp_path: Path, log: SchemaLog, how: str) -> None:
+    """Once nothing more can come; a start there misses nothing although the segment was released."""
+    segment = SegmentWriter(tmp_path, 5)
+    segment.write(A)
+    segment.sync()
+    assert payloads(log) == [A]
+    assert log.place == Position(1, 5, segment.at)
+    if how == "completed":
+        segment.sync(completed=True)
+    elif how == "discarded":
+        segment.discard()
+    else:
+        SegmentWriter(tmp_path, 6).write(B)
+    assert payloads(log) == ([B] if how == "later" else [])
+    assert log.place is not None
+    assert log.place >= Position(1, 6, 0)
+    segment.link.unlink()
+    with closing(SchemaLog(segment.raw, KeptSegments())) as again:
+        again.begin(Position(1, 6, 0), 1)
+        later = SegmentWriter(tmp_path, 6) if how != "later" else SegmentWriter(tmp_path, 7)
+        later.write(C)
+        assert payloads(again)[-1] == C
+        assert again.gaps == []
+
+
 @pytest.mark.parametrize("there", [6, 7])
 def test_a_start_after_the_segment_is_gone(tmp_path: Path, log: SchemaLog, there: int) -> None:
     """Perhaps it had more: a gap, also to the very next."""
     SegmentWriter(tmp_path, there).write(A)
     log.begin(Position(1, 5, 100), 1)
     assert payloads(log) == [A]
-    assert log.gaps == [Gap(Position(1, 5, 100), Position(1, there, 0))]
+    assert log.gaps == [Gap(Position(1, 5, 100), Position(1, there, 0), EPOCH)]
 
 
 def test_a_torn_section_is_waited_for_and_then_a_gap(tmp_path: Path, log: SchemaLog) -> None:
     """The writer may be met half-way; behind the segment's end nothing more will come."""
     segment = SegmentWriter(tmp_path, 5)
-    end = segment.write(A)[-1]
+    segment.write(A)
     start = segment.at
     segment.write(B)
     segment.patch(start + 8 + 30, b"\xff\xff")
@@ -152,7 +178,7 @@ def test_a_torn_section_is_waited_for_and_then_a_gap(tmp_path: Path, log: Schema
     assert log.gaps == []
     SegmentWriter(tmp_path, 6).write(C)
     assert payloads(log) == [C]
-    assert log.gaps == [Gap(Position(1, 5, end), Position(1, 6, 0))]
+    assert log.gaps == [Gap(Position(1, 6, 0), Position(1, 6, 0), EPOCH)]
 
 
 def test_no_more_than_is_asked_for_at_once(tmp_path: Path, log: SchemaLog) -> None:

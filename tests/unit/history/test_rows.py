@@ -220,22 +220,29 @@ def test_rows_that_define_nothing_leave_the_last_definition() -> None:
     assert [problem.table for problem in change.problems] == ["ks.notes"]
 
 
-SEEDED = {"read": True, "kept": False}
+WIDE = table({"id": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
+WIDER = table({"id": "text"}, regular={"v": "int", "w": "int"}, name="notes", table_id=NOTES.id)
 
 
-@pytest.mark.parametrize("read", SEEDED.values(), ids=SEEDED.keys())
-def test_a_base_counts_until_the_log_is_newer(read: bool) -> None:
+def test_a_base_of_the_log_s_place_counts_until_the_log_is_newer() -> None:
     """DDL up to the base's time is contained in it; later DDL builds on it."""
-    wide = table({"id": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
-    off, wider = (
-        replace(wide, cdc=False),
-        table({"id": "text"}, regular={"v": "int", "w": "int"}, name="notes", table_id=NOTES.id),
-    )
-    rows = SchemaRows().with_base(rows_of(wide, NOW), read=read)
-    rows, changes = applied(alter(wide, off, NOW - 1), alter(wide, off, NOW), rows=rows)
+    off = replace(WIDE, cdc=False)
+    rows = SchemaRows().with_base(rows_of(WIDE, NOW), read=False)
+    rows, changes = applied(alter(WIDE, off, NOW - 1), alter(WIDE, off, NOW), rows=rows)
     assert changes == [SchemaChange(), SchemaChange()]
-    rows, (change,) = applied(alter(wide, wider, NOW + 1), rows=rows)
-    assert change.defined == (wider,)
+    assert rows.written(("ks", "notes")) == NOW
+    rows, (change,) = applied(alter(WIDE, WIDER, NOW + 1), rows=rows)
+    assert change.defined == (WIDER,)
+    assert rows.written(("ks", "notes")) == NOW + 1
+
+
+def test_a_base_that_was_read_gives_way_to_all_of_the_log() -> None:
+    """It is later than the log's place: a flag that went off and on counts at each step."""
+    off = replace(WIDE, cdc=False)
+    rows = SchemaRows().with_base(rows_of(WIDER, NOW), read=True)
+    steps = (alter(WIDE, off, NOW - 3), alter(off, WIDE, NOW - 2), alter(WIDE, WIDER, NOW))
+    rows, changes = applied(*steps, rows=rows)
+    assert [change.defined for change in changes] == [(replace(WIDER, cdc=False),), (WIDER,), ()]
 
 
 def test_a_base_that_was_read_gives_way_to_a_creation_in_the_log() -> None:
@@ -244,6 +251,8 @@ def test_a_base_that_was_read_gives_way_to_a_creation_in_the_log() -> None:
     rows = SchemaRows().with_base(rows_of(wide, NOW), read=True)
     rows, changes = applied(create(NOTES, NOW - 9), alter(NOTES, wide, NOW), rows=rows)
     assert [change.defined for change in changes] == [(NOTES,), (wide,)]
+    rows = SchemaRows().with_base(rows_of(NOTES, NOW), read=True)
+    assert applied(create(NOTES, NOW), rows=rows)[1] == [SchemaChange(defined=(NOTES,))]
     rows = SchemaRows().with_base(rows_of(wide, NOW), read=False)
     assert applied(create(NOTES, NOW - 9), rows=rows)[1] == [SchemaChange()]
 
@@ -260,7 +269,7 @@ def test_a_rename_of_a_key_column_is_no_creation() -> None:
     """Although it has a key column: the base's other columns stay."""
     wide = table({"id": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
     renamed = table({"number": "text"}, regular={"v": "int"}, name="notes", table_id=NOTES.id)
-    for read in SEEDED.values():
+    for read in (True, False):
         rows = SchemaRows().with_base(rows_of(wide, NOW), read=read)
         assert applied(alter(wide, renamed, NOW + 1), rows=rows)[1][0].defined == (renamed,)
 
