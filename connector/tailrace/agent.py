@@ -136,7 +136,7 @@ class Agent:
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
                 source = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
-                run = _Run(parts, self._limits, publisher, capture, resume.position, source)
+                run = _Run(parts, self._limits, publisher, capture, resume, source)
                 for cause in ("service", "held"):
                     parts.health.recover(cause)
                 parts.health.ready(True)
@@ -168,13 +168,7 @@ class _Run:
     """One stretch of work between two starts of the publisher: its position, and the transaction that is open."""
 
     def __init__(
-        self,
-        parts: Parts,
-        limits: Limits,
-        publisher: Publisher,
-        capture: Capture,
-        position: Position | None,
-        source: Source,
+        self, parts: Parts, limits: Limits, publisher: Publisher, capture: Capture, resume: Resume, source: Source
     ) -> None:
         self._parts = parts
         self._limits = limits
@@ -186,10 +180,10 @@ class _Run:
         self._entries: deque[Entry] = deque()
         self._held = False
         self._backoff = _Backoff(limits)
-        self._done = self._committed = position
+        self._done = self._committed = resume.position
         self._began: float | None = None
         self._moved = parts.clock()
-        self._schema_place = parts.schema.place
+        self._schema_place = resume.schema
         self._changes = 0
         self._mutations = 0
         self._touched: set[tuple[str, int]] = set()
@@ -355,8 +349,12 @@ class _Run:
             self._release()
 
     def _release(self) -> None:
-        if self._committed is not None and self._capture.finished(self._committed):
-            self._parts.health.count(released=len(self._capture.release(self._committed)))
+        """Release what is committed, but no segment of which DDL may be unread: none that `schema` is not behind."""
+        if self._committed is None or (place := self._schema_place) is None:
+            return
+        upto = min(self._committed, Position(place.epoch, place.segment, -1))
+        if self._capture.finished(upto):
+            self._parts.health.count(released=len(self._capture.release(upto)))
 
     # -- what cannot be published
 

@@ -236,7 +236,9 @@ class MemorySchemaLog:
                 at = Position(1, segment, number)
                 if self.place is not None and at <= self.place:
                     continue
-                self.place = at
+                self.place = (
+                    at if number < len(payloads) or segment not in self._log.final else Position(1, segment + 1, 0)
+                )
                 if first_table(payload, self._log.version)[1] in _SCHEMA_IDS:
                     entries.append(Entry(at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
         return entries

@@ -28,6 +28,10 @@ _LOG: Final = logging.getLogger("tailrace.capture")
 _IDS: Final = frozenset(table.id.bytes for table in system_tables() if table.keyspace == "system_schema")
 # What is read ahead of the changes in one go: enough to stay ahead, and not so much that they wait.
 _READ_BYTES: Final = 2 << 20
+# So many batches of changes come between two looks for what is behind them.
+_PAUSE: Final = 32
+# Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest become a gap.
+_MOST_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,10 @@ class Gap:
 
 
 class KeptSegments:
-    """Open files of segments, so that they can be read after Cassandra has deleted them. `keep` from any thread."""
+    """Open files of segments, so that they can be read after Cassandra has deleted them. `keep` from any thread.
+
+    At most 64, which matters where the agent waits for Kafka's first answer; in all other waits they are read.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,6 +68,8 @@ class KeptSegments:
                 self._files[files.id], self._paths[files.id] = path.open("rb"), path
             except OSError as error:
                 _LOG.debug("%s is gone before it could be opened: %s", path, error)
+            while len(self._files) > _MOST_KEPT:
+                self._drop(min(self._files))
 
     def paths(self) -> dict[int, Path]:
         """The segments that are kept."""
@@ -79,17 +88,18 @@ class KeptSegments:
             self._paths.pop(segment, None)
             self._next = segment + 1
             for id in [id for id in self._files if id < segment]:
-                self._files.pop(id).close()
-                del self._paths[id]
+                self._drop(id)
             return file
 
     def close(self) -> None:
         """Close every file."""
         with self._lock:
-            for file in self._files.values():
-                file.close()
-            self._files.clear()
-            self._paths.clear()
+            for id in list(self._files):
+                self._drop(id)
+
+    def _drop(self, segment: int) -> None:
+        self._files.pop(segment).close()
+        del self._paths[segment]
 
 
 class SchemaLog:
@@ -109,6 +119,7 @@ class SchemaLog:
         self._whole = True
         self._files: dict[int, SegmentFiles] = {}
         self._gap: Gap | None = None
+        self._pause = 0
         self.gaps: list[Gap] = []
         """What could not be read, oldest first; the reader of this list takes them out."""
 
@@ -124,8 +135,14 @@ class SchemaLog:
     def read(self, until: Position | None) -> list[Entry]:
         """The DDL mutations that come next, in position order: all up to `until`, which the index has released, and
         more while there is more, about 2 MiB of log in one go. Raises ServiceError.
+
+        Where all up to `until` was read before, it looks for more only now and then: there is much to do that waits.
         """
         entries: list[Entry] = []
+        if until is not None and self._at is not None and until <= self._at and self._pause:
+            self._pause -= 1
+            return entries
+        self._pause = _PAUSE
         while (segment := self._current or self._next()) is not None:
             found, error = segment.select(_IDS, _READ_BYTES)
             entries += found

@@ -13,6 +13,7 @@ from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.errors import FencedError
 from tailrace.ops.health import HealthBoard
+from tailrace.position import Position
 from tailrace.publish.routing import Router, Selection
 from tailrace.testing import (
     Crash,
@@ -276,6 +277,26 @@ def test_ddl_of_a_segment_without_cdc_data_is_read_before_it_vanishes() -> None:
         (2, True),
         (4, False),
     ]
+
+
+def test_a_segment_is_released_only_when_its_ddl_is_known_to_be_read() -> None:
+    """The place up to which DDL was read is committed first: without it a successor would miss what it never saw."""
+    world = World()
+    world.log.append(1, entries("a"))
+    released: list[Position | None] = []
+
+    class Watching(Faults):
+        """Notes what is committed when a segment goes."""
+
+        def at(self, step: str) -> None:
+            """Count, and look."""
+            if step == "release":
+                released.append(world.kafka.resume.schema)
+            super().at(step)
+
+    world.live(Watching())
+    assert released == [Position(1, 2, 0)]
+    assert world.log.segments == {}
 
 
 def test_ddl_is_read_while_kafka_is_down() -> None:

@@ -94,6 +94,21 @@ def test_one_that_came_and_went_between_two_looks(tmp_path: Path) -> None:
         assert kept.paths() == {}
 
 
+def test_no_more_than_so_many_are_kept(tmp_path: Path) -> None:
+    """The oldest are let go, and leave a gap."""
+    kept = KeptSegments()
+    writers = [SegmentWriter(tmp_path, id, size=128) for id in range(5, 75)]
+    with closing(SchemaLog(writers[0].raw, kept)) as log:
+        log.begin(Position(1, 5, 0), 1)
+        for writer in writers:
+            writer.write(A)
+            kept.keep(writer.link)
+            writer.link.unlink()
+            writer.discard()
+        assert payloads(log) == [A] * 64
+        assert log.gaps == [Gap(Position(1, 5, 0), Position(1, 11, 0), EPOCH)]
+
+
 def test_one_that_is_gone_unseen_leaves_a_gap(tmp_path: Path, log: SchemaLog) -> None:
     """By its number; what is behind is read."""
     first = SegmentWriter(tmp_path, 5)
@@ -193,6 +208,21 @@ def test_no_more_than_is_asked_for_at_once(tmp_path: Path, log: SchemaLog) -> No
     assert payloads(log) == [A, B]
     assert payloads(log, Position(1, 6, 10)) == [C, A, B]
     assert payloads(log) == [C]
+
+
+def test_what_was_read_before_is_not_looked_at_with_every_batch(tmp_path: Path, log: SchemaLog) -> None:
+    """But now and then, and at once where there is nothing else to do, or changes are ahead."""
+    segment = SegmentWriter(tmp_path, 5)
+    end = segment.write(A)[-1]
+    assert payloads(log, Position(1, 5, end)) == [A]
+    further = segment.write(B)[-1]
+    found = [payloads(log, Position(1, 5, end)) for _ in range(33)]
+    assert found == [[]] * 32 + [[B]]
+    last = segment.write(C)[-1]
+    assert payloads(log, Position(1, 5, further)) == []
+    assert payloads(log, Position(1, 5, last)) == [C]
+    segment.write(D)
+    assert payloads(log) == [D]
 
 
 def test_a_directory_that_is_not_there_says_which_setting(tmp_path: Path) -> None:
