@@ -133,8 +133,8 @@ class SchemaLog:
         return self._at
 
     def read(self, until: Position | None) -> list[Entry]:
-        """The DDL mutations that come next, in position order: all up to `until`, which the index has released, and
-        more while there is more, about 2 MiB of log in one go. Raises ServiceError.
+        """The DDL mutations that come next, in position order: all that there are, or where changes wait, all up to
+        `until`, which the index has released, and about 2 MiB of log behind it. Raises ServiceError.
 
         Where all up to `until` was read before, it looks for more only now and then: there is much to do that waits.
         """
@@ -151,7 +151,7 @@ class SchemaLog:
                 self._gap = None
             self._at = segment.position
             if not segment.ended and error is None:
-                if until is None or self._at >= until:
+                if until is not None and self._at >= until:
                     break
             elif self._final:
                 self._finish(segment, error)

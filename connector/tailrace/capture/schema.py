@@ -208,7 +208,9 @@ class LiveSchema:
             mutation = decode_mutation(entry.payload, entry.version, self._schema_tables.get)
             rows, change = self._rows.apply(mutation)
         except (UnknownTableError, DecodeError) as error:
-            _LOG.error("DDL at %s in %s cannot be read: %s", entry.position, entry.file, error)
+            words = f"DDL at {entry.position} in {entry.file} cannot be read, and was passed over: {error}"
+            self.inferred["system_schema"] = words
+            _LOG.error("%s", words)
             return False
         self._applied = entry.position
         self._rows = rows

@@ -205,9 +205,18 @@ def test_no_more_than_is_asked_for_at_once(tmp_path: Path, log: SchemaLog) -> No
             writer.write(payload, bytes(size))
     for writer in writers:
         writer.sync(completed=True)
-    assert payloads(log) == [A, B]
+    assert payloads(log, Position(1, 5, 10)) == [A, B]
     assert payloads(log, Position(1, 6, 10)) == [C, A, B]
     assert payloads(log) == [C]
+
+
+def test_all_of_it_where_nothing_waits(tmp_path: Path, log: SchemaLog) -> None:
+    """However much."""
+    for id in (5, 6):
+        writer = SegmentWriter(tmp_path, id, size=4 << 20)
+        for payload in (A, B, C):
+            writer.write(payload, bytes(1 << 20))
+    assert payloads(log) == [A, B, C, A, B, C]
 
 
 def test_what_was_read_before_is_not_looked_at_with_every_batch(tmp_path: Path, log: SchemaLog) -> None:

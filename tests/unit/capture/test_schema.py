@@ -143,6 +143,7 @@ def test_ddl_that_cannot_be_decoded_is_passed_over_and_named(caplog: pytest.LogC
     assert schema.follow(None)
     assert schema.history.table(ORDERS.id, at(6)) == OFF
     assert "DDL at 1/5:1 in CommitLog-7-5.log cannot be read" in caplog.text
+    assert "1/5:1" in schema.inferred["system_schema"]
 
 
 def test_only_tables_of_users_are_told(caplog: pytest.LogCaptureFixture) -> None:
