@@ -288,7 +288,10 @@ class _Run:
         source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=now)
         if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)
-        return messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
+        messages = messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
+        if source.flags:
+            self._parts.health.count(schema_inferred=len(messages))
+        return messages
 
     # -- publishing
 
@@ -333,18 +336,17 @@ class _Run:
         parts, schema = self._parts, self._parts.schema
         if self._began is None and self._done is None and not schema.unsent:
             return
-        quarantined = tuple(self._capture.quarantined.values())
-        resume = Resume(self._done, self._capture.open_segments(), quarantined, schema.place)
+        segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
+        resume = Resume(self._done, segments, broken, schema.place)
         self._publisher.commit(resume, schema.unsent)
         schema.sent()
-        self._schema_place = resume.schema
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
         parts.health.committed(self._done)
         self.committed = True
-        self._committed, self._began, self._changes, self._mutations = self._done, None, 0, 0
+        self._committed, self._schema_place = resume.position, resume.schema
+        self._began, self._changes, self._mutations, self._moved = None, 0, 0, parts.clock()
         self._touched.clear()
-        self._moved = parts.clock()
         if release:
             self._release()
 

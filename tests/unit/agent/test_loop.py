@@ -425,6 +425,7 @@ def test_what_the_cluster_is_asked_for_says_nothing_of_the_flag() -> None:
     world.live()
     assert world.keys() == list("abc")
     assert list(world.health.now.degraded) == ["schema of ks.orders"]
+    assert world.health.now.counts["schema_inferred"] == 2
 
 
 def test_bytes_that_do_not_decode_quarantine_their_segment() -> None:
