@@ -17,9 +17,10 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent
 from cassandra.policies import WhiteListRoundRobinPolicy
 
+from benchmarks.segments import definitions_in
 from tailrace.local.cassandra import CassandraSettings, LocalCassandra
 from tailrace_common.jars import cache_directory
-from tailrace_schemas.definitions import Definitions, tables_from_rows
+from tailrace_schemas.definitions import Definitions
 
 MUTATIONS: Final = int(os.environ.get("TAILRACE_BENCH_MUTATIONS", "200000"))
 _BATCH: Final = 20_000
@@ -47,10 +48,7 @@ class Corpus:
         place = cache_directory() / "benchmarks" / f"{self.name}-{mutations}"
         if not (place / "schema.json").exists():
             _record(self, place, mutations)
-        rows = json.loads((place / "schema.json").read_text())
-        for row in rows["columns"]:
-            row["column_name_bytes"] = bytes.fromhex(row["column_name_bytes"])
-        return place, tables_from_rows(**rows)
+        return place, definitions_in(place)
 
 
 def _record(corpus: Corpus, place: Path, mutations: int) -> None:

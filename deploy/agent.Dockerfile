@@ -11,7 +11,7 @@ COPY tools/build_backend.py tools/build_backend.py
 COPY schemas schemas
 COPY connector connector
 COPY spark spark
-RUN /opt/tailrace/bin/pip install --no-cache-dir --disable-pip-version-check .
+RUN /opt/tailrace/bin/pip install --no-cache-dir --disable-pip-version-check '.[registry]'
 
 FROM ${BASE}
 # The ids of the `cassandra` user in Cassandra's official image: the agent deletes segments that this user wrote.

@@ -12,6 +12,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from urllib.request import Request, urlopen
+
+from tailrace_common.jars import Jar
+from tailrace_common.maven_repository import find_repository
 
 LOCK = Path(__file__).parents[1] / "schemas" / "tailrace_common" / "jars.lock.json"
 LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
@@ -38,10 +42,14 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
     ),
 }
 
+# Set -> whole servers in one file: there is nothing to resolve. 3.0 is the last that runs on Java 17.
+ARCHIVES: dict[str, tuple[str, ...]] = {"registry": ("io.apicurio:apicurio-registry-app:3.0.9:all@tar.gz",)}
+
 
 def main() -> int:
     """Resolve every set with Maven and write the lock."""
     sets = {name: resolve(coordinates, transitive) for name, (coordinates, transitive) in SETS.items()}
+    sets |= {name: [archive(coordinate) for coordinate in coordinates] for name, coordinates in ARCHIVES.items()}
     LOCK.write_text(json.dumps({"sets": sets}, indent=1) + "\n")
     for name, jars in sets.items():
         sys.stderr.write(f"{name}: {len(jars)} jars, {sum(int(jar['size']) for jar in jars):,} bytes\n")
@@ -89,6 +97,17 @@ def jars_of(listed: str) -> list[dict[str, str | int]]:
             }
         )
     return jars
+
+
+def archive(coordinate: str) -> dict[str, str | int]:
+    """The lock's entry of a file that the Maven repository has under its coordinate."""
+    repository = find_repository()
+    request = Request(f"{repository.root}/{Jar(coordinate, '', 0).path}")  # noqa: S310 - http, https and file only
+    if repository.authorization is not None:
+        request.add_unredirected_header("Authorization", repository.authorization)
+    with urlopen(request) as response:  # noqa: S310
+        data = response.read()
+    return {"coordinate": coordinate, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.errors import UnknownColumnError, UnknownTableError
+from tailrace.errors import HeldError, UnknownColumnError, UnknownTableError
 from tailrace.history.decode import messages_at
 from tailrace.history.records import HistoryRecord
 from tailrace.history.schema import SchemaHistory
@@ -178,7 +178,7 @@ class _Run:
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
-        self._held = False
+        self._held = self._refused = False
         self._backoff = _Backoff(limits)
         self._done = self._committed = resume.position
         self._began: float | None = None
@@ -187,6 +187,7 @@ class _Run:
         self._changes = 0
         self._mutations = 0
         self._touched: set[tuple[str, int]] = set()
+        self._by_topic: Counter[str] = Counter()
 
     def step(self) -> None:
         """One round: a batch of mutations, or a wait. Returns at a mutation's boundary."""
@@ -200,7 +201,7 @@ class _Run:
             entry = self._entries[0]
             try:
                 records = self._parts.routing.records(self._translate(entry))
-            except _UnexplainedError as error:
+            except (_UnexplainedError, HeldError) as error:
                 self._hold(entry, str(error))
                 return
             except DecodeError as error:
@@ -232,7 +233,7 @@ class _Run:
         self._report()
         if self._parts.schema.hinted:
             changed |= self._try(self._parts.schema.learn)
-        if changed:
+        if changed or self._refused:
             self._open_topics()
 
     def _report(self) -> None:
@@ -243,11 +244,20 @@ class _Run:
         for segment, words in self._capture.lost.items():
             health.degrade(f"segment {segment}", words)
         for table, words in self._parts.schema.inferred.items():
-            health.degrade(f"schema of {table}", words)
+            health.degrade(f"definition of {table}", words)
 
     def _open_topics(self) -> None:
+        """What is refused is reported now, and held when its first change comes."""
+        health = self._parts.health
+        self._refused = False
         for table in self._parts.schema.history.tracked():
-            self._parts.routing.open(table)
+            try:
+                self._parts.routing.open(table)
+                health.recover(f"schema of {table}")
+            except HeldError as error:
+                self._refused = True
+                if health.degrade(f"schema of {table}", str(error)):
+                    _LOG.error("%s", error)
 
     def _try(self, read: Callable[[], object]) -> bool:
         """Read the schema; where Cassandra does not answer, what is known goes on to hold, and health says so."""
@@ -301,6 +311,7 @@ class _Run:
                 self._began = self._parts.clock()
             self._publisher.send(record)
             self._changes += 1
+            self._by_topic[record.topic] += 1
             self._touched.add((record.topic, record.partition))
 
     def _full(self) -> bool:
@@ -312,6 +323,7 @@ class _Run:
 
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
+        self._parts.health.caught_up()
         left = self._limits.seconds - self._age()
         if self._began is not None and left > 0:
             self._parts.wait(left)
@@ -342,11 +354,13 @@ class _Run:
         schema.sent()
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
+        parts.health.published(self._by_topic)
         parts.health.committed(self._done)
         self.committed = True
         self._committed, self._schema_place = resume.position, resume.schema
         self._began, self._changes, self._mutations, self._moved = None, 0, 0, parts.clock()
         self._touched.clear()
+        self._by_topic.clear()
         if release:
             self._release()
 
@@ -375,7 +389,7 @@ class _Run:
             self._held = False
             self._backoff.reset()
             self._parts.health.recover("held")
-            _LOG.info("going on: the schema explains the mutation that held everything")
+            _LOG.info("going on: the mutation that held everything can be published")
 
     def _hold(self, entry: Entry, reason: str) -> None:
         """Publish nothing from this mutation on, release nothing, and try again: soon, then less often."""
@@ -383,7 +397,7 @@ class _Run:
             self._commit(release=False)
         words = (
             f"stopped at {entry.position} in {entry.file}: {reason}. Nothing later is published and no file released "
-            "until the schema explains it"
+            "until that is settled"
         )
         if self._parts.health.degrade("held", words):
             _LOG.error("%s", words)

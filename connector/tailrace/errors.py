@@ -27,6 +27,10 @@ class UnknownColumnError(DecodeError):
         self.name = name
 
 
+class HeldError(TailraceError):
+    """Changes of a table cannot be published yet, and nothing is damaged: the message says why and what to do."""
+
+
 class MissingKeyError(UnsupportedError):
     """A segment is encrypted with a key that was not given; the message names its alias."""
 
@@ -39,6 +43,10 @@ class FencedError(TailraceError):
     """Another agent started with this host's transactional id; this one may publish nothing more."""
 
     exit_code = 5
+
+
+class AgentRunsError(TailraceError):
+    """What must not be done while a host's agent runs was asked for, and it seems to run."""
 
 
 class DataLossError(TailraceError):
@@ -54,5 +62,6 @@ class LogEpochError(TailraceError):
         super().__init__(
             f"{file} is at or below the published position {position}, but was never read: the node has another "
             "commit log than before (a replaced disk, or a new node with an old host id). If that is so, "
-            "`tailrace offsets adopt --new-log` opens the next log epoch; nothing is published until then"
+            "`tailrace offsets adopt --new-log` opens the next log epoch; if the file was put there by hand, move it "
+            "away. Nothing is published until then"
         )

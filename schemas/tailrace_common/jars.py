@@ -52,7 +52,8 @@ class _AbandonedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One entry of the lock. `coordinate` is group:artifact:version[:classifier]; `size` is in bytes."""
+    """One entry of the lock. `coordinate` is group:artifact:version[:classifier][@type], the type jar unless it says
+    another; `size` is in bytes."""
 
     coordinate: str
     sha256: str
@@ -61,9 +62,10 @@ class Jar:
     @property
     def path(self) -> str:
         """Where a Maven repository keeps it, below its root."""
-        group, artifact, version, *classifier = self.coordinate.split(":")
+        coordinate, _, kind = self.coordinate.partition("@")
+        group, artifact, version, *classifier = coordinate.split(":")
         name = "-".join([artifact, version, *classifier])
-        return f"{group.replace('.', '/')}/{artifact}/{version}/{name}.jar"
+        return f"{group.replace('.', '/')}/{artifact}/{version}/{name}.{kind or 'jar'}"
 
 
 def cache_directory() -> Path:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import stamina
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -24,6 +24,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 """Longer than a dead agent's transaction can stay open: its time-out of 10 s, and 10 s until Kafka looks."""
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("tailrace.kafka")
 _POLL_SECONDS: Final = 0.1
@@ -32,6 +33,7 @@ _REQUEST_SECONDS: Final = 10.0
 _APPEARS_SECONDS: Final = 5.0
 # librdkafka's own error codes are documented, in spite of the underscore.
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 _MISSING: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -130,7 +132,7 @@ class PartitionReader:
             if self.next_offset > before:
                 deadline = self._clock() + self._timeout
             elif self._clock() > deadline:
-                raise ServiceError(self._stuck(end))
+                raise ServiceError(_stuck(str(self), self.next_offset, end, self._timeout, self._last_error))
 
     def poll(self, seconds: float) -> Record | None:
         """The next committed record, waiting at most so long for it; None when there was none. Raises ServiceError."""
@@ -198,7 +200,9 @@ class PartitionReader:
                     )
                     return int(asked[self._where].result().offset)
         except KafkaException as exception:
-            raise ServiceError(f"Kafka: the end of {self}: {self._explain(exception.args[0])}") from exception
+            raise ServiceError(
+                f"Kafka: the end of {self}: {_explain(exception.args[0], self._last_error)}"
+            ) from exception
         raise AssertionError("the retries end with a result or an exception")
 
     def _with(self, own: Mapping[str, Scalar]) -> dict[str, Any]:
@@ -206,20 +210,147 @@ class PartitionReader:
 
     def _remember(self, error: KafkaError) -> None:
         """Of a wrong password, or a broker that is gone, this is the only trace."""
+        if error.code() != _ALL_DOWN:
+            self._last_error = redact(error.str())
+        elif not self._last_error:  # else the reason came before it
+            self._last_error = f"{error.str()}: are bootstrap.servers and security.protocol right?"
+
+
+class TopicReader:
+    """Reads all partitions of a topic, read_committed, each in its own order; one thread at a time, in no group.
+
+    From what is committed when it is opened, or from the `beginning`. `timeout` is how long, in seconds, a read to
+    the end may stand still. `close` it, or use it in a `with`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Scalar],
+        topic: str,
+        *,
+        beginning: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Connect. Raises ServiceError where the topic does not exist, or Kafka does not answer."""
+        self._topic = topic
+        self._timeout = timeout
+        self._clock = clock
+        self._last_error = ""
+        self._admin: AdminClient = _made(
+            lambda: AdminClient({**config, "error_cb": self._remember}, logger=_LOG)  # type: ignore[dict-item]  # theirs
+        )
+        self._next: dict[int, int] = dict.fromkeys(self._partitions(), 0)
+        if not beginning:
+            self._next = self._ends(IsolationLevel.READ_COMMITTED)
+        whole: dict[str, Any] = {"group.id": "tailrace-reader", **config, **_OWN, "error_cb": self._remember}
+        self._consumer: Consumer = _made(lambda: Consumer(whole, logger=_LOG))
+        self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in self._next.items()])
+
+    def read_to_end(self) -> Iterator[tuple[int, Record]]:
+        """Partition and record of everything up to the end that each partition has at the call.
+
+        What PartitionReader.read_to_end says of the end holds here too. Raises ServiceError when nothing moves.
+        """
+        ends = self._ends(IsolationLevel.READ_UNCOMMITTED)
+        deadline = self._clock() + self._timeout
+        while behind := [number for number, end in ends.items() if self._next[number] < end]:
+            before = dict(self._next)
+            found = self.poll(_POLL_SECONDS)
+            if found is not None:
+                yield found
+            if self._next != before:
+                deadline = self._clock() + self._timeout
+            elif self._clock() > deadline:
+                number = behind[0]
+                where = f"{self._topic}[{number}]"
+                raise ServiceError(_stuck(where, self._next[number], ends[number], self._timeout, self._last_error))
+
+    def poll(self, seconds: float) -> tuple[int, Record] | None:
+        """Partition and next committed record, waiting at most so long; None when there was none, or other news.
+
+        Raises ServiceError.
+        """
+        message: Any = self._consumer.poll(seconds)
+        if message is None:
+            return None
+        number, error = message.partition(), message.error()
+        if error is None:
+            self._next[number] = message.offset() + 1
+            return number, Record(message.offset(), message.timestamp()[1], message.key(), message.value())
+        if error.code() == _AT_END:
+            self._next[number] = max(self._next[number], message.offset())
+        elif error.code() in _MISSING or error.retriable():
+            self._remember(error)
+        elif error.code() not in _HARMLESS:
+            raise ServiceError(f"Kafka: reading {self._topic}: {redact(error.str())}")
+        return None
+
+    def close(self) -> None:
+        """Leave the topic; the reader can be used no more."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _partitions(self) -> tuple[int, ...]:
+        def ask() -> tuple[int, ...]:
+            metadata = self._admin.list_topics(self._topic, timeout=_REQUEST_SECONDS).topics[self._topic]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            return tuple(sorted(metadata.partitions))
+
+        return self._asked(ask)
+
+    def _ends(self, isolation: IsolationLevel) -> dict[int, int]:
+        """The ends of all partitions: behind what is committed, or with what stands in open transactions too."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+
+        def ask() -> dict[int, int]:
+            asked = self._admin.list_offsets(
+                {TopicPartition(self._topic, number): latest for number in self._next},
+                isolation_level=isolation,
+                request_timeout=min(self._timeout, _REQUEST_SECONDS),
+            )
+            return {where.partition: int(future.result().offset) for where, future in asked.items()}
+
+        return self._asked(ask)
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """The answer, asked again while no broker knows the topic yet."""
+        try:
+            for attempt in stamina.retry_context(
+                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None
+            ):
+                with attempt:
+                    return ask()
+        except KafkaException as exception:
+            self._admin.poll(0)  # calls error_cb, which knows why
+            raise ServiceError(
+                f"Kafka: topic {self._topic}: {_explain(exception.args[0], self._last_error)}"
+            ) from exception
+        raise AssertionError("the retries end with a result or an exception")
+
+    def _remember(self, error: KafkaError) -> None:
         self._last_error = redact(error.str())
 
-    def _explain(self, error: KafkaError) -> str:
-        if error.code() in _MISSING:
-            return "there is no such topic or partition, or it has no leader"
-        last = f"; the last error of its connections: {self._last_error}" if self._last_error else ""
-        return f"{redact(error.str())}{last}"
 
-    def _stuck(self, end: int) -> str:
-        last = f"; the last error: {self._last_error}" if self._last_error else ""
-        return (
-            f"Kafka: {self} was read up to offset {self.next_offset} of {end}, then nothing came for"
-            f" {self._timeout:g} s: a broker does not answer, or a producer keeps a transaction open{last}"
-        )
+def _explain(error: KafkaError, last: str) -> str:
+    if error.code() in _MISSING:
+        return "there is no such topic or partition, or it has no leader"
+    return f"{redact(error.str())}{f'; the last error of its connections: {last}' if last else ''}"
+
+
+def _stuck(where: str, reached: int, end: int, timeout: float, last: str) -> str:
+    return (
+        f"Kafka: {where} was read up to offset {reached} of {end}, then nothing came for {timeout:g} s: a broker does"
+        f" not answer, or a producer keeps a transaction open{f'; the last error: {last}' if last else ''}"
+    )
 
 
 def _made(make: Callable[[], Any]) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 from pydantic import ConfigDict, RootModel, SecretStr, model_validator
 
@@ -19,6 +20,7 @@ _FILES_THEMSELVES: Final = frozenset(
         "sasl.oauthbearer.assertion.jwt.template.file",
     }
 )
+_USER_INFO: Final = re.compile(r"://[^/\s]*@")
 
 
 def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
@@ -103,6 +105,22 @@ class KafkaSettings(Properties):
     def bootstrap_servers(self) -> str:
         """`host:port,...` of the brokers to start from."""
         return str(self.reveal()["bootstrap.servers"])
+
+
+class RegistrySettings(Properties):
+    """The registry's client, by the names of confluent-kafka's SchemaRegistryClient: `url`, `ssl.ca.location`..."""
+
+    examples: ClassVar[Mapping[str, Scalar]] = {
+        "url": "https://registry:8081",
+        "ssl.ca.location": "/etc/tailrace/registry-ca.pem",
+        "basic.auth.user.info_file": "/run/secrets/registry-user-and-password",
+    }
+
+    @model_validator(mode="after")
+    def _check_url(self) -> Self:
+        if _USER_INFO.search(str(self.root.get("url", ""))):
+            raise ValueError("url must be without user and password: give them as basic.auth.user.info_file")
+        return self
 
 
 class SparkSettings(Properties):

@@ -17,7 +17,7 @@ _LOG = logging.getLogger("tailrace.schemas")
 
 
 class SchemaReader(Mapping[bytes, SchemaEntry]):
-    """Every published schema by its id, the 8 bytes in a message's frame.
+    """Every published schema by its id, the 8 bytes in a message's frame, or the 4 of a registry.
 
     Looking up an id that is not known reads the topic on to its end, and then fails with KeyError: a schema is
     published before the first message that uses it (docs/contracts.md 3). An entry stays the same object for as long

@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from tailrace_common.passthrough import JavaKafkaSettings, KafkaSettings, Scalar, SparkSettings, read_secret_file
+from tailrace_common.passthrough import (
+    JavaKafkaSettings,
+    KafkaSettings,
+    RegistrySettings,
+    Scalar,
+    SparkSettings,
+)
 from tailrace_common.secrets import redact
+from tailrace_common.settings_section import Section
 from tailrace_common.settings_sources import load_into
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -20,27 +27,6 @@ Seconds = Annotated[float, Field(gt=0)]
 _KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
 _DATACENTERS: Final = re.compile(r"dc:[^,\s]+(,[^,\s]+)*")
-
-
-class Section(BaseModel):
-    """One table of the file: immutable, without unknown names. `NAME_file` of a secret is read into NAME."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_secret_files(cls, data: object) -> object:
-        if not isinstance(data, Mapping):
-            return data
-        values = dict(data)
-        for name, field in cls.model_fields.items():
-            path = values.get(f"{name}_file")
-            if field.annotation not in (SecretStr, SecretStr | None) or path is None:
-                continue
-            if values.get(name) is not None:
-                raise ValueError(f"{name} and {name}_file are both given: keep one")
-            values[name] = read_secret_file(path)
-        return values
 
 
 class ClusterSettings(Section):
@@ -191,6 +177,11 @@ class TopicSettings(Section):
     prefix: str = Field(default="tailrace", description="First part of every topic's name; one per Cassandra cluster")
     create: bool = Field(default=True, description="Create topics that are missing. false: their owner makes them")
     partitions: Positive = Field(default=3, description="Partitions of a table's topic")
+    key: Literal["partition", "primary"] = Field(
+        default="partition",
+        description='Kafka\'s key of a change: the "partition" key, or the full "primary" key. Partitions of topics '
+        "are chosen by the token either way",
+    )
     replication_factor: Positive | None = Field(
         default=None, examples=[3], description="Copies of each partition. Unset: 3, or the number of brokers if fewer"
     )
@@ -209,6 +200,32 @@ class TopicSettings(Section):
         if not _KAFKA_NAME.fullmatch(value) or value in {".", ".."}:
             raise ValueError("may have letters, digits, '.', '_' and '-', at most 100 of them")
         return value
+
+
+class SchemaSettings(Section):
+    """What names the schemas of messages. Readers find everything in the topic of schemas either way."""
+
+    store: Literal["topic", "registry"] = Field(
+        default="topic",
+        description='"topic": our own topic alone; "registry": a registry too, and its ids in Confluent\'s format',
+    )
+    subjects: Literal["TopicName", "RecordName", "TopicRecordName"] = Field(
+        default="TopicName", description="Subject name strategy, as Confluent's clients call it"
+    )
+    register_schemas: bool = Field(
+        default=True,
+        description="Register schemas that the registry lacks. false: somebody else does, and their changes are held",
+    )
+    registry: RegistrySettings = Field(
+        default=RegistrySettings({}),
+        description="The registry, by the names of confluent-kafka's SchemaRegistryClient. Needs tailrace[registry]",
+    )
+
+    @model_validator(mode="after")
+    def _check_registry(self) -> Self:
+        if self.store == "registry" and "url" not in self.registry.root:
+            raise ValueError('store = "registry" needs schemas.registry.url')
+        return self
 
 
 class TableSettings(Section):
@@ -307,6 +324,7 @@ class Settings(BaseSettings):
     agent: AgentSettings = Field(default=AgentSettings(), description=AgentSettings.__doc__)
     kafka: KafkaSettings = Field(default=KafkaSettings({}), description=KafkaSettings.__doc__)
     topics: TopicSettings = Field(default=TopicSettings(), description=TopicSettings.__doc__)
+    schemas: SchemaSettings = Field(default=SchemaSettings(), description=SchemaSettings.__doc__)
     tables: TableSettings = Field(default=TableSettings(), description=TableSettings.__doc__)
     generations: GenerationSettings = Field(default=GenerationSettings(), description=GenerationSettings.__doc__)
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
@@ -356,6 +374,7 @@ def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settin
 __all__ = [
     "JavaKafkaSettings",
     "KafkaSettings",
+    "RegistrySettings",
     "Scalar",
     "Settings",
     "SparkSettings",

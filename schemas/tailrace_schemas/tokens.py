@@ -7,15 +7,12 @@ from typing import Final
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
+from tailrace_schemas.words import word_of
+
 MIN_TOKEN: Final = -(2**63)
 MAX_TOKEN: Final = 2**63 - 1
 
 _MASK: Final = 2**64 - 1
-# The constants of MurmurHash3 x64 128, as signed words.
-_C1: Final = 0x87C37B91114253D5 - 2**64
-_C2: Final = 0x4CF5AD432745937F
-_F1: Final = 0xFF51AFD7ED558CCD - 2**64
-_F2: Final = 0xC4CEB9FE1A85EC53 - 2**64
 
 
 def token(key: bytes) -> int:
@@ -33,15 +30,15 @@ def token(key: bytes) -> int:
     h2: i64 = 0
     at: i64 = 0
     while at + 16 <= length:
-        h1 ^= _scramble(read_i64_le(key, at), _C1, 31, _C2)
+        h1 ^= _scramble_first(read_i64_le(key, at))
         h1 = _add(_multiply(_add(_rotated(h1, 27), h2), 5), 0x52DCE729)
-        h2 ^= _scramble(read_i64_le(key, at + 8), _C2, 33, _C1)
+        h2 ^= _scramble_second(read_i64_le(key, at + 8))
         h2 = _add(_multiply(_add(_rotated(h2, 31), h1), 5), 0x38495AB5)
         at += 16
     if length > at + 8:
-        h2 ^= _scramble(_signed_tail(key, at + 8, length), _C2, 33, _C1)
+        h2 ^= _scramble_second(_signed_tail(key, at + 8, length))
     if length > at:
-        h1 ^= _scramble(_signed_tail(key, at, min(at + 8, length)), _C1, 31, _C2)
+        h1 ^= _scramble_first(_signed_tail(key, at, at + 8 if length > at + 8 else length))
     h1 ^= length
     h2 ^= length
     h1 = _add(h1, h2)
@@ -63,23 +60,17 @@ def partition(token: int, n: int) -> int:
 
 def _multiply(first: i64, second: i64) -> i64:
     product = first * second
-    if product > MAX_TOKEN or product < MIN_TOKEN:
-        return _wrapped(product)
-    return product
+    return product if -1 <= product >> 63 <= 0 else _wrapped(product)
 
 
 def _add(first: i64, second: i64) -> i64:
     total = first + second
-    if total > MAX_TOKEN or total < MIN_TOKEN:
-        return _wrapped(total)
-    return total
+    return total if -1 <= total >> 63 <= 0 else _wrapped(total)
 
 
 def _shift(word: i64, bits: i64) -> i64:
     shifted = word << bits
-    if shifted > MAX_TOKEN or shifted < MIN_TOKEN:
-        return _wrapped(shifted)
-    return shifted
+    return shifted if -1 <= shifted >> 63 <= 0 else _wrapped(shifted)
 
 
 def _wrapped(value: int) -> int:
@@ -88,12 +79,26 @@ def _wrapped(value: int) -> int:
 
 def _rotated(word: i64, bits: i64) -> i64:
     # The mask is shifted down, not up: compiled code would take a literal 1 for 32 bits.
-    mask: i64 = MAX_TOKEN
+    mask = word_of(0x7FFFFFFF, 0xFFFFFFFF)
     return _shift(word, bits) | (word >> (64 - bits)) & (mask >> (63 - bits))
 
 
-def _scramble(word: i64, first: i64, rotation: i64, second: i64) -> i64:
-    return _multiply(_rotated(_multiply(word, first), rotation), second)
+def _scramble_first(word: i64) -> i64:
+    return _multiply(_rotated(_multiply(word, _c1()), 31), _c2())
+
+
+def _scramble_second(word: i64) -> i64:
+    return _multiply(_rotated(_multiply(word, _c2()), 33), _c1())
+
+
+def _c1() -> i64:
+    """0x87C37B91114253D5, of MurmurHash3 x64 128."""
+    return word_of(0x87C37B91 - 0x100000000, 0x114253D5)
+
+
+def _c2() -> i64:
+    """0x4CF5AD432745937F, of MurmurHash3 x64 128."""
+    return word_of(0x4CF5AD43, 0x2745937F)
 
 
 def _signed_tail(key: bytes, start: i64, end: i64) -> i64:
@@ -103,15 +108,18 @@ def _signed_tail(key: bytes, start: i64, end: i64) -> i64:
     at = start
     while at < end:
         byte: i64 = key[at]
-        word ^= _shift(byte - 256 if byte > 127 else byte, shift)
+        if byte > 127:
+            byte -= 256
+        word ^= byte << shift
         shift += 8
         at += 1
     return word
 
 
 def _finish(word: i64) -> i64:
-    word = _multiply(_high(word), _F1)
-    word = _multiply(_high(word), _F2)
+    # 0xFF51AFD7ED558CCD and 0xC4CEB9FE1A85EC53: fmix64 of MurmurHash3.
+    word = _multiply(_high(word), word_of(0xFF51AFD7 - 0x100000000, 0xED558CCD))
+    word = _multiply(_high(word), word_of(0xC4CEB9FE - 0x100000000, 0x1A85EC53))
     return _high(word)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, check_prefix, internal_topic
+from tailrace_spark.private_key import plain_pkcs8
 
 # Names that mean the same to both clients.
 _SAME: Final = (
@@ -20,7 +21,7 @@ _SAME: Final = (
     "security.protocol",
     "sasl.mechanism",
     "sasl.kerberos.service.name",
-    "ssl.key.password",
+    "ssl.keystore.password",
     "ssl.endpoint.identification.algorithm",
 )
 _SCRAM_OR_PLAIN: Final = {
@@ -37,8 +38,10 @@ def java_options(
 ) -> dict[str, str]:
     """The options `kafka.<name>` of Spark's source: what [kafka] says, translated, then what `java` says as it is.
 
-    PEM files are handed over as text, so that executors need no files. `read` reads one. Settings of [kafka] that
-    concern producers or librdkafka alone are left out. Raises SettingsError for a file that cannot be read.
+    PEM files are handed over as text, keys without their password, so that executors need no files; Spark shows them
+    as little as passwords (session). `read` reads one file. Settings of [kafka] that
+    concern producers or librdkafka alone are left out. Raises SettingsError for a file that cannot be read, or a
+    key that cannot be opened.
     """
     options = {name: str(librdkafka[name]) for name in _SAME if name in librdkafka}
     mechanism = librdkafka.get("sasl.mechanism", librdkafka.get("sasl.mechanisms"))
@@ -77,9 +80,14 @@ def _tls(librdkafka: Mapping[str, Scalar], read: ReadText) -> dict[str, str]:
     options: dict[str, str] = {}
     if (authorities := pem("ca")) is not None:
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
+    if "ssl.keystore.location" in librdkafka:  # librdkafka's is always of this type
+        options |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(librdkafka["ssl.keystore.location"])}
     certificate, key = pem("certificate"), pem("key")
     if certificate is not None and key is not None:
-        options |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
+        given = librdkafka.get("ssl.key.password")
+        plain = plain_pkcs8(key, None if given is None else str(given))
+        options |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certificate}
+        options["ssl.keystore.key"] = plain
     return options
 
 

@@ -11,6 +11,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import PREFIX_SCHEMA
+from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
 from tailrace_spark.kafka_options import java_options, table_topics, without_internal
 
 # SPARK-55271 (4.1.0, 4.1.1): of a batch that is delivered again after a restart, the Kafka source's second version
@@ -56,14 +57,13 @@ def read_messages(
 
 def with_head(messages: DataFrame) -> DataFrame:
     """The records with their schema's id and the first six fields of the change (docs/contracts.md 3), else nulls."""
-    body = F.expr("substring(value, 11)")
-    head = messages.withColumn("head", from_avro(body, PREFIX_SCHEMA, PERMISSIVE))
+    head = messages.withColumn("head", from_avro(F.expr(BODY_SQL), PREFIX_SCHEMA, PERMISSIVE))
     return head.select(
         *[F.col(f"head.{name}").alias(name) for name in ("op", "token", "written", "ttl", "expires", "digest")],
         "topic",
         "partition",
         "offset",
-        F.expr("substring(value, 3, 8)").alias("schema_id"),
+        F.expr(SCHEMA_ID_SQL).alias("schema_id"),
         F.unix_millis("timestamp").alias("published"),
         "value",
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tailrace_schemas.avro import SchemaEntry, decode
-from tailrace_schemas.avro.decode import UnknownSchemaError, message_schema_id
+from tailrace_schemas.avro.decode import UnknownSchemaError
+from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.errors import CorruptError, DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.jars import Progress, fetch_sets
 from tailrace_common.java import java_home_for_spark
 from tailrace_common.passthrough import Scalar
+from tailrace_common.secrets import is_secret_name
 
 _DEFAULTS: Final = {
     "spark.app.name": "tailrace",
@@ -22,6 +23,8 @@ _DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "4",
     # A batch that is being written is finished, not cut, when the stream is stopped.
     "spark.sql.streaming.stopTimeout": "120000",
+    # What it shows of a query has the options of its source in it: of Kafka's, passwords and keys.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
 }
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -48,7 +51,9 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
     conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
     if SparkContext._gateway is None:  # noqa: SLF001 - a Java that runs already is used on, as PySpark does
-        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]  # it has no types
+        # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
+        shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret_name(one[0])])
+        gateway = launch_gateway(shown, {"start_new_session": True})  # type: ignore[no-untyped-call]  # it has no types
         SparkContext(conf=conf, gateway=gateway)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")

@@ -21,9 +21,9 @@ from tailrace_common.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.avro.decode import HEADER
+from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_spark.assignment import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.messages import PERMISSIVE, read_messages, with_head
@@ -83,7 +83,7 @@ def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> 
     reader = canonical_text(value_schema(definition, settings.topics.prefix))
     convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader)
     uniform = frame.mapInArrow(convert, COLUMNS)
-    change = uniform.withColumn("change", from_avro(F.expr(f"substring(value, {HEADER + 1})"), reader, PERMISSIVE))
+    change = uniform.withColumn("change", from_avro(F.expr(BODY_SQL), reader, PERMISSIVE))
     kept = [name for name in uniform.columns if name != "value"]
     return change.select(*kept, *[F.col(f"change.{name}").alias(name) for name in _RECORD])
 
@@ -98,8 +98,11 @@ def _to_reader(
         if pc.all(pc.equal(ids, pa.scalar(own, pa.binary()))).as_py():
             yield batch
             continue
+        schemas = _schemas(tuple(config.items()), prefix)
+        # A registry has its own id for the reader's schema, too.
+        same = {found for found in pc.unique(ids).to_pylist() if found == own or _text(found, schemas) == reader}
         values = [
-            value if found == own else _rewrite(value, found, reader, own, _schemas(tuple(config.items()), prefix))
+            value if found in same else _rewrite(value, found, reader, own, schemas)
             for value, found in zip(batch.column("value").to_pylist(), ids.to_pylist(), strict=True)
         ]
         at = batch.schema.get_field_index("value")
@@ -112,6 +115,11 @@ def _schemas(config: tuple[tuple[str, Scalar], ...], prefix: str) -> SchemaReade
     return SchemaReader(dict(config), prefix)
 
 
+def _text(writer_id: bytes | None, schemas: Mapping[bytes, SchemaEntry]) -> str | None:
+    entry = None if writer_id is None else schemas.get(writer_id)
+    return None if entry is None else entry.avro
+
+
 def _rewrite(
     message: bytes | None, writer_id: bytes | None, reader: str, own: bytes, schemas: Mapping[bytes, SchemaEntry]
 ) -> bytes | None:
@@ -119,17 +127,17 @@ def _rewrite(
     if message is None or entry is None:
         return None
     try:
-        record = schemaless_reader(io.BytesIO(message[HEADER:]), _parsed(entry.avro), _parsed(reader))
+        record = schemaless_reader(io.BytesIO(message[body_at(message) :]), _parsed(entry.avro), _parsed(reader))
         body = io.BytesIO()
         schemaless_writer(body, _parsed(reader), record)
-    except (ValueError, EOFError, LookupError, TypeError) as error:
+    except (ValueError, EOFError, LookupError, TypeError, DecodeError) as error:
         log.warning(
             "a message of schema %s does not fit the table's definition: %s",
             writer_id.hex() if writer_id else "",
             error,
         )
         return None
-    return message[:2] + own + body.getvalue()
+    return frame(own) + body.getvalue()
 
 
 @cache

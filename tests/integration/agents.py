@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +31,7 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
-from tailrace_common.kafka import read_to_end
+from tailrace_common.kafka import TopicReader
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import decode
@@ -229,11 +230,10 @@ def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:
     there = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
     if topic not in there:
         return []
-    with SchemaReader(config, prefix) as schemas:
+    with SchemaReader(config, prefix) as schemas, TopicReader(config, topic, beginning=True) as reader:
         return [
             Published(partition, record.offset, record.key, decode(record.value or b"", schemas))
-            for partition in sorted(there[topic].partitions)
-            for record in read_to_end(config, topic, partition)
+            for partition, record in sorted(reader.read_to_end(), key=itemgetter(0))
         ]
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tests.services.choice import ChoiceError, Means, choose
 
 if TYPE_CHECKING:
@@ -59,6 +59,13 @@ def kafka(means: Means, service_directory: Path) -> Iterator[LocalKafka]:
     else:
         from tailrace.local import LocalKafka as Service  # type: ignore[assignment]  # the same interface
     with Service(service_directory / "kafka") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def registry(service_directory: Path) -> Iterator[LocalRegistry]:
+    """A schema registry, always a child process; every test has its own subjects."""
+    with LocalRegistry(service_directory / "registry") as service:
         yield service
 
 

@@ -24,7 +24,7 @@ def local(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[st
 
 
 def is_open_at(address: str) -> bool:
-    host, _, port = address.rpartition(":")
+    host, _, port = address.removeprefix("http://").partition("/")[0].rpartition(":")
     return is_open(host, int(port))
 
 
@@ -97,9 +97,10 @@ def test_service_that_dies_ends_up_with_its_log_quoted(up: Up) -> None:
 
 def test_detached_services_stay_until_down(tmp_path: Path) -> None:
     place = ("--directory", str(tmp_path / "up"))
-    started = local("up", "--detach", *place)
+    started = local("up", "--detach", "--registry", *place)
     try:
         services = [json.loads(line) for line in started.stdout.splitlines()]
+        assert [service["service"] for service in services] == ["cassandra", "kafka", "registry"]
         shown = local("status", *place)
         assert [json.loads(line) for line in shown.stdout.splitlines()] == services
         assert all(is_open_at(service["address"]) for service in services)

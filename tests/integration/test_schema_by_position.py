@@ -292,7 +292,7 @@ def test_ddl_that_nobody_read_is_placed_by_its_write_time(bench: Bench) -> None:
     with agent:
         agent.until(lambda: keys(bench.records()) == [1, 2, 3])
         causes = agent.status()["degraded"]
-        assert list(causes) == [f"schema of {bench.keyspace}.t"], causes
+        assert list(causes) == [f"definition of {bench.keyspace}.t"], causes
         assert agent.stop() == 0
     records = bench.records()
     assert [one.change.source and one.change.source.flags for one in records] == [0, SCHEMA_INFERRED, 0]

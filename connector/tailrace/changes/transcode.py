@@ -14,7 +14,7 @@ from mypy_extensions import i64, u8
 
 from tailrace.changes.split import closes_inclusive, opens_inclusive
 from tailrace.commitlog.model import RangeMarker
-from tailrace.commitlog.mutation import UpdateVisitor, read_mutation
+from tailrace.commitlog.mutation import MutationVisitor, UpdateVisitor, read_mutation
 from tailrace.commitlog.plans import Plan, Shape
 from tailrace.commitlog.reader import Reader
 from tailrace_schemas.avro.encode import Encoder
@@ -27,6 +27,8 @@ from tailrace_schemas.transcode.record import Partition, RecordWriter
 # Emptied when full, as the plans of commitlog are: what has that many shapes gains nothing from keeping them.
 _MOST_WRITERS: Final = 1024
 _MOST_PLANS: Final = 256
+# A mutation of more updates gives their room back.
+_MOST_KEPT: Final = 64
 _ORIGINS: Final = {origin: number for number, origin in enumerate(Origin)}
 _UNTRACKED: Final = UpdateVisitor()
 
@@ -42,14 +44,15 @@ class Message:
 
 
 class _Unit:
-    """Changes that stay together, and where they stand among the others of their update (docs/contracts.md 1)."""
+    """One change, or two that stay together, and where they stand among the others of their update (contracts.md 1)."""
 
-    def __init__(self, written: i64, deletes: bool, static: bool, place: i64, bodies: list[bytes]) -> None:
+    def __init__(self, written: i64, deletes: bool, static: bool, place: i64, body: bytes, data: bytes | None) -> None:
         self.written = written
         self.deletes = deletes
         self.static = static
         self.place = place
-        self.bodies = bodies
+        self.body = body
+        self.data = data
 
 
 def _rank(unit: _Unit) -> tuple[int, bool, bool, int]:
@@ -77,9 +80,11 @@ class Transcoder:
     """Makes messages of mutations, with schemas of one topic prefix. Not for several threads at once."""
 
     def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
         self._reader = Reader()
-        self._writers: dict[Shape, _TableWriter] = {}
+        self._updates = _Updates(prefix)
+        self._out = BytesWriter()
+        self._host = self._datacenter = ""
+        self._node = b""
 
     def messages(
         self, payload: bytes, version: int, tables: Callable[[bytes], Table | None], source: Source
@@ -89,35 +94,86 @@ class Transcoder:
         `tables` gives the definition in force for the 16 bytes of a table id; `index` and `count` of `source` are set
         here. Raises what `decode_mutation` raises.
         """
-        updates: list[_Units] = []
-
-        def units(shape: Shape) -> UpdateVisitor:
-            if not shape.table.cdc:
-                return _UNTRACKED
-            updates.append(_Units(self._writer(shape)))
-            return updates[-1]
-
-        read_mutation(self._reader, payload, version, tables, units)
-        return self._finished([(one, body) for one in updates for body in one.bodies()], source)
-
-    def _finished(self, found: list[tuple[_Units, bytes]], source: Source) -> list[Message]:
-        """The messages of all records, each with its source, the last field."""
+        updates = self._updates
+        updates.begin()
+        read_mutation(self._reader, payload, version, tables, updates)
+        count = updates.order()
         messages: list[Message] = []
-        count = len(found)
         if not count:
             return messages
-        # The same for all but for index and count, which stand in the middle.
-        head, tail = _source_head(source), _source_tail(source)
-        for index, (units, body) in enumerate(found):
-            partition = units.partition()
-            out = BytesWriter()
-            out.write(body)
-            out.write(head)
-            write_long(out, index)
-            write_long(out, count)
-            out.write(tail)
-            messages.append(Message(units.table, partition.token, partition.message_key, out.getvalue()))
+        if source.host != self._host or source.datacenter != self._datacenter:
+            self._see(source)
+        # Hashing an Enum takes longer than all of the rest.
+        origin: i64 = 0 if source.origin is Origin.LOG else _ORIGINS[source.origin]
+        for at in range(updates.used):
+            update = updates.all[at]
+            for unit in update.units:
+                messages.append(self._message(update, unit.body, source, len(messages), count, origin))
+                if unit.data is not None:
+                    messages.append(self._message(update, unit.data, source, len(messages), count, origin))
         return messages
+
+    def _see(self, source: Source) -> None:
+        """Most mutations come from the same node as the one before."""
+        out = BytesWriter()
+        write_text(out, source.host.encode())
+        write_text(out, source.datacenter.encode())
+        self._host, self._datacenter, self._node = source.host, source.datacenter, out.getvalue()
+
+    def _message(self, update: _Update, body: bytes, source: Source, index: i64, count: i64, origin: i64) -> Message:
+        """The record with its last field, the source."""
+        out = self._out
+        out.truncate(0)
+        out.write(body)
+        out.write(self._node)
+        write_long(out, source.epoch)
+        write_long(out, source.segment)
+        write_long(out, source.offset)
+        write_long(out, index)
+        write_long(out, count)
+        write_long(out, origin)
+        out.append(u8(1 if source.durable else 0))
+        write_long(out, source.seen)
+        write_long(out, source.flags)
+        partition = update.partition()
+        return Message(update.table, partition.token, partition.message_key, out.getvalue())
+
+
+class _Updates(MutationVisitor):
+    """The updates of one mutation, in its order; their room is used again for the next one.
+
+    The first `used` of `all` are of this mutation.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.all: list[_Update] = []
+        self.used: i64 = 0
+        self._prefix = prefix
+        self._writers: dict[Shape, _TableWriter] = {}
+
+    def begin(self) -> None:
+        """Forget the mutation before."""
+        if len(self.all) > _MOST_KEPT:
+            self.all.clear()
+        self.used = 0
+
+    def update(self, shape: Shape) -> UpdateVisitor:
+        if not shape.table.cdc:
+            return _UNTRACKED
+        at = self.used
+        if at == len(self.all):
+            self.all.append(_Update(self._writer(shape)))
+        else:
+            self.all[at].open(self._writer(shape))
+        self.used = at + 1
+        return self.all[at]
+
+    def order(self) -> i64:
+        """Put the changes of each update into their order; how many there are."""
+        count: i64 = 0
+        for at in range(self.used):
+            count += self.all[at].order()
+        return count
 
     def _writer(self, shape: Shape) -> _TableWriter:
         writer = self._writers.get(shape)
@@ -128,18 +184,24 @@ class Transcoder:
         return writer
 
 
-class _Units(UpdateVisitor):
+class _Update(UpdateVisitor):
     """The records of one update, as they are met."""
 
     def __init__(self, writer: _TableWriter) -> None:
+        self.units: list[_Unit] = []
+        self.open(writer)
+
+    def open(self, writer: _TableWriter) -> None:
+        """Begin with an update of the writer's table."""
         self.table = writer.table
         self._writer = writer
         self._records = writer.records
         self._key = b""
         self._partition: Partition | None = None
-        self._units: list[_Unit] = []
         self._place: i64 = 0
         self._opened: tuple[int, Bound, Deletion] | None = None
+        if self.units:
+            self.units.clear()
 
     def begin(self, key: bytes, epoch: int | None) -> None:  # noqa: ARG002 - the definition was found by position
         self._key = key
@@ -150,17 +212,19 @@ class _Units(UpdateVisitor):
             self._partition = self._records.partition(self._key)
         return self._partition
 
-    def bodies(self) -> list[bytes]:
-        """All records, ordered."""
-        units = self._units
-        if len(units) == 1:
-            return units[0].bodies
-        units.sort(key=_rank)
-        return [body for unit in units for body in unit.bodies]
+    def order(self) -> i64:
+        """Put the changes into their order; how many there are."""
+        units = self.units
+        if len(units) > 1:
+            units.sort(key=_rank)
+        count: i64 = 0
+        for unit in units:
+            count += 1 if unit.data is None else 2
+        return count
 
     def delete_partition(self, deletion: Deletion) -> None:
         body = self._records.partition_deletion(self.partition(), deletion)
-        self._units.append(_Unit(deletion.written, True, False, -1, [body]))
+        self.units.append(_Unit(deletion.written, True, False, -1, body, None))
 
     def row(self, reader: Reader, header: Plan, static: bool) -> None:
         """A row's deletion and its data, one unit where the deletion is not the older."""
@@ -174,13 +238,13 @@ class _Units(UpdateVisitor):
         if cells.deleted:
             body = self._records.row_deletion(self.partition(), cells, data, static)
             if has_data and cells.deleted_written >= written:
-                bodies = [body, self._records.row(self.partition(), cells, data, plan, static)]
-                self._units.append(_Unit(cells.deleted_written, False, static, place, bodies))
+                record = self._records.row(self.partition(), cells, data, plan, static)
+                self.units.append(_Unit(cells.deleted_written, False, static, place, body, record))
                 return
-            self._units.append(_Unit(cells.deleted_written, True, static, place, [body]))
+            self.units.append(_Unit(cells.deleted_written, True, static, place, body, None))
         if has_data:
             body = self._records.row(self.partition(), cells, data, plan, static)
-            self._units.append(_Unit(written, False, static, place, [body]))
+            self.units.append(_Unit(written, False, static, place, body, None))
 
     def mark(self, marker: RangeMarker) -> None:
         """A range's end closes the one that is open, its start opens one; a boundary does both."""
@@ -188,28 +252,8 @@ class _Units(UpdateVisitor):
             place, start, deletion = self._opened
             end = Bound(marker.values, closes_inclusive(marker.kind))
             body = self._records.range_deletion(self.partition(), deletion, start, end)
-            self._units.append(_Unit(deletion.written, True, False, place, [body]))
+            self.units.append(_Unit(deletion.written, True, False, place, body, None))
         self._opened = None
         if marker.open is not None:
             self._opened = self._place, Bound(marker.values, opens_inclusive(marker.kind)), marker.open
         self._place += 1
-
-
-def _source_head(source: Source) -> bytes:
-    out = BytesWriter()
-    write_text(out, source.host.encode())
-    write_text(out, source.datacenter.encode())
-    write_long(out, source.epoch)
-    write_long(out, source.segment)
-    write_long(out, source.offset)
-    return out.getvalue()
-
-
-def _source_tail(source: Source) -> bytes:
-    out = BytesWriter()
-    # Hashing an Enum takes longer than all of the rest.
-    write_long(out, 0 if source.origin is Origin.LOG else _ORIGINS[source.origin])
-    out.append(u8(1 if source.durable else 0))
-    write_long(out, source.seen)
-    write_long(out, source.flags)
-    return out.getvalue()

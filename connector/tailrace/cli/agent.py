@@ -6,10 +6,10 @@ import logging
 import signal
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from stamina.instrumentation import set_on_retry_hooks
@@ -31,18 +31,23 @@ from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
-from tailrace.publish.routing import Router, Selection
+from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
-from tailrace_common.settings import ClusterSettings, Settings
+from tailrace_common.settings import ClusterSettings, SchemaSettings, Settings
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import RingError
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG: Final = logging.getLogger("tailrace.agent")
+if TYPE_CHECKING:
+    from tailrace.publish.registry import RegistryStore
+
 T = TypeVar("T")
 _RETRY_SECONDS: Final = 1.0
 _RETRY_SECONDS_MOST: Final = 30.0
@@ -139,18 +144,11 @@ class _Start:
         return self.stack.enter_context(closing(cluster))
 
     def _router(self, node: LocalNode) -> Router:
-        """Topics, schemas known so far, and what publishes more of them."""
-        settings, prefix = self.settings, self.settings.topics.prefix
-        kafka = settings.kafka.reveal()
-        topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-        topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS))
-        schemas = internal_topic(prefix, Internal.SCHEMAS)
-        with SchemaReader(kafka, prefix) as reader:
-            reader.refresh()
-            destinations = SchemaDestinations(prefix, topics, KafkaLog(kafka, schemas), reader)
+        """What this node publishes, of the tables that the settings select."""
+        settings = self.settings
         selection = Selection(settings.tables.include, settings.tables.exclude)
         publishes = settings.agent.publishes(node.datacenter)
-        return Router(prefix, destinations, lambda table: publishes and selection.wants(table))
+        return open_router(settings, lambda table: publishes and selection.wants(table), self.stack)
 
     def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
         """The generation that operates now; the first agent of a cluster publishes the first one."""
@@ -211,6 +209,36 @@ class _Start:
             self.health.recover("service")
             return result
         return None
+
+
+def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitStack) -> Router:
+    """Topics, schemas known so far, and what publishes more of them; `stack` ends what has connections.
+
+    Raises ServiceError, SettingsError.
+    """
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
+    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS))
+    with SchemaReader(kafka, prefix) as reader:
+        reader.refresh()
+        log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
+        store = stack.enter_context(closing(schema_store(settings.schemas, reader)))
+        destinations = SchemaDestinations(prefix, topics, log, reader)
+        return Router(prefix, destinations, wants, store, settings.topics.key)
+
+
+def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:
+    """Who names schemas, as the settings say; `known` is what `.schemas` has. Raises SettingsError."""
+    return OwnIds() if settings.store == "topic" else registry_store(settings, known)
+
+
+def registry_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> RegistryStore:
+    """The registry that the settings name. Raises SettingsError."""
+    try:
+        from tailrace.publish.registry import RegistryStore
+    except ImportError as cause:
+        raise SettingsError(f"schemas.store needs {cause.name}: pip install 'tailrace[registry]'") from None
+    return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, known)
 
 
 def contact_of(settings: ClusterSettings) -> Contact:

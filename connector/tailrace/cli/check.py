@@ -6,14 +6,14 @@ import logging
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from typing import Annotated, Final
 
 import typer
 
-from tailrace.cli.agent import contact_of
+from tailrace.cli.agent import contact_of, registry_store
 from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import has_segments, named_otherwise, node_settings
@@ -35,7 +35,7 @@ def check_directories(settings: Settings) -> Iterator[Check]:
         advice = "set agent.cdc_raw_directory to the node's own, and cdc_enabled: true in cassandra.yaml"
         yield Check("cdc_raw_directory", False, f"{raw} is not a directory", advice)
         return
-    advice = "run the agent as Cassandra's user: finished segments are deleted once they are published"
+    advice = "run the agent as Cassandra's user, or in a group that may write it: finished segments are deleted"
     detail = f"{raw}, {shutil.disk_usage(raw).free >> 20} MiB free on its disk"
     yield judge("cdc_raw_directory", os.access(raw, os.R_OK | os.W_OK | os.X_OK), detail, advice)
     log = settings.agent.commitlog_directory
@@ -109,12 +109,32 @@ def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
     yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
 
 
+def check_registry(settings: Settings) -> Iterator[Check]:
+    """The schema registry, where there is to be one: it answers us."""
+    if settings.schemas.store == "topic":
+        return
+    try:
+        with closing(registry_store(settings.schemas, {})) as registry:
+            rule = registry.reach()
+    except TailraceError as error:
+        yield Check("registry", False, str(error), "see [schemas.registry]: url, authority, user and password")
+        return
+    yield Check(
+        "registry", True, f"{settings.schemas.registry.root['url']}, rule of subjects without their own: {rule}"
+    )
+
+
 def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
     """What to look at, by name: the agent's parts, and what other packages announce. All of it where `only` is empty.
 
     Raises SettingsError for a name that nobody has.
     """
-    ours = {"directories": check_directories, "cassandra": check_cassandra, "kafka": check_kafka}
+    ours: dict[str, CheckSource] = {
+        "directories": check_directories,
+        "cassandra": check_cassandra,
+        "kafka": check_kafka,
+        "registry": check_registry,
+    }
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     unknown = sorted(set(only) - {*ours, *points})
     if unknown:
@@ -146,7 +166,7 @@ def check(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PART", help="Look at this alone: directories, cassandra, kafka, stream. May be repeated."
+            metavar="PART", help="Look at this alone: directories, cassandra, kafka, registry, stream. May be repeated."
         ),
     ] = None,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from uuid import UUID
 import typer
 
 from tailrace.cli.console import say
-from tailrace.cli.schema_file import open_schema
+from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
 from tailrace.cli.segment_formats import PRINTERS, Format, Printer, Shown
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
@@ -26,8 +25,7 @@ from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
-from tailrace_schemas.errors import DecodeError, SettingsError
-from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 
 
@@ -149,12 +147,12 @@ def dump(
 
     Example: tailrace dump CommitLog-7-1795246977430.log --schema schema.jsonl --table shop.orders
     """
-    definitions, release = _definitions(schema)
+    definitions, release = definitions_of(schema)
     run = _Dump(
         printer=PRINTERS[output](),
         tables={definition.id: definition for definition in definitions},
         release=release,
-        wanted=_selected(definitions, table) if table else None,
+        wanted=selected(definitions, table) if table else None,
         dropped=dropped,
         unknown=unknown,
         stretch=stretch_of(since, until),
@@ -164,30 +162,6 @@ def dump(
         run.segment(path)
     if run.damaged:
         raise typer.Exit(DAMAGED)
-
-
-def _definitions(schema: Path | None) -> tuple[tuple[Table, ...], str | None]:
-    """Built-in definitions, then those of the file, which win; and the release line that wrote the file."""
-    if schema is None:
-        return system_tables(), None
-    file = open_schema(schema)
-    for problem in file.definitions.problems:
-        say(f"{schema}: {problem}")
-    return (*system_tables(), *file.definitions.tables), file.release
-
-
-def _selected(definitions: tuple[Table, ...], names: list[str]) -> frozenset[UUID]:
-    """The ids of the named tables; raises SettingsError for a name that no definition has."""
-    known: dict[str, set[UUID]] = {}
-    for definition in definitions:
-        known.setdefault(str(definition), set()).add(definition.id)
-        known.setdefault(f"{definition.keyspace}.*", set()).add(definition.id)
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is not None:
-        nearest = difflib.get_close_matches(unknown, known, n=1)
-        advice = f"did you mean {nearest[0]}?" if nearest else "give its rows with --schema"
-        raise SettingsError(f"--table {unknown}: no such table is defined; {advice}")
-    return frozenset().union(*(known[name] for name in names))
 
 
 def _print(values: Iterable[object]) -> None:

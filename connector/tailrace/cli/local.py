@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.interruption import stopped_by_signals
-from tailrace.local import CassandraSettings, KafkaSettings, Services
+from tailrace.local import CassandraSettings, KafkaSettings, RegistrySettings, Services
 from tailrace.local.process import tail
 from tailrace.local.running import ServiceState, end, hold, owner, record, states
 from tailrace_schemas.errors import ServiceError
@@ -41,6 +41,7 @@ def up(
     directory: Directory = _DIRECTORY,
     cassandra_port: Annotated[int, typer.Option(help="Cassandra's CQL port; 0 for a free one.")] = 0,
     kafka_port: Annotated[int, typer.Option(help="Kafka's port; 0 for a free one.")] = 0,
+    registry: Annotated[bool, typer.Option("--registry", help="A schema registry of Confluent's API, too.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return when they are up, and leave them running.")] = False,
 ) -> None:
     """Start Cassandra and Kafka, print where they are, and keep them until Ctrl-C, SIGTERM or SIGHUP.
@@ -50,9 +51,11 @@ def up(
     Example: tailrace local up --detach
     """
     directory = directory.absolute()
-    services = Services(directory, CassandraSettings(port=cassandra_port), KafkaSettings(port=kafka_port))
+    third = RegistrySettings() if registry else None
+    services = Services(directory, CassandraSettings(port=cassandra_port), KafkaSettings(port=kafka_port), third)
     if detach:
-        _start_detached(services, ["--cassandra-port", str(cassandra_port), "--kafka-port", str(kafka_port)])
+        options = ["--cassandra-port", str(cassandra_port), "--kafka-port", str(kafka_port)]
+        _start_detached(services, [*options, *(["--registry"] if registry else [])])
         _show(states(directory), directory)
         return
     with stopped_by_signals(), hold(directory):

@@ -17,8 +17,12 @@ from tailrace.cli.console import say
 from tailrace.cli.demo import demo
 from tailrace.cli.dump import dump
 from tailrace.cli.generations import app as generations
+from tailrace.cli.hosts import app as hosts
 from tailrace.cli.inspect import inspect
 from tailrace.cli.local import app as local
+from tailrace.cli.offsets import app as offsets
+from tailrace.cli.replay import replay_
+from tailrace.cli.tail import tail
 from tailrace.cli.token import token
 from tailrace.cli.verify import verify
 from tailrace_common.build import describe, require_fresh
@@ -129,8 +133,12 @@ app.add_typer(local, name="local")
 app.command("inspect")(inspect)
 app.command("dump")(dump)
 app.command("verify")(verify)
+app.command("replay")(replay_)
+app.command("tail")(tail)
 app.command("token")(token)
 app.add_typer(generations, name="generations")
+app.add_typer(offsets, name="offsets")
+app.add_typer(hosts, name="hosts")
 app.command("check")(check)
 mount_entry_points(app, entry_points(group=ENTRY_POINTS))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tailrace.cli.console import say
 from tailrace_common.settings import Settings, load_settings
+from tailrace_schemas.errors import SettingsError
 
 SettingsFile = Annotated[
     Path | None,
@@ -21,7 +24,23 @@ SettingsFile = Annotated[
     ),
 ]
 
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
 
 def settings_of(path: Path | None) -> Settings:
     """The settings of a command's `SettingsFile` option. Raises SettingsError."""
     return load_settings(path, os.environ)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask on the terminal, unless `yes` was given; end the command with exit code 1 on a no.
+
+    Raises SettingsError where there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
+    if not typer.confirm(question, err=True):
+        say("nothing was changed")
+        raise typer.Exit(1)

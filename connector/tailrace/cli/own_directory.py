@@ -47,8 +47,8 @@ def require_own_directory(directory: Path, node: Mapping[str, str]) -> None:
         ) from None
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         raise SettingsError(
-            f"{_NAME}: this user may not read and write {directory}; run the agent as Cassandra's user: finished "
-            "segments are deleted once they are published"
+            f"{_NAME}: this user may not read and write {directory}; run the agent as Cassandra's user, or "
+            "in a group that may (docs/security.md): finished segments are deleted once they are published"
         )
     theirs = named_otherwise(directory, node)
     if theirs is not None and node.get("cdc_enabled") == "true" and not has_segments(directory):

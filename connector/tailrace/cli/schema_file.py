@@ -1,15 +1,21 @@
-"""The schema file that a command is given: JSON lines, compressed by gzip or not."""
+"""The schema file that a command is given (JSON lines, compressed by gzip or not), and tables by name."""
 
 from __future__ import annotations
 
+import difflib
 import gzip
 import io
 import zlib
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from uuid import UUID
 
+from tailrace.cli.console import say
 from tailrace.cli.segment_files import GZIP
 from tailrace_schemas.definitions import SchemaFile, read_schema_file
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.table import Table
 
 
 def open_schema(path: Path) -> SchemaFile:
@@ -27,3 +33,27 @@ def open_schema(path: Path) -> SchemaFile:
         raise SettingsError(f"{path}: broken gzip: {error}") from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def definitions_of(schema: Path | None) -> tuple[tuple[Table, ...], str | None]:
+    """Built-in definitions, then those of the file, which win; and the release line that wrote the file."""
+    if schema is None:
+        return system_tables(), None
+    file = open_schema(schema)
+    for problem in file.definitions.problems:
+        say(f"{schema}: {problem}")
+    return (*system_tables(), *file.definitions.tables), file.release
+
+
+def selected(definitions: Iterable[Table], names: Collection[str]) -> frozenset[UUID]:
+    """The ids of the named tables; raises SettingsError for a name that no definition has."""
+    known: dict[str, set[UUID]] = {}
+    for definition in definitions:
+        known.setdefault(str(definition), set()).add(definition.id)
+        known.setdefault(f"{definition.keyspace}.*", set()).add(definition.id)
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        nearest = difflib.get_close_matches(unknown, known, n=1)
+        advice = f"did you mean {nearest[0]}?" if nearest else "give its rows with --schema"
+        raise SettingsError(f"--table {unknown}: no such table is defined; {advice}")
+    return frozenset().union(*(known[name] for name in names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
@@ -92,9 +92,14 @@ class ChangesPrinter:
         return ()
 
     def mutation(self, shown: Shown) -> Iterable[object]:
-        wanted = shown.wanted
-        source = Source("", "", 0, shown.descriptor.id, shown.frame.end, 0, 0)
-        for change in changes_of(shown.mutation, source, lambda table: table.cdc or table.id in (wanted or ())):
+        return self.changes(shown.mutation, shown.descriptor.id, shown.frame.end, shown.wanted)
+
+    def changes(
+        self, mutation: Mutation, segment: int, end: int, wanted: frozenset[UUID] | None
+    ) -> Iterator[dict[str, object]]:
+        """The values of the mutation that ends at the logical position `end`; `wanted` as in Shown."""
+        source = Source("", "", 0, segment, end, 0, 0)
+        for change in changes_of(mutation, source, lambda table: table.cdc or table.id in (wanted or ())):
             if wanted is None or change.table.id in wanted:
                 yield self._line(change)
 
@@ -105,18 +110,18 @@ class ChangesPrinter:
         record = encoder.record(change)
         at = record["source"]
         record["source"] = {name: at[name] for name in _IN_THE_FILE} if isinstance(at, dict) else None
-        return {"table": str(change.table), **{name: _plain(value) for name, value in record.items()}}
+        return {"table": str(change.table), **{name: plain(value) for name, value in record.items()}}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """The value as JSON has it: bytes as hexadecimal digits, floats that are no number as their names."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 PRINTERS: Final[Mapping[Format, Callable[[], Printer]]] = {Format.RAW: RawPrinter, Format.CHANGES: ChangesPrinter}

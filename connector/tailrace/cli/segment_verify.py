@@ -19,6 +19,7 @@ from tailrace.commitlog.descriptor import SegmentData
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import first_cursor, sections
+from tailrace.errors import WrongKeyError
 from tailrace_schemas.errors import DecodeError, ServiceError, TruncatedError, UnsupportedError
 
 
@@ -100,6 +101,9 @@ def _judge(path: Path, data: SegmentData, index: Index | None, keys: Keys, count
     except UnsupportedError as error:
         return Status.UNREAD, error.rule
     except DecodeError as error:
+        if isinstance(error, WrongKeyError) and not count.sections:
+            # Damage at the very first block is rarer than the key of another cluster.
+            return Status.UNREAD, str(error)
         unreleased = index is not None and not index.completed and count.marker >= index.offset
         young = isinstance(error, TruncatedError) and count.marker == 0
         status = Status.WRITTEN if unreleased or (young and index is None) else Status.DAMAGED

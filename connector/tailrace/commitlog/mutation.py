@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from tailrace.commitlog.descriptor import VERSIONS, SegmentVersion
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
-from tailrace.commitlog.plans import Plan, Shape, shape_of
+from tailrace.commitlog.plans import Plan, Shape
 from tailrace.commitlog.reader import (
     END_OF_PARTITION,
     HAS_PARTITION_DELETION,
@@ -62,6 +62,14 @@ def _known(version: int) -> SegmentVersion:
     return known
 
 
+class MutationVisitor:
+    """What is made of a mutation."""
+
+    def update(self, shape: Shape) -> UpdateVisitor:
+        """What the next update of the mutation is for: one of a table with this shape."""
+        raise NotImplementedError
+
+
 class UpdateVisitor:
     """What is made of a partition update, part by part in the order of the log; this one makes nothing of it.
 
@@ -86,9 +94,9 @@ def read_mutation(
     payload: bytes,
     version: int,
     tables: Callable[[bytes], Table | None],
-    visitor: Callable[[Shape], UpdateVisitor],
+    visitor: MutationVisitor,
 ) -> None:
-    """Read a payload of a segment of this version, each update with a visitor for its table's shape.
+    """Read a payload of a segment of this version, each update with what `visitor` gives for its table's shape.
 
     `tables` gives the definition in force for the 16 bytes of a table id, or None. Raises what `decode_mutation`
     raises; what the visitors raise of DecodeError is taken for a fault of the bytes, too.
@@ -104,8 +112,8 @@ def read_mutation(
         if table is None:
             raise UnknownTableError(UUID(bytes=id))
         try:
-            shape = shape_of(table)
-            _read_update(reader, shape, visitor(shape))
+            shape = reader.shape(table)
+            _read_update(reader, shape, visitor.update(shape))
         except IndexError:
             size = len(payload)
             raise TruncatedError(f"mutation of {table}: {size} bytes end before its values do") from None
@@ -160,17 +168,24 @@ def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table
     read), UnknownColumnError, TruncatedError, CorruptError and UnsupportedError; nothing else, whatever the bytes. As
     the payload's checksum was right, these mean that a definition does not fit, rather than damage.
     """
-    made: list[_Objects] = []
-
-    def objects(shape: Shape) -> UpdateVisitor:
-        made.append(_Objects(shape.table))
-        return made[-1]
-
-    read_mutation(Reader(), payload, version, lambda id: tables(UUID(bytes=id)), objects)
-    return Mutation(updates=tuple([one.update() for one in made]))
+    visitor = _MutationObjects()
+    read_mutation(Reader(), payload, version, lambda id: tables(UUID(bytes=id)), visitor)
+    return Mutation(updates=tuple([one.made() for one in visitor.updates]))
 
 
-class _Objects(UpdateVisitor):
+class _MutationObjects(MutationVisitor):
+    """Makes each update as an object."""
+
+    def __init__(self) -> None:
+        self.updates: list[_UpdateObjects] = []
+
+    def update(self, shape: Shape) -> UpdateVisitor:
+        update = _UpdateObjects(shape.table)
+        self.updates.append(update)
+        return update
+
+
+class _UpdateObjects(UpdateVisitor):
     """Makes the update as an object."""
 
     def __init__(self, table: Table) -> None:
@@ -197,7 +212,7 @@ class _Objects(UpdateVisitor):
     def mark(self, marker: RangeMarker) -> None:
         self._items.append(marker)
 
-    def update(self) -> PartitionUpdate:
+    def made(self) -> PartitionUpdate:
         return PartitionUpdate(
             table=self._table,
             key=self._key,

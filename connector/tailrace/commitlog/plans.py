@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from tailrace.errors import UnknownColumnError
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.vint import read_unsigned
@@ -39,25 +42,35 @@ class Plan:
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
-        self.sizes = [COMPLEX if column.type.multicell else value_size(column.type) for column in columns]
-        self.everything = list(range(len(columns)))
+        self.sizes = vec[i64]([COMPLEX if column.type.multicell else value_size(column.type) for column in columns])
+        self.everything = vec[i64](range(len(columns)))
         self.is_wide = len(columns) >= _BITMAP_COLUMNS
-        self._subsets: dict[int, list[int]] = {}
+        self._subsets: dict[int, _Indexes] = {}
 
-    def subset(self, coded: int) -> list[int]:
+    def subset(self, coded: i64) -> vec[i64]:
         """The indexes of the columns that a row has, by its bitmap, in which a set bit marks a missing column.
 
         Raises CorruptError for bits beyond the columns.
         """
-        present = self._subsets.get(coded)
-        if present is None:
+        known = self._subsets.get(coded)
+        if known is None:
             if coded < 0 or coded >> len(self.columns):
-                raise CorruptError(f"column subset {coded & _WORD:#x} of only {len(self.columns)} columns")
+                bits: int = coded  # no longer a word: the mask has more bits than one
+                raise CorruptError(f"column subset {bits & _WORD:#x} of only {len(self.columns)} columns")
             if len(self._subsets) >= _MOST_PLANS:
                 self._subsets.clear()
-            present = [index for index in self.everything if not coded >> index & 1]
-            self._subsets[coded] = present
-        return present
+            known = _Indexes(vec[i64]([index for index in range(len(self.columns)) if not coded >> index & 1]))
+            self._subsets[coded] = known
+        return known.present
+
+
+class _Indexes:
+    """The indexes of one bitmap; a dictionary takes objects only."""
+
+    __slots__ = ("present",)
+
+    def __init__(self, present: vec[i64]) -> None:
+        self.present = present
 
 
 class Shape:
@@ -67,7 +80,7 @@ class Shape:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.clustering = [value_size(column.type) for column in table.clustering]
+        self.clustering = vec[i64]([value_size(column.type) for column in table.clustering])
         self._by_name: Mapping[bytes, Column] = columns_by_name(table)
         self._plans: dict[bytes, Plan] = {}
 

@@ -10,14 +10,18 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import read_i64_be
+from librt.vecs import vec
 from mypy_extensions import i64
 
 from tailrace.commitlog.descriptor import SegmentVersion
 from tailrace.commitlog.model import RangeMarker
-from tailrace.commitlog.plans import COMPLEX, VARIABLE, Plan, Shape
+from tailrace.commitlog.plans import COMPLEX, VARIABLE, Plan, Shape, shape_of
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
+from tailrace_schemas.table import Table
+from tailrace_schemas.transcode.primitives import stands_at
 from tailrace_schemas.transcode.row import NONE, NULL, RowCells
+from tailrace_schemas.words import word_of
 
 # UnfilteredRowIteratorSerializer's flags.
 IS_EMPTY: Final = 0x01
@@ -59,7 +63,6 @@ _BOUNDARIES: Final = frozenset({2, 5})
 _EPOCH_MICROSECONDS: Final = 1_442_880_000_000_000
 _EPOCH_SECONDS: Final = 1_442_880_000
 
-_LIVE: Final = -(1 << 63)
 _WORD: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
 # Sums of two numbers below this stay within a signed word.
@@ -87,6 +90,12 @@ class Reader:
     """
 
     def __init__(self) -> None:
+        # Most updates have the table, and the columns, of the one before: its bytes are compared, not copied.
+        self._shape: Shape | None = None
+        self._table_id = bytes(16)
+        self._listed_columns = b""
+        self._listing: Shape | None = None
+        self._listed_plan: Plan | None = None
         self.data = b""
         self.at: i64 = 0
         self.size: i64 = 0
@@ -179,7 +188,16 @@ class Reader:
         if self.size - self.at < 16:
             raise TruncatedError("mutation: ends inside of a table id")
         at = self.skip(16)
-        return self.data[at : at + 16]
+        if not stands_at(self.data, at, self._table_id):
+            self._table_id = self.data[at : at + 16]
+        return self._table_id
+
+    def shape(self, table: Table) -> Shape:
+        """The shape of the update's table; most often that of the one before."""
+        shape = self._shape
+        if shape is None or shape.table is not table:
+            shape = self._shape = shape_of(table)
+        return shape
 
     def epoch(self) -> i64:
         """The epoch of the cluster's metadata that the writer knew the table by; NONE before version 9."""
@@ -201,7 +219,11 @@ class Reader:
 
     def stats(self) -> None:
         """EncodingStats: the least timestamp, local deletion time and ttl."""
-        self._timestamp = _wrapped(self.vint(), _EPOCH_MICROSECONDS)
+        delta = self.vint()
+        if 0 <= delta < _PLAIN:
+            self._timestamp = delta + _EPOCH_MICROSECONDS
+        else:
+            self._timestamp = _wrapped(delta, _EPOCH_MICROSECONDS)
         self._is_plain = -_PLAIN < self._timestamp < _PLAIN
         self._local = (self.vint() + _EPOCH_SECONDS) & _BITS_32
         self._ttl = _signed_32(self.vint() & _BITS_32)
@@ -209,6 +231,11 @@ class Reader:
     def plan(self, shape: Shape) -> Plan:
         """The columns of a header list, by the definition; raises UnknownColumnError."""
         start = self.at
+        if shape is self._listing and stands_at(self.data, start, self._listed_columns):
+            plan = self._listed_plan
+            if plan is not None:
+                self.at = start + len(self._listed_columns)
+                return plan
         count = self.vint()
         if count < 0 or count > self.size:
             raise TruncatedError(f"a header of {count & _WORD_63} columns in {self.size} bytes")
@@ -216,7 +243,10 @@ class Reader:
             size = self.length()
             self.at += size
             count -= 1
-        return shape.plan(self.data[start : self.at])
+        listed = self.data[start : self.at]
+        plan = shape.plan(listed)
+        self._listing, self._listed_columns, self._listed_plan = shape, listed, plan
+        return plan
 
     # -- deletions, clustering values, markers
 
@@ -225,9 +255,9 @@ class Reader:
         written = self._written()
         local = self._local_time()
         # LIVE is told by its first field alone; 4.x and 5.0 write different local deletion times beside it.
-        return None if written == _LIVE else Deletion(written, local)
+        return None if _is_live(written) else Deletion(written, local)
 
-    def _clustering(self, sizes: list[int], count: i64) -> None:
+    def _clustering(self, sizes: vec[i64], count: i64) -> None:
         """The values of the first `count` clustering columns, into `cells` (ClusteringPrefix.Serializer)."""
         cells = self.cells
         bits: i64 = 0
@@ -239,7 +269,7 @@ class Reader:
                 at = NULL if bits & 2 else self.at
                 cells.add_clustering(at, at)
             else:
-                size: i64 = sizes[index]
+                size = sizes[index]
                 if size == VARIABLE:
                     size = self.length()
                 at = self.skip(size)
@@ -305,23 +335,24 @@ class Reader:
         if flags & _HAS_DELETION:
             written = self._written()
             local = self._local_time()
-            if written != _LIVE:
+            if not _is_live(written):
                 cells.deleted = True
                 cells.deleted_written = written
                 cells.deleted_local = local
         with_deletions = flags & _HAS_COMPLEX_DELETION != 0
         sizes = plan.sizes
-        for index in plan.everything if flags & _HAS_ALL_COLUMNS else self.subset(plan):
+        present = plan.everything if flags & _HAS_ALL_COLUMNS else self.subset(plan)
+        for index in present:
             self._column(plan, index, sizes[index], with_deletions)
 
-    def subset(self, plan: Plan) -> list[int]:
+    def subset(self, plan: Plan) -> vec[i64]:
         """The indexes of the columns that a row has (Columns.Serializer)."""
         coded = self.vint()
         if coded == 0:
             return plan.everything
         return self._listed(len(plan.columns), coded) if plan.is_wide else plan.subset(coded)
 
-    def _listed(self, count: i64, missing: i64) -> list[int]:
+    def _listed(self, count: i64, missing: i64) -> vec[i64]:
         """The subset of a header of 64 columns and more: indexes of the present or of the missing ones."""
         present = count - missing
         if missing < 0 or present < 0:
@@ -338,9 +369,9 @@ class Reader:
             last = index
             left -= 1
         if lists_present:
-            return listed
+            return vec[i64](listed)
         absent = set(listed)
-        return [index for index in range(count) if index not in absent]
+        return vec[i64]([index for index in range(count) if index not in absent])
 
     def _column(self, plan: Plan, column: i64, size: i64, with_deletions: bool) -> None:
         """What a row has of one column."""
@@ -351,7 +382,7 @@ class Reader:
         if with_deletions:
             written = self._written()
             local = self._local_time()
-            if written != _LIVE:
+            if not _is_live(written):
                 cells.add_deletion(column, written, local)
         count = self.vint()
         if count < 0 or count > self.size - self.at:
@@ -420,6 +451,11 @@ class Reader:
         if not flags & _IS_DELETED:
             cells.start[at] = start
             cells.end[at] = end
+
+
+def _is_live(written: i64) -> bool:
+    """Whether a deletion's time is Long.MIN_VALUE, which stands for none (DeletionTime.LIVE)."""
+    return written == word_of(-0x80000000, 0)
 
 
 def _wrapped(delta: int, base: int) -> int:

@@ -22,7 +22,8 @@ _FORCED_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """One service as it was started. `state` is `running` or `stopped`; `cdc_raw` is Cassandra's only."""
+    """One service as it was started. `state` is `running` or `stopped`; `cdc_raw` is Cassandra's only;
+    `address` is host:port, the registry's its URL."""
 
     service: str
     state: str
@@ -51,8 +52,8 @@ def hold(directory: Path) -> BinaryIO:
 
 def record(services: Services) -> tuple[ServiceState, ...]:
     """Write down, for `states` and `end`, what this process has started."""
-    cassandra, kafka = services.cassandra, services.kafka
-    started = (
+    cassandra, kafka, registry = services.cassandra, services.kafka, services.registry
+    started: tuple[ServiceState, ...] = (
         ServiceState(
             service=cassandra.name,
             state="running",
@@ -63,6 +64,11 @@ def record(services: Services) -> tuple[ServiceState, ...]:
         ),
         ServiceState(service=kafka.name, state="running", address=kafka.bootstrap, pid=kafka.pid, log=str(kafka.log)),
     )
+    if registry is not None:
+        of = ServiceState(
+            service=registry.name, state="running", address=registry.url, pid=registry.pid, log=str(registry.log)
+        )
+        started += (of,)
     _write(services.directory, started)
     return started
 

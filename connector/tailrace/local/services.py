@@ -1,4 +1,4 @@
-"""Cassandra and Kafka together, started side by side."""
+"""Cassandra and Kafka together, and a schema registry on request, started side by side."""
 
 from __future__ import annotations
 
@@ -9,37 +9,46 @@ from typing import Self
 
 from tailrace.local.cassandra import CassandraSettings, LocalCassandra
 from tailrace.local.kafka import KafkaSettings, LocalKafka
+from tailrace.local.registry import LocalRegistry, RegistrySettings
 from tailrace.local.service import LocalService
 from tailrace_common.jars import Progress, fetch_sets
 
 
 class Services:
-    """One Cassandra in `directory`/cassandra and one Kafka in `directory`/kafka; a context manager."""
+    """One Cassandra in `directory`/cassandra and one Kafka in `directory`/kafka; a context manager.
+
+    With settings for it, a schema registry in `directory`/registry, too.
+    """
 
     def __init__(
-        self, directory: Path, cassandra: CassandraSettings | None = None, kafka: KafkaSettings | None = None
+        self,
+        directory: Path,
+        cassandra: CassandraSettings | None = None,
+        kafka: KafkaSettings | None = None,
+        registry: RegistrySettings | None = None,
     ) -> None:
         self.directory = directory.absolute()
         self.cassandra = LocalCassandra(self.directory / "cassandra", cassandra)
         self.kafka = LocalKafka(self.directory / "kafka", kafka)
+        self.registry = None if registry is None else LocalRegistry(self.directory / "registry", registry)
 
     @property
     def all(self) -> tuple[LocalService, ...]:
-        """Both, in the order in which they are shown."""
-        return (self.cassandra, self.kafka)
+        """All of them, in the order in which they are shown."""
+        return (self.cassandra, self.kafka, *(() if self.registry is None else (self.registry,)))
 
     def fetch(self, progress: Progress | None = None) -> None:
-        """Fetch the jars of both ahead of `start`, to show how far it is. Raises JarError or SettingsError."""
-        fetch_sets("cassandra", "kafka", progress=progress)
+        """Fetch their jars ahead of `start`, to show how far it is. Raises JarError or SettingsError."""
+        fetch_sets("cassandra", "kafka", *(() if self.registry is None else ("registry",)), progress=progress)
 
     def start(self) -> Self:
-        """Start both at once. When one fails, or the wait is interrupted, both are stopped before the error leaves."""
+        """Start all at once. When one fails, or the wait is interrupted, all are stopped before the error leaves."""
         pool = ThreadPoolExecutor(len(self.all), thread_name_prefix="start")
         try:
             for future in as_completed([pool.submit(service.start) for service in self.all]):
                 future.result()
         except BaseException:
-            self.stop()  # ends the other's start at once
+            self.stop()  # ends the others' start at once
             pool.shutdown()
             self.stop()  # and what it had not yet begun then
             raise
@@ -47,7 +56,7 @@ class Services:
         return self
 
     def stop(self) -> None:
-        """Stop both at once; their directories stay."""
+        """Stop all at once; their directories stay."""
         with ThreadPoolExecutor(len(self.all), thread_name_prefix="stop") as pool:
             for future in [pool.submit(service.stop) for service in self.all]:
                 future.result()

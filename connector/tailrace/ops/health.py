@@ -15,13 +15,16 @@ class Health:
     """One moment. `degraded` says by cause what is wrong and what to do; empty when all is well.
 
     `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
-    transactions committed, mutations read, segments released.
+    transactions committed, mutations read, segments released; `published` too: changes committed, by topic.
+    `caught_up` is when nothing that Cassandra had released was left to read.
     """
 
     ready: bool = False
     degraded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     committed: Position | None = None
     counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    caught_up: float = 0.0
     seen_alive: float = 0.0
 
     def live(self, now: float, limit_seconds: float = 60.0) -> bool:
@@ -37,6 +40,8 @@ class Health:
             "degraded": dict(self.degraded),
             "committed": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
             "counts": dict(self.counts),
+            "published": dict(self.published),
+            "behind_seconds": round(max(0.0, now - self.caught_up), 3),
         }
 
 
@@ -46,7 +51,8 @@ class HealthBoard:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._health = Health(seen_alive=clock())
+        now = clock()
+        self._health = Health(seen_alive=now, caught_up=now)
 
     @property
     def now(self) -> Health:
@@ -86,6 +92,17 @@ class HealthBoard:
         for name, number in more.items():
             counts[name] = counts.get(name, 0) + number
         self._change(counts=MappingProxyType(counts))
+
+    def published(self, by_topic: Mapping[str, int]) -> None:
+        """Add changes that were committed."""
+        published = dict(self.now.published)
+        for topic, number in by_topic.items():
+            published[topic] = published.get(topic, 0) + number
+        self._change(published=MappingProxyType(published))
+
+    def caught_up(self) -> None:
+        """Nothing that was released is left to read."""
+        self._change(caught_up=self._clock())
 
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""

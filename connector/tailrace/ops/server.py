@@ -1,4 +1,4 @@
-"""A small HTTP server of the agent's health: /health/live, /health/ready, /status."""
+"""A small HTTP server of the agent's health: for probes, for Prometheus, and for people."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tailrace.ops.health import HealthBoard
+from tailrace.ops.metrics import CONTENT_TYPE, exposition
+from tailrace.ops.page import page
 from tailrace_schemas.errors import SettingsError
+
+PATHS: Final = ("/health/live", "/health/ready", "/status", "/metrics")
+_JSON: Final = "application/json"
 
 
 class HealthServer:
@@ -43,28 +48,36 @@ class HealthServer:
         self.close()
 
 
-def _answer(board: HealthBoard, path: str) -> tuple[HTTPStatus, dict[str, object]]:
+def _answer(board: HealthBoard, path: str, accepts: str) -> tuple[HTTPStatus, str, bytes]:
+    """Status, content type and content."""
     health, now = board.now, board.seconds()
-    status = health.as_json(now)
-    match path:
+    match path.partition("?")[0]:
         case "/health/live":
-            return (HTTPStatus.OK if health.live(now) else HTTPStatus.SERVICE_UNAVAILABLE), {"live": status["live"]}
+            live = health.live(now)
+            return (HTTPStatus.OK if live else HTTPStatus.SERVICE_UNAVAILABLE), _JSON, _json({"live": live})
         case "/health/ready":
             ready = health.ready and health.live(now)
-            return (HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE), {"ready": ready}
+            return (HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE), _JSON, _json({"ready": ready})
+        case "/metrics":
+            return HTTPStatus.OK, CONTENT_TYPE, exposition(health, now)
+        case "/" | "/status" if "text/html" in accepts:  # a browser
+            return HTTPStatus.OK, "text/html; charset=utf-8", page(health, now).encode()
         case "/status":
-            return HTTPStatus.OK, status
+            return HTTPStatus.OK, _JSON, _json(health.as_json(now))
         case _:
-            return HTTPStatus.NOT_FOUND, {"error": "paths: /health/live, /health/ready, /status"}
+            return HTTPStatus.NOT_FOUND, _JSON, _json({"error": f"paths: {', '.join(PATHS)}"})
+
+
+def _json(value: dict[str, object]) -> bytes:
+    return json.dumps(value).encode()
 
 
 def _handler(board: HealthBoard) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            code, body = _answer(board, self.path)
-            content = json.dumps(body).encode()
+            code, content_type, content = _answer(board, self.path, self.headers.get("Accept", ""))
             self.send_response(code)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

@@ -42,6 +42,7 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - the same
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001 - the same
 # The next start aborts it anyway; this only spares readers the wait where Kafka answers.
 _ABORT_SECONDS: Final = 1.0
@@ -57,7 +58,10 @@ class _Errors:
         self.last = ""
 
     def __call__(self, error: KafkaError) -> None:
-        self.last = redact(error.str())
+        if error.code() != _ALL_DOWN:
+            self.last = redact(error.str())
+        elif not self.last:  # else the reason came before it
+            self.last = f"{error.str()}: are bootstrap.servers and security.protocol right?"
 
     def __str__(self) -> str:
         return f"; the last error of its connections: {self.last}" if self.last else ""
@@ -75,42 +79,26 @@ def _service_error(doing: str, error: KafkaError, errors: _Errors) -> ServiceErr
     return ServiceError(f"Kafka: {doing}: {redact(error.str())}{errors}")
 
 
-class KafkaPublisher:
-    """Publishes records and offsets in transactions of `<prefix>.<host id>`; one thread at a time.
+class KafkaTransactions:
+    """Records in transactions of one transactional id, all or nothing; one thread at a time.
 
-    After any error but FencedError: `close` it, and go on with a new one from its `start`. `clock` is monotonic, in
-    seconds; `timeout` is how long Kafka may take over anything, and Kafka's own limit for an open transaction.
+    After any error but FencedError: `close` it, and go on with a new one. `clock` is monotonic, in seconds; `timeout`
+    is how long Kafka may take over anything, and Kafka's own limit for an open transaction.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        prefix: str,
-        cluster: str,
-        host: str,
-        clock: Clock,
-        timeout: int = 10,
-    ) -> None:
+    def __init__(self, config: Config, id: str, *, clock: Clock, timeout: int = 10) -> None:
         self._config = dict(config)
-        self._topic = internal_topic(prefix, Internal.OFFSETS)
-        self._history_topic = internal_topic(prefix, Internal.SCHEMA_HISTORY)
-        self._key = offsets_key(cluster, host)
-        self._host = host
         self._clock = clock
         self._timeout = timeout
         self._errors = _Errors()
-        self._id = f"{prefix}.{host}"
+        self._id = id
         self._producer: Producer | None = None
         self._began: float | None = None
         self._refused: KafkaError | None = None
         self._partitions: dict[str, int] = {}
 
-    def start(self) -> Resume:
-        """Fence an older agent, end its transaction, and read how far it came (contracts.md 1, "Start").
-
-        Raises FencedError, ServiceError, OffsetsError.
-        """
+    def open(self) -> None:
+        """Fence an older user of the id, and end its transaction. Raises FencedError, ServiceError."""
         own = {
             "transactional.id": self._id,
             "transaction.timeout.ms": self._timeout * 1000,
@@ -121,18 +109,6 @@ class KafkaPublisher:
         }
         self._producer = _made(lambda: Producer({**_QUIET, "linger.ms": 5, **self._config, **own}, logger=_LOG))
         self._call("starting transactions", lambda p: p.init_transactions(3 * self._timeout))
-        partition = host_partition(self._host, self.partitions(self._topic))
-        resume = Resume()
-        for record in read_to_end(self._config, self._topic, partition):
-            if record.key == self._key and record.value is not None:
-                resume = decode_offsets(record.value)
-        return resume
-
-    def history(self) -> tuple[HistoryRecord, ...]:
-        """This host's schema history, as far as it is committed. Raises ServiceError, HistoryError."""
-        partition = host_partition(self._host, self.partitions(self._history_topic))
-        found = read_to_end(self._config, self._history_topic, partition)
-        return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once. Raises ServiceError where it does not exist."""
@@ -156,17 +132,9 @@ class KafkaPublisher:
                     raise ServiceError(f"Kafka takes no records of {record.topic}: its buffer stays full") from None
                 self._call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
 
-    def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
-        """Commit everything sent since the last commit together with the schema history that it rests on, and with
-        how far it goes. All or nothing."""
+    def end(self) -> None:
+        """Commit everything sent since the last commit. All or nothing."""
         self._begin()
-        if history:
-            partition = host_partition(self._host, self.partitions(self._history_topic))
-        for record in history:
-            key = history_key(self._host, record)
-            self.send(Record(self._history_topic, partition, key, encode_history(record)))
-        partition = host_partition(self._host, self.partitions(self._topic))
-        self.send(Record(self._topic, partition, self._key, encode_offsets(resume)))
         deadline = self._clock() + self._timeout
         while True:
             try:
@@ -236,6 +204,63 @@ class KafkaPublisher:
     def _timed_out(self) -> bool:
         """Whether Kafka has ended our transaction by its time limit, which looks as if we had been fenced."""
         return self._began is not None and self._clock() - self._began >= self._timeout
+
+
+class KafkaPublisher(KafkaTransactions):
+    """Publishes records and offsets in transactions of `<prefix>.<host id>`, otherwise as KafkaTransactions."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        prefix: str,
+        cluster: str,
+        host: str,
+        clock: Clock,
+        timeout: int = 10,
+    ) -> None:
+        super().__init__(config, f"{prefix}.{host}", clock=clock, timeout=timeout)
+        self._topic = internal_topic(prefix, Internal.OFFSETS)
+        self._history_topic = internal_topic(prefix, Internal.SCHEMA_HISTORY)
+        self._key = offsets_key(cluster, host)
+        self._host = host
+
+    def start(self) -> Resume:
+        """Fence an older agent, end its transaction, and read how far it came (contracts.md 1, "Start").
+
+        Raises FencedError, ServiceError, OffsetsError.
+        """
+        self.open()
+        resume = Resume()
+        for record in read_to_end(self._config, self._topic, self._partition(self._topic)):
+            if record.key == self._key:
+                resume = Resume() if record.value is None else decode_offsets(record.value)
+        return resume
+
+    def history(self) -> tuple[HistoryRecord, ...]:
+        """This host's schema history, as far as it is committed. Raises ServiceError, HistoryError."""
+        found = read_to_end(self._config, self._history_topic, self._partition(self._history_topic))
+        return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
+
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
+        """Commit everything sent since the last commit together with the schema history that it rests on, and with
+        how far it goes. All or nothing."""
+        self._begin()
+        for record in history:
+            key, where = history_key(self._host, record), self._partition(self._history_topic)
+            self.send(Record(self._history_topic, where, key, encode_history(record)))
+        self.send(Record(self._topic, self._partition(self._topic), self._key, encode_offsets(resume)))
+        self.end()
+
+    def forget(self) -> None:
+        """Commit a tombstone in the place of the host's offsets record."""
+        self._begin()
+        where = self._partition(self._topic)
+        self._call("a tombstone", lambda p: p.produce(self._topic, key=self._key, partition=where))
+        self.end()
+
+    def _partition(self, topic: str) -> int:
+        return host_partition(self._host, self.partitions(topic))
 
 
 class _RetryError(ServiceError):

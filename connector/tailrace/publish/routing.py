@@ -10,7 +10,10 @@ from uuid import UUID
 
 from tailrace.changes.transcode import Message
 from tailrace.publish.record import Record
-from tailrace_schemas.avro import Encoder, schema_records
+from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
+from tailrace_schemas.avro.frames import frame, reframed
+from tailrace_schemas.avro.keys import PrimaryKeys
+from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tailrace_schemas.topics import table_topic
@@ -54,41 +57,87 @@ class Destinations(Protocol):
         """Put records into `<prefix>.schemas`, and wait until they are acknowledged. Raises ServiceError."""
 
 
+class SchemaStore(Protocol):
+    """Who names schemas."""
+
+    def ids(self, encoder: Encoder, topic: str) -> SchemaIds:
+        """The ids under which messages name a shape's schemas. Raises HeldError where they are refused."""
+
+    def close(self) -> None:
+        """End its connections, where it has any."""
+
+
+class OwnIds:
+    """The store without a registry: `<prefix>.schemas` alone, by the ids that schemas have by themselves."""
+
+    def ids(self, encoder: Encoder, topic: str) -> SchemaIds:  # noqa: ARG002 - as the protocol has it
+        """The schemas' own."""
+        return own_ids(encoder)
+
+    def close(self) -> None:
+        """There are none."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Route:
     table: Table
     topic: str
     partitions: int
+    ids: SchemaIds
+    own: bool
+    keys: PrimaryKeys | None
 
 
 class Router:
-    """Makes records of messages. Everything that a table shape needs is done at its first one."""
+    """Makes records of messages. Everything that a table shape needs is done at its first one.
 
-    def __init__(self, prefix: str, destinations: Destinations, wants: Callable[[Table], bool]) -> None:
+    `store` names the schemas; messages come with the schemas' own ids, and are framed anew where it has others. They
+    come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        destinations: Destinations,
+        wants: Callable[[Table], bool],
+        store: SchemaStore | None = None,
+        key: KeyChoice = "partition",
+    ) -> None:
+        self._key: KeyChoice = key
         self._prefix = prefix
         self._destinations = destinations
         self._wants = wants
+        self._store = store or OwnIds()
         self._routes: dict[UUID, _Route] = {}
 
     def open(self, table: Table) -> None:
-        """Make topic and schema of a table ready, if it is published at all. Raises ServiceError."""
+        """Make topic and schema of a table ready, if it is published at all. Raises ServiceError, HeldError."""
         if self._wants(table):
             self._route(table)
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
-        """The records of those messages whose table is published, in order. Raises ServiceError."""
+        """The records of those messages whose table is published, in order. Raises ServiceError, HeldError."""
         return [self._record(message) for message in messages if self._wants(message.table)]
 
     def _record(self, message: Message) -> Record:
         route = self._route(message.table)
-        return Record(route.topic, partition(message.token, route.partitions), message.key, message.value)
+        number, value = partition(message.token, route.partitions), message.value
+        key: bytes | None = message.key
+        if route.keys is not None:
+            body = route.keys.body(value)
+            key = None if body is None else frame(route.ids.key) + body
+        elif not route.own:
+            key = reframed(message.key, route.ids.key)
+        return Record(route.topic, number, key, value if route.own else reframed(value, route.ids.value))
 
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)
         if route is None or (route.table is not table and route.table != table):
-            encoder = Encoder(table, self._prefix)
+            encoder = Encoder(table, self._prefix, self._key)
             topic = self._destinations.topic(table)
+            ids = self._store.ids(encoder, topic)  # first: what is refused leaves nothing behind
             partitions = self._destinations.partitions(topic)
-            self._destinations.announce(schema_records(encoder, topic))
-            route = self._routes[table.id] = _Route(table, topic, partitions)
+            self._destinations.announce(schema_records(encoder, topic, ids))
+            keys = PrimaryKeys(table, self._prefix) if self._key == "primary" else None
+            route = self._routes[table.id] = _Route(table, topic, partitions, ids, ids == own_ids(encoder), keys)
         return route

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tailrace_schemas.avro.decode import decode
 from tailrace_schemas.avro.encode import Encoder
-from tailrace_schemas.avro.registry import SchemaEntry, entry_from_record, schema_records
+from tailrace_schemas.avro.registry import SchemaEntry, SchemaIds, entry_from_record, own_ids, schema_records
 from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 
-__all__ = ["PREFIX_SCHEMA", "Encoder", "SchemaEntry", "decode", "entry_from_record", "schema_records"]
+__all__ = [
+    "PREFIX_SCHEMA",
+    "Encoder",
+    "SchemaEntry",
+    "SchemaIds",
+    "decode",
+    "entry_from_record",
+    "own_ids",
+    "schema_records",
+]

@@ -11,9 +11,10 @@ from typing import Any, Final
 from fastavro import parse_schema, schemaless_reader
 
 from tailrace_schemas.avro.convert import to_bytes
-from tailrace_schemas.avro.encode import FRAME
+from tailrace_schemas.avro.frames import body_at, message_schema_id
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.avro.registry import SchemaEntry
+from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 from tailrace_schemas.change import (
     Bound,
     Cell,
@@ -29,7 +30,7 @@ from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tailrace_schemas.table import Column
 
-HEADER: Final = len(FRAME) + 8
+_PREFIX: Final = parse_schema(json.loads(PREFIX_SCHEMA))
 
 _Times = tuple[int, int | None, int | None]
 _RawKey = tuple[str, bytes | None, str]
@@ -39,13 +40,19 @@ class UnknownSchemaError(KeyError):
     """A message names a schema id that is not in the mapping: read `<prefix>.schemas` to its end and try again."""
 
 
-def message_schema_id(message: bytes) -> bytes:
-    """The 8 bytes of schema id in a framed message. Raises TruncatedError or CorruptError for other bytes."""
-    if len(message) < HEADER:
-        raise TruncatedError(f"a message of {len(message)} bytes has no room for its {HEADER}-byte header")
-    if not message.startswith(FRAME):
-        raise CorruptError(f"a message starts with {message[:2].hex()}, not {FRAME.hex()}")
-    return message[len(FRAME) : HEADER]
+def written_of(message: bytes) -> int:
+    """The write time of a framed message, in microseconds; its fields stand first in a record of any table.
+
+    Raises DecodeError subclasses for bytes that are none.
+    """
+    buffer = io.BytesIO(message)
+    buffer.seek(body_at(message))
+    try:
+        head = schemaless_reader(buffer, _PREFIX, None)
+    except (EOFError, ValueError, IndexError) as error:
+        raise TruncatedError("the record ends early") from error
+    written: int = head["written"]  # type: ignore[index, call-overload, assignment]  # a record is a dict
+    return written
 
 
 def decode(message: bytes, schemas: Mapping[bytes, SchemaEntry]) -> Change:
@@ -76,7 +83,7 @@ class Reader:
     def record(self, message: bytes) -> dict[str, Any]:
         """The Avro record of a framed message, as plain values; DecodeError where the bytes are not one."""
         buffer = io.BytesIO(message)
-        buffer.seek(HEADER)
+        buffer.seek(body_at(message))
         try:
             record = schemaless_reader(buffer, self._schema, None)
         except EOFError as error:

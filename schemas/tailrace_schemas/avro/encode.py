@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
 from tailrace_schemas.avro.convert import to_avro
+from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.avro.names import avro_name
-from tailrace_schemas.avro.schema import canonical_text, key_schema, schema_id, value_schema
+from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, schema_id, value_schema
 from tailrace_schemas.change import Bound, Cell, Change, record_times
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Column, Table
-
-# Avro single-object encoding's marker, before the 8 bytes of the schema id.
-FRAME: Final = b"\xc3\x01"
 
 _Times = tuple[int, int | None, int | None]
 
@@ -46,13 +44,14 @@ class Encoder:
     """Encodes the changes of one table shape.
 
     `schema_id` and `key_schema_id` are the 8 bytes that frame values and keys; `schema_text` and `key_schema_text`
-    are what `<prefix>.schemas` publishes for them.
+    are what `<prefix>.schemas` publishes for them. `key_choice` says what Kafka keys are made of.
     """
 
-    def __init__(self, table: Table, prefix: str) -> None:
+    def __init__(self, table: Table, prefix: str, key_choice: KeyChoice = "partition") -> None:
         self.table = table
         self.prefix = prefix
-        value, key = value_schema(table, prefix), key_schema(table, prefix)
+        self.key_choice = key_choice
+        value, key = value_schema(table, prefix), key_schema(table, prefix, key_choice)
         self.schema_text = canonical_text(value)
         self.key_schema_text = canonical_text(key)
         self.schema_id = schema_id(self.schema_text)
@@ -69,12 +68,15 @@ class Encoder:
         return FRAME + self.schema_id + _written(self._value_schema, self.record(change))
 
     def key(self, change: Change) -> bytes | None:
-        """The framed Kafka key: the partition key's columns; None for truncate, which has no key."""
+        """The framed Kafka key: the partition key's columns, or the primary key's, of which those that the change
+        has not are null; None for truncate, which has no key."""
         if change.key is None:
             return None
-        values = split_key(self._key_types, change.key)
-        pairs = zip(self.table.partition_key, values, strict=True)
-        record = {self._names[column.name]: to_avro(column.type, data)[0] for column, data in pairs}
+        values: tuple[bytes | None, ...] = split_key(self._key_types, change.key)
+        if self.key_choice == "primary" and change.clustering is not None:
+            values += change.clustering
+        pairs = zip(self.table.key, values, strict=False)
+        record = {self._names[column.name]: to_avro(column.type, data)[0] for column, data in pairs if data is not None}
         return FRAME + self.key_schema_id + _written(self._key_schema, record)
 
     def record(self, change: Change) -> dict[str, object]:

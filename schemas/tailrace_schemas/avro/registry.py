@@ -1,4 +1,4 @@
-"""The records of `<prefix>.schemas`: 8 bytes of schema id to what a reader needs to decode, merge and route."""
+"""The records of `<prefix>.schemas`: a schema's id to what a reader needs to decode, merge and route."""
 
 from __future__ import annotations
 
@@ -26,11 +26,26 @@ class SchemaEntry:
     announced: int = field(default=-1, compare=False)
 
 
-def schema_records(encoder: Encoder, topic: str) -> list[tuple[bytes, bytes]]:
-    """The (key, value) records that announce a table shape: its value schema and its key schema."""
+@dataclass(frozen=True, slots=True)
+class SchemaIds:
+    """What names a table shape's two schemas in messages: 8 bytes each, or the 4 that a registry gave them."""
+
+    value: bytes
+    key: bytes
+
+
+def own_ids(encoder: Encoder) -> SchemaIds:
+    """The ids that the schemas have by themselves."""
+    return SchemaIds(encoder.schema_id, encoder.key_schema_id)
+
+
+def schema_records(encoder: Encoder, topic: str, ids: SchemaIds | None = None) -> list[tuple[bytes, bytes]]:
+    """The (key, value) records that announce a table shape: its value schema and its key schema, under their own ids
+    or `ids`."""
+    named = ids or own_ids(encoder)
     return [
-        (encoder.schema_id, _value(encoder, topic, encoder.schema_text, "value")),
-        (encoder.key_schema_id, _value(encoder, topic, encoder.key_schema_text, "key")),
+        (named.value, _value(encoder, topic, encoder.schema_text, "value")),
+        (named.key, _value(encoder, topic, encoder.key_schema_text, "key")),
     ]
 
 

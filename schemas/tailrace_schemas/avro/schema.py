@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from tailrace_schemas.avro.names import Names, avro_name, namespace
 from tailrace_schemas.change import OPS, Origin
@@ -14,11 +14,12 @@ from tailrace_schemas.table import Column, Table
 
 Json = dict[str, object]
 FieldsOf = Callable[[], list[Json]]
+KeyChoice = Literal["partition", "primary"]
 
 # The types that every table's schema defines; a user type or column may want one of these names.
 _RESERVED: Final = (
     "Bound", "Cell", "Change", "Columns", "CounterId", "Digest", "Duration", "Key", "Op", "Origin", "PartitionKey",
-    "Range", "Raw", "Shard", "Source", "Where",
+    "PrimaryKey", "Range", "Raw", "Shard", "Source", "Where",
 )  # fmt: skip
 
 _PRIMITIVES: Final[Mapping[str, str]] = {
@@ -244,11 +245,11 @@ def value_schema(table: Table, prefix: str) -> Json:
     )
 
 
-def key_schema(table: Table, prefix: str) -> Json:
-    """The schema of a table's Kafka keys: a record of the partition key's columns."""
+def key_schema(table: Table, prefix: str, key: KeyChoice = "partition") -> Json:
+    """The schema of a table's Kafka keys: a record of the partition key's columns, or of all of the primary key's."""
     return _record(
-        "PartitionKey",
-        _key_fields(table.partition_key, _Types()),
+        "PartitionKey" if key == "partition" else "PrimaryKey",
+        _key_fields(table.partition_key if key == "partition" else table.key, _Types()),
         namespace=namespace(prefix, table.keyspace, table.name),
         **{"cql.name": str(table), "cql.table_id": str(table.id)},
     )

@@ -21,27 +21,21 @@ _COLUMN_DELETION: Final = 2
 _NO_FIELD: Final = -1
 
 
-def digest_head(table_id: bytes, key: bytes) -> bytes:
-    """What the digests of one partition begin with: table id, room for the op, partition key."""
-    head = BytesWriter()
-    head.write(table_id)
-    head.append(u8(0))
-    _put_field(head, key)
-    return head.getvalue()
-
-
 class Digest:
     """Collects the fields of one change after the other, in the order of docs/contracts.md section 3."""
 
     def __init__(self) -> None:
         self._out = BytesWriter()
+        # Copying a state takes less than making one.
+        self._blank = hashlib.blake2b(digest_size=16)
 
-    def begin(self, head: bytes, op: i64) -> None:
-        """The partition's head, with the op's index in the schema."""
+    def begin(self, table_id: bytes, op: i64, key: bytes) -> None:
+        """Table id, the op's index in the schema, partition key."""
         out = self._out
         out.truncate(0)
-        out.write(head)
-        out[16] = u8(op)
+        out.write(table_id)
+        out.append(u8(op))
+        _put_field(out, key)
 
     def no_clustering(self) -> None:
         """A static row, or a whole partition."""
@@ -98,7 +92,9 @@ class Digest:
         return self._hashed()
 
     def _hashed(self) -> bytes:
-        return hashlib.blake2b(self._out.getvalue(), digest_size=16).digest()
+        state = self._blank.copy()
+        state.update(self._out.getvalue())
+        return state.digest()
 
 
 def _put_size(out: BytesWriter, size: i64) -> None:

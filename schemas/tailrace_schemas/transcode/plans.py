@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.transcode.values import ValueWriter, writer_of
 
@@ -47,5 +50,5 @@ class RowPlan:
         live = {column.name_bytes for column in table.columns}
         places = {column.name_bytes: place for place, column in enumerate(columns)}
         self.columns = [ColumnPlan(column, column.name_bytes in live) for column in columns]
-        self.fields = [places.get(column.name_bytes, -1) for column in table.columns]
-        self.by_name = sorted(range(len(columns)), key=lambda place: columns[place].name_bytes)
+        self.fields = vec[i64]([places.get(column.name_bytes, -1) for column in table.columns])
+        self.by_name = vec[i64](sorted(range(len(columns)), key=lambda place: columns[place].name_bytes))

@@ -10,8 +10,10 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i64, u8
 
-# The high bit of each of eight bytes, as the signed word that they are.
-_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80
+from tailrace_schemas.words import word_of
+
+# All but the high bit of each of four bytes.
+_LOW_BITS: Final = 0x7F7F7F7F
 # From here on a slice costs less than copying word by word.
 _SLICE: Final = 192
 
@@ -54,11 +56,29 @@ def copy_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
         at += 1
 
 
+def stands_at(data: bytes, at: i64, text: bytes) -> bool:
+    """Whether `text` stands in `data` from `at` on; false where `data` ends before."""
+    size: i64 = len(text)
+    if at < 0 or size > len(data) - at:
+        return False
+    done: i64 = 0
+    while done + 8 <= size:
+        if read_i64_be(data, at + done) != read_i64_be(text, done):
+            return False
+        done += 8
+    while done < size:
+        if data[at + done] != text[done]:
+            return False
+        done += 1
+    return True
+
+
 def is_ascii(data: bytes, start: i64, end: i64) -> bool:
     """Whether all bytes from start to end are below 128; raises IndexError where `data` ends before."""
+    high = ~word_of(_LOW_BITS, _LOW_BITS)
     at = start
     while at + 8 <= end:
-        if read_i64_be(data, at) & _HIGH_BITS:
+        if read_i64_be(data, at) & high:
             return False
         at += 8
     while at < end:

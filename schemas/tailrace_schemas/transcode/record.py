@@ -12,12 +12,13 @@ from librt.strings import BytesWriter
 from librt.vecs import vec
 from mypy_extensions import i64, u8
 
-from tailrace_schemas.avro.encode import FRAME, Encoder
+from tailrace_schemas.avro.encode import Encoder
+from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.change import OPS, Bound, Deletion, Op
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
-from tailrace_schemas.transcode.digest import Digest, digest_head
+from tailrace_schemas.transcode.digest import Digest
 from tailrace_schemas.transcode.edits import put_edit
 from tailrace_schemas.transcode.kept import END, KEY, START, VALUE, Kept, raw_record
 from tailrace_schemas.transcode.plans import SIMPLE, ColumnPlan, RowPlan
@@ -31,16 +32,18 @@ DELETE: Final = OPS.index(Op.DELETE)
 DELETE_PARTITION: Final = OPS.index(Op.DELETE_PARTITION)
 DELETE_RANGE: Final = OPS.index(Op.DELETE_RANGE)
 
+_NO_RECORDS: Final[list[bytes]] = []
+
 
 class Partition:
-    """What all changes of one partition share: token, framed Kafka key, Avro key fields, digest's head."""
+    """What all changes of one partition share: key as the log has it, token, framed Kafka key, Avro key fields."""
 
-    def __init__(self, token: int, message_key: bytes, fields: bytes, raw: list[bytes], digest: bytes) -> None:
+    def __init__(self, key: bytes, token: int, message_key: bytes, fields: bytes, raw: list[bytes]) -> None:
+        self.key = key
         self.token: i64 = token
         self.message_key = message_key
         self.fields = fields
         self.raw = raw
-        self.digest = digest
 
 
 class RecordWriter:
@@ -69,15 +72,19 @@ class RecordWriter:
 
     def partition(self, key: bytes) -> Partition:
         """What the changes of a partition share. Raises TruncatedError, CorruptError for what is no such key."""
-        out = BytesWriter()
-        raw: list[bytes] = []
-        for column, writer, value in zip(
-            self.table.partition_key, self._key_writers, split_key(self._key_types, key), strict=True
-        ):
-            if not writer.write(out, value, 0, len(value)):
-                raw.append(raw_record(column.name.encode(), None, KEY, value))
+        out = self._out
+        out.truncate(0)
+        raw = _NO_RECORDS
+        if len(self._key_writers) == 1:
+            if not self._key_writers[0].write(out, key, 0, len(key)):
+                raw = [raw_record(self.table.partition_key[0].name.encode(), None, KEY, key)]
+        else:
+            raw = []
+            for number, value in enumerate(split_key(self._key_types, key)):
+                if not self._key_writers[number].write(out, value, 0, len(value)):
+                    raw.append(raw_record(self.table.partition_key[number].name.encode(), None, KEY, value))
         fields = out.getvalue()
-        return Partition(token(key), self._key_head + fields, fields, raw, digest_head(self._table_id, key))
+        return Partition(key, token(key), self._key_head + fields, fields, raw)
 
     # -- rows
 
@@ -135,7 +142,7 @@ class RecordWriter:
 
     def partition_deletion(self, partition: Partition, deletion: Deletion) -> bytes:
         """The record of a whole partition's deletion."""
-        self._digest.begin(partition.digest, DELETE_PARTITION)
+        self._digest.begin(self._table_id, DELETE_PARTITION, partition.key)
         self._digest.no_clustering()
         out = self._begin_deletion(partition, DELETE_PARTITION, deletion.written, deletion.local)
         self._put_no_clustering(out)
@@ -147,7 +154,7 @@ class RecordWriter:
 
     def range_deletion(self, partition: Partition, deletion: Deletion, start: Bound, end: Bound) -> bytes:
         """The record of a range's deletion."""
-        self._digest.begin(partition.digest, DELETE_RANGE)
+        self._digest.begin(self._table_id, DELETE_RANGE, partition.key)
         self._digest.bounds(start, end)
         out = self._begin_deletion(partition, DELETE_RANGE, deletion.written, deletion.local)
         self._put_no_clustering(out)
@@ -165,7 +172,7 @@ class RecordWriter:
     # -- parts of a record, in its order
 
     def _begin_row_digest(self, partition: Partition, op: i64, cells: RowCells, data: bytes, static: bool) -> None:
-        self._digest.begin(partition.digest, op)
+        self._digest.begin(self._table_id, op, partition.key)
         if static:
             self._digest.no_clustering()
         else:

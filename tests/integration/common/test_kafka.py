@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.local import LocalKafka
-from tailrace_common.kafka import PartitionReader, Record, read_to_end
+from tailrace_common.kafka import PartitionReader, Record, TopicReader, read_to_end
 from tailrace_schemas.errors import ServiceError
 
 # A producer that opens a transaction, has its record in the log, says so, and then waits to be killed.
@@ -65,10 +65,10 @@ class Writer:
         """Commit what is open."""
         self._producer.commit_transaction(30)
 
-    def outside(self, *values: str) -> None:
+    def outside(self, *values: str, partition: int = 1) -> None:
         """Values without a transaction."""
         for value in values:
-            self._plain.produce(self._topic, value=value, key="k", partition=1)
+            self._plain.produce(self._topic, value=value, key="k", partition=partition)
         assert self._plain.flush(30) == 0
 
 
@@ -217,3 +217,38 @@ def test_a_partition_whose_beginning_was_deleted(config: dict[str, str], topic: 
     (deleted,) = admin.delete_records([TopicPartition(topic, 1, 3)]).values()
     assert deleted.result(30).low_watermark == 3
     assert [record.value for record in read_to_end(config, topic, 1)] == [b"d"]
+
+
+def _of_topic(records: Iterator[tuple[int, Record]]) -> list[tuple[int, str]]:
+    return [(number, record.value.decode()) for number, record in records if record.value is not None]
+
+
+def test_a_whole_topic_is_read_to_its_end(config: dict[str, str], topic: str, writer: Writer) -> None:
+    """Every partition, across control records, and behind a transaction that is open when the reading begins."""
+    with TopicReader(config, topic, beginning=True, timeout=30) as reader:
+        assert _of_topic(reader.read_to_end()) == []
+        writer.transaction("a")
+        writer.transaction("lost", commit=False)
+        writer.outside("b", partition=0)
+        assert sorted(_of_topic(reader.read_to_end())) == [(0, "b"), (1, "a")]
+        writer.outside("c")
+        writer.open("d")
+        reading = reader.read_to_end()
+        assert _of_topic(iter([next(reading)])) == [(1, "c")]
+        writer.commit()
+        assert _of_topic(reading) == [(1, "d")]
+
+
+def test_a_topic_is_followed_from_what_is_committed(config: dict[str, str], topic: str, writer: Writer) -> None:
+    """What was committed before is not shown, what stands in an open transaction is, once it is committed."""
+    writer.transaction("before")
+    writer.open("during")
+    with TopicReader(config, topic) as reader:
+        writer.commit()
+        writer.outside("after", partition=0)
+        assert sorted(_of_topic(reader.read_to_end())) == [(0, "after"), (1, "during")]
+
+
+def test_a_topic_that_is_not_there_is_named(config: dict[str, str], topic: str) -> None:
+    with pytest.raises(ServiceError, match=f"topic {topic}s: there is no such topic or partition"):
+        TopicReader(config, f"{topic}s", timeout=1)

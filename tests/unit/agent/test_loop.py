@@ -11,7 +11,7 @@ import pytest
 from tailrace.agent import Agent, Limits, Parts
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
-from tailrace.errors import FencedError
+from tailrace.errors import FencedError, HeldError
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.routing import Router, Selection
@@ -38,6 +38,7 @@ from tests.unit.tables import table
 ORDERS = table({"id": "text"}, name="orders")
 NOTES = replace(table({"id": "text"}, name="notes", table_id=uuid4()), cdc=False)
 ELSEWHERE = replace(table({"id": "text"}, name="x", keyspace="other", table_id=uuid4()), cdc=False)
+LATE = uuid4()
 
 
 @dataclass
@@ -424,7 +425,7 @@ def test_what_the_cluster_is_asked_for_says_nothing_of_the_flag() -> None:
     world.log.append(1, entries("e"), final=False)
     world.live()
     assert world.keys() == list("abc")
-    assert list(world.health.now.degraded) == ["schema of ks.orders"]
+    assert list(world.health.now.degraded) == ["definition of ks.orders"]
     assert world.health.now.counts["schema_inferred"] == 2
 
 
@@ -450,6 +451,39 @@ def test_shapes_are_announced_before_the_first_change_that_needs_them() -> None:
     assert (world.keys(), world.kafka.announced) == ([], {})
     world.live()
     assert world.kafka.records[0].value[2:10] in world.kafka.announced
+
+
+def test_a_shape_that_is_refused_holds_what_follows_and_is_asked_again() -> None:
+    """What stood before is committed, health says why; accepted, everything goes on."""
+    world = World(limits=Limits(retry_seconds=1))
+    world.log.append(1, [*entries("a"), *entries("b", replace(ORDERS, name="late", id=LATE)), *entries("c")])
+    world.tables.append(replace(ORDERS, name="late", id=LATE))
+    refused = Faults("announce", 2, HeldError("the rule is BACKWARD"))
+    world.live(refused, idle_waits=1)
+    assert world.keys() == ["a"]
+    assert "the rule is BACKWARD" in world.health.now.degraded["held"]
+    world.live()
+    assert world.keys() == ["a", "b", "c"]
+    assert world.health.now.degraded == {}
+
+
+def test_a_shape_that_is_refused_is_reported_when_the_schema_changes() -> None:
+    """Before any change of it, and until it is accepted."""
+    world = World()
+    late, seen = replace(ORDERS, name="late", id=LATE), list[str]()
+
+    def event() -> None:
+        if not seen:
+            world.tables.append(late)
+            assert world.schema is not None
+            world.schema.hint()
+        seen.append(world.health.now.degraded.get(f"schema of {late}", ""))
+
+    world.log.append(1, entries("a"), final=False)
+    world.live(Faults("announce", 2, HeldError("the rule is BACKWARD")), idle_waits=6, on_wait=event)
+    assert "the rule is BACKWARD" in seen
+    assert seen[-1] == ""
+    assert world.keys() == ["a"]
 
 
 def busy_world() -> World:

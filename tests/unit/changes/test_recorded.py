@@ -14,6 +14,8 @@ from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
+from tailrace_schemas.avro.frames import FRAME
+from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.change import Change, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
@@ -52,6 +54,20 @@ def test_every_change_of_a_real_segment_comes_back_from_its_message(kind: str) -
     assert changes
     for change in changes:
         assert published(decode(encoder(change.table).value(change), schemas)) == published(change)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_primary_key_is_cut_out_of_every_message(kind: str) -> None:
+    """The bytes that the key's own schema gives, of rows, static rows and deletions of all kinds."""
+    encoders: dict[UUID, tuple[Encoder, PrimaryKeys]] = {}
+    for change in changes_in(kind):
+        table = change.table
+        if table.id not in encoders:
+            encoders[table.id] = Encoder(table, "p", "primary"), PrimaryKeys(table, "p")
+        encoder, keys = encoders[table.id]
+        body = keys.body(encoder.value(change))
+        assert body is not None
+        assert FRAME + encoder.key_schema_id + body == encoder.key(change)
 
 
 @pytest.mark.parametrize("kind", KINDS)

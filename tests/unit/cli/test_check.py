@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.check import check_cassandra, check_directories, check_kafka
+from tailrace.cli.check import check_cassandra, check_directories, check_kafka, check_registry
 from tailrace.cli.main import app
 from tailrace_common.settings import load_settings
 
@@ -75,6 +75,18 @@ def test_services_that_do_not_answer() -> None:
     assert "Connection refused" in kafka.detail
 
 
+def test_a_registry_is_looked_at_where_there_is_one() -> None:
+    assert list(check_registry(load_settings(None, {}))) == []
+    url = f"http://127.0.0.1:{free_port()}"
+    given = environ(
+        SCHEMAS__STORE="registry", SCHEMAS__REGISTRY__URL=url, SCHEMAS__REGISTRY__BASIC_AUTH_USER_INFO="u:geheim"
+    )
+    (check,) = check_registry(load_settings(None, given))
+    assert (check.name, check.ok) == ("registry", False)
+    assert url in check.detail
+    assert "geheim" not in check.detail
+
+
 def test_a_name_that_librdkafka_does_not_know() -> None:
     (kafka,) = check_kafka(load_settings(None, environ(KAFKA__BOOTSTRAP_SERVER="x")))
     assert not kafka.ok
@@ -106,7 +118,7 @@ def test_cassandra_down_is_said_by_the_check_alone(tmp_path: Path) -> None:
 def test_an_unknown_part_is_wrong_usage() -> None:
     answer = CliRunner().invoke(app, ["check", "--only", "kafak"])
     assert answer.exit_code == 2
-    assert "the parts are directories, cassandra, kafka, stream" in answer.stderr
+    assert "the parts are directories, cassandra, kafka, registry, stream" in answer.stderr
 
 
 def free_port() -> int:

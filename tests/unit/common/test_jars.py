@@ -44,6 +44,7 @@ def leftovers(folder: Path) -> list[Path]:
     [
         ("org.apache.kafka:kafka_2.13:4.3.1", "org/apache/kafka/kafka_2.13/4.3.1/kafka_2.13-4.3.1.jar"),
         ("a.b:c:1:linux-x86_64", "a/b/c/1/c-1-linux-x86_64.jar"),
+        ("a.b:c:1:all@tar.gz", "a/b/c/1/c-1-all.tar.gz"),
     ],
 )
 def test_path_is_that_of_a_maven_repository(coordinate: str, path: str) -> None:
@@ -56,6 +57,7 @@ def test_path_is_that_of_a_maven_repository(coordinate: str, path: str) -> None:
         ("cassandra", "org.apache.cassandra:cassandra-all:5.0.9"),
         ("kafka", "org.apache.kafka:kafka_2.13:4.3.1"),
         ("kafka", "org.slf4j:slf4j-simple:1.7.36"),
+        ("registry", "io.apicurio:apicurio-registry-app:3.0.9:all@tar.gz"),
         ("spark", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"),
         ("spark", "org.apache.spark:spark-avro_2.13:4.1.1"),
         ("spark", "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"),

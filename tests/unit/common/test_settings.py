@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from tailrace_common.sample import render_sample
-from tailrace_common.settings import Section, Settings, load_settings
+from tailrace_common.settings import Settings, load_settings
+from tailrace_common.settings_section import Section
 from tailrace_schemas.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -258,3 +259,31 @@ def test_commented_settings_of_the_sample_are_toml() -> None:
     assert len(settings) > 50
     for line in settings:
         tomllib.loads(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[schemas]\nstore = "registry"\n', r"schemas\.registry\.url"),
+        ('[schemas.registry]\nurl = "https://user:geheim@host"\n', r"basic\.auth\.user\.info_file"),
+    ],
+)
+def test_a_registry_that_is_named_wrongly(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=says) as caught:
+        load(tmp_path, text)
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_registrys_password_is_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "user").write_text("tailrace:geheim\n")
+    variables = {
+        "SCHEMAS__STORE": "registry",
+        "SCHEMAS__REGISTRY__URL": "https://host:8081",
+        "SCHEMAS__REGISTRY__BASIC_AUTH_USER_INFO_FILE": str(tmp_path / "user"),
+    }
+    settings = load(tmp_path, "", **variables)
+    assert settings.schemas.registry.reveal() == {
+        "url": "https://host:8081",
+        "basic.auth.user.info": "tailrace:geheim",
+    }
+    assert "geheim" not in repr(settings) + settings.model_dump_json()

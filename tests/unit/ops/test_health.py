@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.position import Position
 from tailrace.testing import ManualClock
 from tailrace_schemas.errors import SettingsError
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -88,8 +95,9 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
     board.committed(Position(1, 77, 4096))
     board.degrade("held", "stopped at 1/77:4100: table id x is in no known schema")
     board.count(changes=7)
-    assert get(server, "/status?verbose") == (404, {"error": "paths: /health/live, /health/ready, /status"})
-    assert get(server, "/status") == (
+    board.published({"p.shop.orders": 7})
+    assert get(server, "/stats") == (404, {"error": "paths: /health/live, /health/ready, /status, /metrics"})
+    assert get(server, "/status?verbose") == (
         200,
         {
             "live": True,
@@ -97,8 +105,80 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
             "degraded": {"held": "stopped at 1/77:4100: table id x is in no known schema"},
             "committed": {"epoch": 1, "segment": 77, "offset": 4096},
             "counts": {"changes": 7},
+            "published": {"p.shop.orders": 7},
+            "behind_seconds": 0.0,
         },
     )
+
+
+def text(server: HealthServer, path: str, accept: str = "*/*") -> tuple[str, str]:
+    """Content type and content."""
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+        connection.request("GET", path, headers={"Accept": accept})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def samples(exposed: str) -> dict[tuple[str, str], float]:
+    """(name, the label's value or "") -> value, as Prometheus' own parser reads them."""
+    return {
+        (sample.name, next(iter(sample.labels.values()), "")): sample.value
+        for family in text_string_to_metric_families(exposed)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, clock: ManualClock) -> None:
+    content_type, exposed = text(server, "/metrics")
+    assert content_type.startswith("text/plain")
+    assert samples(exposed)["tailrace_ready", ""] == 0
+    board.ready(True)
+    board.count(changes=7, mutations=9, transactions=2, released=1)
+    board.published({"p.shop.orders": 5, 'p.shop.a"b': 2})
+    board.published({"p.shop.orders": 1})
+    board.committed(Position(1, 77, 4096))
+    board.degrade("segment 12", "quarantined")
+    board.degrade("segment 13", "quarantined")
+    clock.now = 30
+    assert samples(text(server, "/metrics")[1]) == {
+        ("tailrace_live", ""): 1,
+        ("tailrace_ready", ""): 1,
+        ("tailrace_behind_seconds", ""): 30,
+        ("tailrace_problems", "segment"): 2,
+        ("tailrace_changes_total", "p.shop.orders"): 6,
+        ("tailrace_changes_total", 'p.shop.a"b'): 2,
+        ("tailrace_mutations_total", ""): 9,
+        ("tailrace_transactions_total", ""): 2,
+        ("tailrace_segments_released_total", ""): 1,
+        ("tailrace_committed_epoch", ""): 1,
+        ("tailrace_committed_segment", ""): 77,
+        ("tailrace_committed_offset", ""): 4096,
+    }
+    board.caught_up()
+    assert samples(text(server, "/metrics")[1])["tailrace_behind_seconds", ""] == 0
+
+
+def test_every_metric_is_documented(board: HealthBoard, server: HealthServer) -> None:
+    board.committed(Position(1, 77, 4096))
+    listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+    names = re.findall(r"^# TYPE (\w+) ", text(server, "/metrics")[1], re.MULTILINE)
+    assert sorted(listed) == sorted(names)
+
+
+def test_people_get_a_page(board: HealthBoard, server: HealthServer) -> None:
+    board.degrade("held", "stopped: table <script> is in no known schema")
+    board.committed(Position(1, 77, 4096))
+    board.published({"p.shop.orders": 12345})
+    content_type, shown = text(server, "/status", "text/html,application/xhtml+xml")
+    assert content_type == "text/html; charset=utf-8"
+    assert "not publishing" in shown
+    assert "table &lt;script&gt; is" in shown
+    assert "<script>" not in shown
+    assert "12,345" in shown
+    board.recover("held")
+    board.ready(True)
+    assert "<h1 class=good>publishing</h1>" in text(server, "/", "text/html")[1]
 
 
 def test_a_port_in_use_is_a_wrong_setting(board: HealthBoard, server: HealthServer) -> None:

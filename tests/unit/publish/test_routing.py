@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from fastavro import parse_schema, schemaless_reader
 
 from tailrace.changes.transcode import Message
+from tailrace.errors import HeldError
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.routing import Router, Selection, assign_topics
 from tailrace.testing import Faults, MemoryDestinations, MemoryKafka
-from tailrace_schemas.avro import Encoder, entry_from_record, schema_records
+from tailrace_schemas.avro import Encoder, SchemaIds, entry_from_record, schema_records
+from tailrace_schemas.avro.frames import body_at, message_schema_id
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, partition, token
+from tests.unit.spark.cassandra import Log as Written
 from tests.unit.tables import table
 
 EARLY, LATE = UUID("2be43760-e57f-11f1-8599-73518cff440e"), UUID("2be43760-e57f-11f2-8599-73518cff440e")
@@ -94,6 +100,75 @@ def test_everything_is_ready_before_the_first_record_of_a_shape() -> None:
     assert record.key is not None
     assert record.key[2:10] in kafka.announced
     assert record.partition == partition(token(b"c"), 3)
+
+
+class Registered:
+    """A store that gives ids of four bytes."""
+
+    def ids(self, encoder: Encoder, topic: str) -> SchemaIds:
+        """The first bytes of the topic, so that it shows what was asked."""
+        return SchemaIds(topic.encode()[:4], encoder.key_schema_id[:4])
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def test_a_stores_ids_are_announced_and_frame_the_messages() -> None:
+    """The body stays as it is."""
+    kafka = MemoryKafka()
+    router = Router("p", MemoryDestinations(kafka, Faults()), Selection().wants, Registered())
+    message = change(of("t"), b"a")
+    (record,) = router.records([message])
+    assert record.value == b"\0ks.t" + message.value[10:]
+    assert record.key == b"\0" + message.key[2:6] + message.key[10:]
+    assert set(kafka.announced) == {record.value[1:5], record.key[1:5]}
+
+
+def test_the_primary_key_on_request() -> None:
+    """With clustering columns, null where the change has none; the partition is the token's all the same."""
+    wide = table({"id": "text"}, {"n": "int"}, regular={"v": "int"}, name="t", table_id=EARLY)
+    kafka, encoder = MemoryKafka(), Encoder(wide, "p")
+    router = Router("p", MemoryDestinations(kafka, Faults()), Selection().wants, key="primary")
+    changes = [Written(wide).insert(("a",), (7,), 5, v=1), Written(wide).delete_partition(("a",), 6)]
+    found = router.records(Message(wide, one.token, encoder.key(one) or b"", encoder.value(one)) for one in changes)
+    keys = [one.key or b"" for one in found]
+    entries = {key: entry_from_record(key, value) for key, value in kafka.announced.items()}
+    schema = parse_schema(json.loads(entries[message_schema_id(keys[0])].avro))
+    read = [schemaless_reader(io.BytesIO(key[body_at(key) :]), schema, None) for key in keys]
+    assert read == [{"id": "a", "n": 7}, {"id": "a", "n": None}]
+    assert [one.partition for one in found] == [partition(changes[0].token, 3)] * 2
+    assert [one.value for one in found] == [encoder.value(one) for one in changes]
+
+
+def test_a_change_without_a_key_has_none_in_kafka() -> None:
+    """A truncate's is null."""
+    wide = table({"id": "text"}, {"n": "int"}, name="t", table_id=EARLY)
+    truncate = Change(
+        op=Op.TRUNCATE,
+        table=wide,
+        token=0,
+        key=None,
+        deletion=Deletion(5, 1),
+        digest=bytes(16),
+        source=Source("h", "d", 1, 1, 1, 0, 1),
+    )
+    router = Router("p", MemoryDestinations(MemoryKafka(), Faults()), Selection().wants, key="primary")
+    (record,) = router.records([Message(wide, 0, b"", Encoder(wide, "p").value(truncate))])
+    assert record.key is None
+
+
+def test_a_shape_that_is_refused_leaves_nothing_behind() -> None:
+    """No topic, no schema."""
+
+    class Refusing(Registered):
+        def ids(self, encoder: Encoder, topic: str) -> SchemaIds:
+            raise HeldError(f"{encoder.table} in {topic}")
+
+    kafka, faults = MemoryKafka(), Faults()
+    router = Router("p", MemoryDestinations(kafka, faults), Selection().wants, Refusing())
+    with pytest.raises(HeldError):
+        router.open(of("t"))
+    assert not faults.seen
 
 
 def test_a_shape_that_could_not_be_announced_is_tried_again() -> None:

@@ -1,0 +1,115 @@
+"""`tailrace hosts`: the hosts that have published against those that the cluster has, and retiring one for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.agent import contact_of
+from tailrace.cli.console import print_rows, say
+from tailrace.cli.offsets import Fence, age_words, known_hosts, publisher_of, require_stopped, require_unchanged
+from tailrace.cli.options import SettingsFile, Yes, confirm, settings_of
+from tailrace.cluster import LiveCluster
+from tailrace.publish.hosts import HostRecord, host_of
+from tailrace.publish.moves import position_words
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.ring import Ring
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Hosts that have published, against those that the cluster has.\n\nExample: tailrace hosts list",
+)
+
+
+@app.command("list")
+def list_(config: SettingsFile = None) -> None:
+    """List every host that has published, or is in the cluster's ring.
+
+    State: `in the ring`; `gone`, which is a node that left or was replaced, to be retired; `never published`, a node
+    without an agent so far; `of another cluster`, by the name under which it published.
+
+    Example: tailrace hosts list -c tailrace.toml
+    """
+    settings = settings_of(config)
+    cluster, ring = _ring(settings)
+    now = time.time()
+    print_rows(host_rows(known_hosts(settings), cluster, ring, now))
+
+
+@app.command()
+def retire(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host id, as `hosts list` shows it.")],
+    config: SettingsFile = None,
+    fence: Fence = False,
+    yes: Yes = False,
+) -> None:
+    """Forget the position of a host that is gone for good, so that nothing waits for it.
+
+    Its published changes stay. Refused for a host that is in the cluster's ring, and while its agent seems to run. A
+    node that comes back under this host id is read from its first segment.
+
+    Example: tailrace hosts retire 2f1c... --yes
+    """
+    settings = settings_of(config)
+    record = host_of(known_hosts(settings), host)
+    cluster, ring = _ring(settings)
+    require_gone(record, cluster, ring)
+    require_stopped(record, time.time(), fence)
+    at = "an unreadable position" if record.resume is None else position_words(record.resume.position)
+    say(f"host {host} published up to {at}, last {age_words(record.age(time.time()))} ago")
+    confirm("Forget it?", yes)
+    with closing(publisher_of(settings, record)) as publisher:
+        if record.resume is None:
+            publisher.open()
+        else:
+            require_unchanged(record, publisher.start())
+        publisher.forget()
+    say(f"host {host} is retired")
+
+
+def host_rows(hosts: Iterable[HostRecord], cluster: str, ring: Ring, now: float) -> list[dict[str, object]]:
+    """One row per host: those that published, then those that never did. `now` is wall time in seconds."""
+    nodes = {node.host: node for node in ring.nodes}
+    rows: list[dict[str, object]] = []
+    for one in hosts:
+        node = nodes.pop(one.host, None)
+        absent = "gone" if one.cluster == cluster else "of another cluster"
+        rows.append(
+            {
+                "cluster": one.cluster,
+                "host": one.host,
+                "state": absent if node is None else "in the ring",
+                "datacenter": None if node is None else node.datacenter,
+                "position": one.problem if one.resume is None else position_words(one.resume.position),
+                "age": age_words(one.age(now)),
+            }
+        )
+    for node in nodes.values():
+        nothing = {"datacenter": node.datacenter, "position": None, "age": None}
+        rows.append({"cluster": cluster, "host": node.host, "state": "never published", **nothing})
+    return rows
+
+
+def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:
+    """Raise SettingsError for a host of the ring, and for one of a cluster that this ring says nothing about."""
+    if any(node.host == record.host for node in ring.nodes):
+        raise SettingsError(
+            f"host {record.host} is in the ring of {cluster}: what its agent published would be published again. "
+            "Decommission or remove the node first"
+        )
+    if record.cluster != cluster:
+        raise SettingsError(
+            f"host {record.host} published for the cluster {record.cluster!r}, and the settings reach {cluster!r}: "
+            "whether it is gone cannot be told from here. If the cluster was renamed, set cluster.name"
+        )
+
+
+def _ring(settings: Settings) -> tuple[str, Ring]:
+    """Name and ring of the settings' cluster. Raises ServiceError, RingError."""
+    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        return settings.cluster.name or cluster.local().cluster, cluster.ring()

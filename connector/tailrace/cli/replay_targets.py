@@ -1,0 +1,188 @@
+"""Where `tailrace replay` puts changes: into Kafka as the agent does, or into a file as `tailrace dump` prints them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+from uuid import UUID, uuid4
+
+from tailrace.capture.segment import Entry
+from tailrace.changes.transcode import Transcoder
+from tailrace.cli.agent import contact_of, open_router
+from tailrace.cli.schema_file import definitions_of, selected
+from tailrace.cli.segment_formats import ChangesPrinter
+from tailrace.cluster import LiveCluster
+from tailrace.commitlog.mutation import decode_mutation
+from tailrace.history.schema import SchemaHistory
+from tailrace.publish.kafka import KafkaTransactions
+from tailrace.publish.routing import Selection
+from tailrace.replay import Bounds, KafkaOutlet
+from tailrace_common.schemas import SchemaReader
+from tailrace_common.settings import Settings
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.change import Origin, Source
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Whose segments they are, and the definitions that explain them."""
+
+    tables: tuple[Table, ...]
+    host: str = ""
+    datacenter: str = ""
+
+
+def origins_of(settings: Settings, schema: Path | None, host: str | None) -> Origins:
+    """From the schema file, or from the cluster, whose node is taken for the segments' host unless one is named.
+
+    Raises SettingsError, ServiceError.
+    """
+    if schema is not None:
+        return Origins(definitions_of(schema)[0], host or "")
+    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        node = cluster.check()
+        tables = (*system_tables(), *cluster.definitions().tables)
+        if host in (None, node.host):
+            return Origins(tables, node.host, node.datacenter)
+        datacenters = {one.host: one.datacenter for one in cluster.ring().nodes}
+        return Origins(tables, host or "", datacenters.get(host or "", ""))
+
+
+def with_announced(tables: tuple[Table, ...], entries: Iterable[SchemaEntry]) -> tuple[Table, ...]:
+    """The tables, behind those that `.schemas` alone knows: dropped since, but segments still name them.
+
+    Of such a one the definition that was announced last.
+    """
+    known = {table.id for table in tables}
+    ordered = sorted(entries, key=lambda entry: entry.announced)
+    gone = {entry.table.id: entry.table for entry in ordered if entry.table.id not in known}
+    return (*gone.values(), *tables)
+
+
+def chosen(tables: tuple[Table, ...], names: list[str] | None) -> tuple[frozenset[UUID] | None, tuple[Table, ...]]:
+    """The ids of the named tables, None for all, and all definitions: what is named counts as published.
+
+    Raises SettingsError for a name that no definition has.
+    """
+    if not names:
+        return None, tables
+    wanted = selected(tables, names)
+    return wanted, tuple(replace(table, cdc=True) if table.id in wanted else table for table in tables)
+
+
+def require_selected(tables: Iterable[Table], wanted: frozenset[UUID] | None, selection: Selection) -> None:
+    """Raise SettingsError where a table that was named is one that the settings keep out of Kafka."""
+    named = [table for table in tables if wanted is not None and table.id in wanted]
+    hidden = sorted({str(table) for table in named if not selection.wants(table)})
+    if hidden:
+        raise SettingsError(f"--table: [tables] of the settings leaves {', '.join(hidden)} out; --to FILE prints it")
+
+
+@contextmanager
+def kafka_outlet(
+    settings: Settings, origins: Origins, names: list[str] | None, bounds: Bounds
+) -> Iterator[KafkaOutlet]:
+    """Transactions of an id of their own; what is not committed at the exit is given up.
+
+    Raises SettingsError, ServiceError.
+    """
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    selection = Selection(settings.tables.include, settings.tables.exclude)
+    with ExitStack() as stack:
+        router = open_router(settings, selection.wants, stack)
+        with SchemaReader(kafka, prefix) as schemas:
+            schemas.refresh()
+            wanted, tables = chosen(with_announced(origins.tables, schemas.values()), names)
+        require_selected(tables, wanted, selection)
+        timeout = settings.agent.transaction_timeout_seconds
+        transactions = KafkaTransactions(kafka, f"{prefix}.replay.{uuid4()}", clock=time.monotonic, timeout=timeout)
+        stack.enter_context(closing(transactions))
+        transactions.open()
+        yield KafkaOutlet(
+            transactions,
+            router,
+            Transcoder(prefix),
+            SchemaHistory().learn(tables)[0],
+            Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.REPLAY),
+            replace(bounds, tables=wanted),
+            clock=time.monotonic,
+            milliseconds=lambda: time.time_ns() // 1_000_000,
+        )
+
+
+class LinesOutlet:
+    """JSON lines, those of `tailrace dump --format changes`."""
+
+    def __init__(self, out: TextIO, tables: Mapping[UUID, Table], bounds: Bounds) -> None:
+        self._out = out
+        self._tables = tables
+        self._bounds = bounds
+        self._printer = ChangesPrinter()
+
+    def put(self, entry: Entry) -> int:
+        """Write the changes of a mutation."""
+        if not self._bounds.has_table(entry):
+            return 0
+        at = entry.position
+        mutation = decode_mutation(entry.payload, entry.version, self._tables.get)
+        lines = list(self._printer.changes(mutation, at.segment, at.offset, self._bounds.tables))
+        if self._bounds.timed:
+            lines = [line for line in lines if self._bounds.has_time(_written(line))]
+        with _named(self._out):
+            for line in lines:
+                self._out.write(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+        return len(lines)
+
+    def finish(self) -> None:
+        """Hand everything to the system."""
+        with _named(self._out):
+            self._out.flush()
+
+
+@contextmanager
+def lines_outlet(path: Path, origins: Origins, names: list[str] | None, bounds: Bounds) -> Iterator[LinesOutlet]:
+    """A new file, or standard output for `-`. Raises SettingsError for a file that is there already."""
+    wanted, tables = chosen(origins.tables, names)
+    by_id = {table.id: table for table in tables}
+    with _opened(path) as out:
+        yield LinesOutlet(out, by_id, replace(bounds, tables=wanted))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    if str(path) == "-":
+        yield sys.stdout
+        return
+    try:
+        file = path.open("x", encoding="utf-8")
+    except FileExistsError:
+        raise SettingsError(f"--to {path}: is there already; name a new file") from None
+    except OSError as error:
+        raise SettingsError(f"--to {path}: {error.strerror}") from None
+    with file:
+        yield file
+
+
+@contextmanager
+def _named(out: TextIO) -> Iterator[None]:
+    """Errors of the output, not to be taken for a segment's; a reader that went away is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ServiceError(f"cannot write {out.name}: {error.strerror}") from error
+
+
+def _written(line: Mapping[str, object]) -> int:
+    written = line["written"]
+    return written if isinstance(written, int) else 0

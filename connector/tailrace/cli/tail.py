@@ -1,0 +1,116 @@
+"""`tailrace tail`: a table's changes from its topic, decoded by the published schemas, as they come."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tailrace.cli.change_words import words
+from tailrace.cli.console import on_terminal, print_json, say
+from tailrace.cli.interruption import stopped_by_signals
+from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cli.segment_formats import plain
+from tailrace_common.kafka import Record, TopicReader
+from tailrace_common.schemas import SchemaReader
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro.frames import message_schema_id
+from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
+
+_POLL_SECONDS: Final = 0.5
+_LEFT_OUT: Final = 3
+_STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
+
+
+def tail(
+    table: Annotated[str, typer.Argument(metavar="KEYSPACE.TABLE", help="The table.", show_default=False)],
+    config: SettingsFile = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="All changes that the topic still has, then new ones.")
+    ] = False,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, metavar="N", help="End after so many changes.", show_default=False)
+    ] = None,
+) -> None:
+    """Follow a table's topic: one line per committed change, until Ctrl-C.
+
+    JSON lines when piped: table, partition and offset, then the record as docs/contracts.md 3 has it, bytes as
+    hexadecimal digits. Of several replicas every copy is shown. No schema registry and no Spark needed. Exit code 3
+    when a record could not be decoded.
+
+    Example: tailrace tail shop.orders --from-beginning --max 10
+    """
+    settings = settings_of(config)
+    kafka = settings.kafka.reveal()
+    with stopped_by_signals(), SchemaReader(kafka, settings.topics.prefix) as schemas:
+        schemas.refresh()
+        topic = topic_of(schemas.values(), table, settings.topics.prefix)
+        with TopicReader(kafka, topic, beginning=from_beginning) as reader:
+            say(f"following {topic}; Ctrl-C ends it")
+            follower = _Follower(reader, schemas)
+            with suppress(KeyboardInterrupt):
+                follower.follow(most)
+    if follower.left_out:
+        raise typer.Exit(_LEFT_OUT)
+
+
+def topic_of(entries: Iterable[SchemaEntry], table: str, prefix: str) -> str:
+    """The topic of a table by the last schema announced for its name. Raises SettingsError where there is none."""
+    topics = {str(entry.table): entry.topic for entry in sorted(entries, key=lambda entry: entry.announced)}
+    if table in topics:
+        return topics[table]
+    nearest = difflib.get_close_matches(table, topics, n=1)
+    known = f"did you mean {nearest[0]}?" if nearest else f"there are: {', '.join(sorted(topics)) or 'none'}"
+    raise SettingsError(f"{table}: no agent publishes such a table under the prefix {prefix}; {known}")
+
+
+class _Follower:
+    """Prints changes as they come. `left_out` counts the records that could not be decoded."""
+
+    def __init__(self, reader: TopicReader, schemas: SchemaReader) -> None:
+        self._reader = reader
+        self._schemas = schemas
+        self._console = Console(markup=False, highlight=False) if on_terminal() else None
+        self.left_out = 0
+
+    def follow(self, most: int | None) -> None:
+        """Until so many changes were printed; None: for ever."""
+        shown = 0
+        while shown != most:
+            found = self._reader.poll(_POLL_SECONDS)
+            if found is not None:
+                shown += self._show(*found)
+
+    def _show(self, partition: int, record: Record) -> bool:
+        try:
+            entry, change = self._decoded(record.value or b"")
+        except DecodeError as error:
+            self.left_out += 1
+            say(f"partition {partition}, offset {record.offset}: not decoded: {error}")
+            return False
+        if self._console is None:
+            print_json(line(entry, partition, record.offset, change))
+        else:
+            text = Text(words(entry.table, change), style=_STYLES.get(change["op"], "red"))
+            self._console.print(text, soft_wrap=True)
+        return True
+
+    def _decoded(self, value: bytes) -> tuple[SchemaEntry, dict[str, Any]]:
+        identity = message_schema_id(value)
+        try:
+            entry = self._schemas[identity]
+        except KeyError:
+            raise CorruptError(f"no schema {identity.hex()} was announced") from None
+        return entry, reader_of(entry).record(value)
+
+
+def line(entry: SchemaEntry, partition: int, offset: int, record: dict[str, Any]) -> dict[str, object]:
+    """The JSON object of a change."""
+    place = {"table": str(entry.table), "partition": partition, "offset": offset}
+    return {**place, **{name: plain(value) for name, value in record.items()}}

@@ -1,0 +1,47 @@
+"""The agent's status as one page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from tailrace.ops.health import Health
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}"
+    "table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.2rem 1rem .2rem 0;"
+    "border-bottom:1px solid #ddd;vertical-align:top;font-variant-numeric:tabular-nums}"
+    ".good{color:#176b2c}.bad{color:#a01818}"
+)
+
+
+def page(health: Health, now: float) -> str:
+    """HTML without scripts or anything from elsewhere; it asks for itself again every five seconds."""
+    good = health.live(now) and health.ready and not health.degraded
+    words = "publishing" if good else "publishing, with problems" if health.ready else "not publishing"
+    at = health.committed
+    place = "nothing yet" if at is None else f"segment {at.segment}, offset {at.offset} (log epoch {at.epoch})"
+    behind = max(0.0, now - health.caught_up)
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>",
+        f"<title>Tailrace: {words}</title><style>{_STYLE}</style>",
+        f"<h1 class={'good' if good else 'bad'}>{words}</h1>",
+    ]
+    if health.degraded:
+        parts += ["<h2>Problems</h2>", _table(health.degraded.items())]
+    facts = [
+        ("in Kafka up to", place),
+        ("last read everything", f"{behind:.1f} s ago"),
+        ("run loop", "moving" if health.live(now) else "stuck"),
+        *((name, f"{number:,}") for name, number in sorted(health.counts.items())),
+    ]
+    parts += ["<h2>Progress</h2>", _table(facts)]
+    if health.published:
+        rows = ((topic, f"{number:,}") for topic, number in sorted(health.published.items()))
+        parts += ["<h2>Changes since the start, by topic</h2>", _table(rows)]
+    parts.append("<p>The same for programs: /status as JSON, /metrics, /health/live, /health/ready.</p></html>")
+    return "\n".join(parts)
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    return "<table>" + "".join(f"<tr><th>{escape(name)}<td>{escape(value)}" for name, value in rows) + "</table>"

@@ -1,0 +1,77 @@
+"""The hosts of a prefix as `<prefix>.offsets` knows them: how far each agent has come, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from tailrace.capture.cdcraw import Resume
+from tailrace.publish.offsets import OffsetsError, decode_offsets
+from tailrace_common.kafka import Record, TopicReader
+from tailrace_common.passthrough import Scalar
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.topics import Internal, internal_topic
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """A host's last offsets record. `committed` is Kafka's timestamp of it, in milliseconds.
+
+    `resume` is None for a record that this version cannot read; `problem` says why.
+    """
+
+    cluster: str
+    host: str
+    resume: Resume | None
+    committed: int
+    problem: str = ""
+
+    def age(self, now: float) -> float:
+        """Seconds since it was committed, by our clock, which is `now`, in seconds; never below 0."""
+        return max(0.0, now - self.committed / 1000)
+
+
+def hosts_of(records: Iterable[Record]) -> tuple[HostRecord, ...]:
+    """The hosts of `.offsets`' committed records, by cluster and host; the last one of a key counts, a tombstone too.
+
+    Records under keys that are not ours are left out.
+    """
+    last = {record.key: record for record in records}
+    found = []
+    for key, record in last.items():
+        cluster, slash, host = (key or b"").decode(errors="replace").rpartition("/")
+        if slash and record.value is not None:
+            found.append(_host(cluster, host, record.value, record.timestamp))
+    return tuple(sorted(found, key=lambda one: (one.cluster, one.host)))
+
+
+def _host(cluster: str, host: str, value: bytes, committed: int) -> HostRecord:
+    try:
+        return HostRecord(cluster, host, decode_offsets(value), committed)
+    except OffsetsError as error:
+        return HostRecord(cluster, host, None, committed, str(error))
+
+
+def read_hosts(config: Mapping[str, Scalar], prefix: str, topics: Container[str]) -> tuple[HostRecord, ...]:
+    """The hosts of a prefix, none where `.offsets` is not among Kafka's `topics` yet.
+
+    `config` is librdkafka's. Raises ServiceError.
+    """
+    topic = internal_topic(prefix, Internal.OFFSETS)
+    if topic not in topics:
+        return ()
+    with TopicReader(config, topic, beginning=True) as reader:
+        return hosts_of(record for _, record in reader.read_to_end())
+
+
+def host_of(hosts: Iterable[HostRecord], host: str, cluster: str | None = None) -> HostRecord:
+    """The record of a host id. Raises SettingsError where there is none, or one under each of two clusters' names."""
+    known = tuple(hosts)
+    found = [one for one in known if one.host == host and cluster in (None, one.cluster)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(repr(one.cluster) for one in found)
+        raise SettingsError(f"host {host} has a record under the clusters {names}: set cluster.name to one of them")
+    names = ", ".join(one.host for one in known) or "none"
+    raise SettingsError(f"no agent of host {host} has committed a position under this prefix; the hosts are: {names}")

@@ -1,0 +1,102 @@
+"""Moves of a host's published position by hand: what the offsets record becomes, and what a move means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tailrace.capture.cdcraw import Resume
+from tailrace.capture.ledger import SegmentKey
+from tailrace.position import Position
+from tailrace_schemas.errors import SettingsError
+
+_TARGET: Final = re.compile(r"(?:(\d{1,9})/)?(\d{1,19})(?::(\d{1,10}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What lies between two positions, as far as files tell. `segments` are ids of files that hold some of it.
+
+    `whole` is false where segments of the stretch are gone, or could not be read to the end.
+    """
+
+    mutations: int
+    segments: tuple[int, ...]
+    whole: bool
+
+
+def target_of(text: str, current: Position) -> Position:
+    """The position that a person wrote as [EPOCH/]SEGMENT[:OFFSET]; without offset, the segment's beginning.
+
+    Raises SettingsError for anything else, and for another log epoch than that of `current`: files of another log
+    are not there to be read.
+    """
+    match = _TARGET.fullmatch(text)
+    if match is None:
+        raise SettingsError(f"{text}: a position is [EPOCH/]SEGMENT[:OFFSET], such as {current}")
+    epoch = current.epoch if match[1] is None else int(match[1])
+    if epoch != current.epoch:
+        raise SettingsError(
+            f"{text}: the host is in log epoch {current.epoch}, and a position stays in its log; "
+            "`tailrace offsets adopt --new-log` opens the next epoch"
+        )
+    return Position(epoch, int(match[2]), int(match[3] or 0))
+
+
+def moved(resume: Resume, target: Position, present: Iterable[SegmentKey]) -> Resume:
+    """The record with its position at `target`. `present` are the segments in cdc_raw, by id and header checksum.
+
+    Those at or below the target count as read from now on, as contracts.md 1 asks of `open`; else they would be taken
+    for another log's. Places quarantined in the target's segment or behind it are forgotten, so that they are read.
+    """
+    passed = {segment: checksum for segment, checksum in present if segment <= target.segment}
+    return replace(
+        resume,
+        position=target,
+        open=tuple(sorted((passed | dict(resume.open)).items())),
+        quarantined=tuple(one for one in resume.quarantined if one.segment < target.segment),
+    )
+
+
+def adopted(resume: Resume) -> Resume:
+    """The record with which the next log epoch opens: no segment of the new log is read, whatever its id.
+
+    Raises SettingsError where nothing was ever read: then there is no other log.
+    """
+    at = resume.position
+    if at is None:
+        raise SettingsError("this host has no position yet: its agent starts with any log")
+    return replace(resume, position=Position(at.epoch + 1, -1, 0), open=(), quarantined=(), schema=None)
+
+
+def position_words(position: Position | None) -> str:
+    """A position for people: that of an epoch in which nothing was read yet has no segment."""
+    if position is None:
+        return "the first segment"
+    return f"{position.epoch}/start" if position.segment < 0 else str(position)
+
+
+def move_words(host: str, before: Position, after: Position, between: Between | None) -> str:
+    """What the move of a host's position means. `between` is None where no file could be looked at."""
+    if after == before:
+        return f"host {host} is at {before} already"
+    back = after < before
+    way = "back" if back else "forward"
+    if between is None:
+        much = "the mutations in between (not counted: cdc_raw is not at hand)"
+    else:
+        least = "" if between.whole else "at least "
+        much = f"{least}{_many(between.mutations, 'mutation')} in {_many(len(between.segments), 'segment')}"
+    if back:
+        means = f"{much}, of all tables, are read again: their changes are published a second time (duplicates)"
+        if between is not None and not between.whole:
+            means += "; what is gone from cdc_raw is not"
+    else:
+        means = f"{much}, of all tables, are never published (a gap), and their finished segments are deleted"
+    return f"host {host} goes {way} from {position_words(before)} to {position_words(after)}: {means}"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

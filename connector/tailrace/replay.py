@@ -1,0 +1,217 @@
+"""Segments once more: kept files decoded again, by position and write time, and put out as changes a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+from uuid import UUID
+
+from tailrace.capture.directory import SegmentFiles
+from tailrace.capture.index import parse_index
+from tailrace.capture.segment import Entry, OpenSegment
+from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.mutation import first_table
+from tailrace.errors import UnknownTableError
+from tailrace.history.decode import messages_at
+from tailrace.history.schema import SchemaHistory
+from tailrace.position import Position
+from tailrace.publish.record import Record
+from tailrace_schemas.avro.decode import written_of
+from tailrace_schemas.change import Source
+from tailrace_schemas.errors import DecodeError
+
+_READ: Final = 256
+
+
+class Outlet(Protocol):
+    """Where the changes of replayed mutations go."""
+
+    def put(self, entry: Entry) -> int:
+        """Put out the changes of a mutation; how many. Raises UnknownTableError, DecodeError, ServiceError."""
+
+    def finish(self) -> None:
+        """Everything was put: see to it that it has arrived. Raises ServiceError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is replayed: mutations behind `since` up to `until` (segment id, logical offset).
+
+    Of them the changes whose write time (microseconds) is at least `earliest` and below `latest`, of the tables with
+    these ids. None: no bound.
+    """
+
+    since: tuple[int, int] = (-1, 0)
+    until: tuple[int, int] = ((1 << 63) - 1, 1 << 31)
+    earliest: int | None = None
+    latest: int | None = None
+    tables: frozenset[UUID] | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether write times matter."""
+        return self.earliest is not None or self.latest is not None
+
+    def has_time(self, written: int) -> bool:
+        """Whether a write time is within the bounds."""
+        return (self.earliest is None or written >= self.earliest) and (self.latest is None or written < self.latest)
+
+    def has_table(self, entry: Entry) -> bool:
+        """Whether a mutation may hold something of the tables; seen without decoding it."""
+        if self.tables is None:
+            return True
+        count, table_id = first_table(entry.payload, entry.version)
+        return count != 1 or table_id in self.tables
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a replay so far. `left_out`: reason -> (first position, number of mutations)."""
+
+    mutations: int = 0
+    changes: int = 0
+    segments: int = 0
+    left_out: dict[str, tuple[str, int]] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+
+def replay(
+    segments: Iterable[SegmentFiles],
+    outlet: Outlet,
+    bounds: Bounds,
+    outcome: Outcome,
+    *,
+    epoch: int = 1,
+    keys: Keys = NO_KEYS,
+    progress: Callable[[SegmentFiles, int], None] = lambda _files, _offset: None,
+) -> None:
+    """Put out every mutation of the segments that the bounds allow, in order, and count them in `outcome`.
+
+    Only what an index releases, where there is one. What no definition explains is left out, a damaged segment is
+    read up to the damage; others go on. `progress` is told the logical offset reached in a segment. Raises
+    ServiceError, OSError.
+    """
+    for files in segments:
+        if files.log is None or not bounds.since[0] <= files.id <= bounds.until[0]:
+            continue
+        outcome.segments += 1
+        with closing(OpenSegment(files.log, files.id, epoch, keys=keys)) as segment:
+            for entry in _entries(segment, _released(files), outcome):
+                at = (entry.position.segment, entry.position.offset)
+                if at > bounds.until:
+                    break
+                progress(files, at[1])
+                if at > bounds.since:
+                    _put(entry, outlet, outcome)
+    outlet.finish()
+
+
+def _entries(segment: OpenSegment, released: int | None, outcome: Outcome) -> Iterator[Entry]:
+    while True:
+        entries, error = segment.read(_READ, released)
+        yield from entries
+        if error is not None:
+            outcome.damaged.append(f"{error}; nothing behind it was read")
+            return
+        if not entries:
+            return
+
+
+def _released(files: SegmentFiles) -> int | None:
+    """Up to where the index releases the segment; None for all of it: the index is closed, or was not kept."""
+    index = None if files.index is None else parse_index(files.index.read_bytes())
+    return None if index is None or index.completed else index.offset
+
+
+def _put(entry: Entry, outlet: Outlet, outcome: Outcome) -> None:
+    outcome.mutations += 1
+    try:
+        outcome.changes += outlet.put(entry)
+    except (UnknownTableError, DecodeError) as error:
+        # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
+        place, count = outcome.left_out.get(str(error), (f"{entry.file}:{entry.position.offset}", 0))
+        outcome.left_out[str(error)] = place, count + 1
+
+
+class Transactions(Protocol):
+    """A transactional way into Kafka; see publish.kafka.KafkaTransactions."""
+
+    def send(self, record: Record) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Routing(Protocol):
+    """Messages to records; see publish.routing.Router."""
+
+    def records(self, messages: Iterable[Message]) -> list[Record]: ...
+
+
+class KafkaOutlet:
+    """Into the tables' topics, as the agent writes them, in transactions that end at a mutation's boundary.
+
+    `source` names host, datacenter and origin. A transaction ends at `most` changes or after `seconds`. `clock` is
+    monotonic, in seconds, `milliseconds` is wall-clock time.
+    """
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        routing: Routing,
+        transcoder: Transcoder,
+        history: SchemaHistory,
+        source: Source,
+        bounds: Bounds,
+        *,
+        clock: Callable[[], float],
+        milliseconds: Callable[[], int],
+        most: int = 5000,
+        seconds: float = 1.0,
+    ) -> None:
+        self._transactions = transactions
+        self._routing = routing
+        self._transcoder = transcoder
+        self._history = history
+        self._source = source
+        self._bounds = bounds
+        self._clock = clock
+        self._milliseconds = milliseconds
+        self._most = most
+        self._seconds = seconds
+        self._sent = 0
+        self._began = 0.0
+        self._done: Position | None = None
+        self.committed: Position | None = None
+        """Everything up to here is in Kafka."""
+
+    def put(self, entry: Entry) -> int:
+        """Send the changes of a mutation; commit when it is time."""
+        records = self._routing.records(self._messages(entry)) if self._bounds.has_table(entry) else []
+        for record in records:
+            if not self._sent:
+                self._began = self._clock()
+            self._transactions.send(record)
+            self._sent += 1
+        self._done = entry.position
+        if self._sent >= self._most or (self._sent and self._clock() - self._began >= self._seconds):
+            self.finish()
+        return len(records)
+
+    def finish(self) -> None:
+        """Commit what was sent."""
+        if self._sent:
+            self._transactions.end()
+        self._sent, self.committed = 0, self._done
+
+    def _messages(self, entry: Entry) -> list[Message]:
+        at = entry.position
+        source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=self._milliseconds())
+        messages = messages_at(self._history, self._transcoder, entry.payload, entry.version, source)
+        if self._bounds.tables is not None:
+            messages = [message for message in messages if message.table.id in self._bounds.tables]
+        if self._bounds.timed:
+            messages = [message for message in messages if self._bounds.has_time(written_of(message.value))]
+        return messages

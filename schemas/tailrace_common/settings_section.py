@@ -1,0 +1,30 @@
+"""One table of the settings file: what all of them have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
+
+from tailrace_common.passthrough import read_secret_file
+
+
+class Section(BaseModel):
+    """One table of the file: immutable, without unknown names. `NAME_file` of a secret is read into NAME."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secret_files(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        values = dict(data)
+        for name, field in cls.model_fields.items():
+            path = values.get(f"{name}_file")
+            if field.annotation not in (SecretStr, SecretStr | None) or path is None:
+                continue
+            if values.get(name) is not None:
+                raise ValueError(f"{name} and {name}_file are both given: keep one")
+            values[name] = read_secret_file(path)
+        return values

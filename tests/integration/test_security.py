@@ -1,0 +1,485 @@
+"""Services that demand credentials, a user without rights of its own, and no secret in anything that is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from secrets import token_hex
+from string import Template
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pytest
+import sqlalchemy as sa
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets them
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tailrace.capture.cdcraw import Resume
+from tailrace.cli.agent import contact_of
+from tailrace.cluster import LiveCluster
+from tailrace.local.process import wait_until
+from tailrace.position import Position
+from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
+from tailrace.publish.record import Record
+from tailrace_common.kafka import read_to_end
+from tailrace_common.settings import Settings, load_settings
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_spark.kafka_options import java_options
+from tests.integration import unprivileged
+from tests.integration.agents import AgentProcess, ints, published
+from tests.integration.feed import Feed
+from tests.services.certificates import Authority, Issued
+from tests.services.secured import SecuredCassandra, SecuredKafka
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+AGENT: Final = "tailrace"
+STREAM: Final = "tailrace-stream"
+# Nobody's: not in /etc/passwd, owner of nothing but what the test gives it.
+USER: Final = 61_234
+GROUP: Final = 61_235
+ROW_BYTES: Final = 60_000
+
+Environment = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The services, who may enter them, and files with what they demand, which the agent's user alone may read."""
+
+    kafka: SecuredKafka
+    cassandra: SecuredCassandra
+    place: Path
+    passwords: Mapping[str, str]
+    client: Issued
+    stranger: Issued
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must be printed nowhere: passwords, and of keys each line but the frame."""
+        keys = (self.client.key + self.stranger.key).splitlines()
+        return [*self.passwords.values(), *(line for line in keys if line and not line.startswith("-"))]
+
+    def kafka_environment(self, how: str) -> Environment:
+        """The variables of [kafka] for a way in: PLAIN, SCRAM-SHA-512, or mutual."""
+        ca = {"TAILRACE_KAFKA__SSL_CA_LOCATION": str(self.place / "ca.pem")}
+        if how == "mutual":
+            return {
+                **ca,
+                "TAILRACE_KAFKA__BOOTSTRAP_SERVERS": self.kafka.doors.mutual,
+                "TAILRACE_KAFKA__SECURITY_PROTOCOL": "SSL",
+                "TAILRACE_KAFKA__SSL_CERTIFICATE_LOCATION": str(self.place / "client.pem"),
+                "TAILRACE_KAFKA__SSL_KEY_LOCATION": str(self.place / "client.key"),
+                "TAILRACE_KAFKA__SSL_KEY_PASSWORD_FILE": str(self.place / "key"),
+            }
+        return {
+            **ca,
+            "TAILRACE_KAFKA__BOOTSTRAP_SERVERS": self.kafka.doors.login,
+            "TAILRACE_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+            "TAILRACE_KAFKA__SASL_MECHANISM": how,
+            "TAILRACE_KAFKA__SASL_USERNAME": AGENT,
+            "TAILRACE_KAFKA__SASL_PASSWORD_FILE": str(self.place / AGENT),
+        }
+
+    @property
+    def cluster_environment(self) -> Environment:
+        """The variables of [cluster]."""
+        return {
+            "TAILRACE_CLUSTER__CONTACT_POINTS": self.cassandra.node.address,
+            "TAILRACE_CLUSTER__PORT": str(self.cassandra.node.port),
+            "TAILRACE_CLUSTER__CONNECT_TIMEOUT_SECONDS": "5",
+            "TAILRACE_CLUSTER__USERNAME": AGENT,
+            "TAILRACE_CLUSTER__PASSWORD_FILE": str(self.place / AGENT),
+            "TAILRACE_CLUSTER__TLS": "true",
+            "TAILRACE_CLUSTER__TLS_CA_FILE": str(self.place / "ca.pem"),
+            "TAILRACE_CLUSTER__TLS_CERTIFICATE_FILE": str(self.place / "client.pem"),
+            "TAILRACE_CLUSTER__TLS_KEY_FILE": str(self.place / "client.key"),
+            "TAILRACE_CLUSTER__TLS_KEY_PASSWORD_FILE": str(self.place / "key"),
+        }
+
+
+def rights(user: str, prefix: str) -> list[AclBinding]:
+    """What docs/security.md grants a user: each kafka-acls.sh of it as the bindings that it makes."""
+    found = []
+    for line in Template(PAGE).safe_substitute(PREFIX=prefix).splitlines():
+        words = shlex.split(line) if line.startswith("kafka-acls.sh") else []
+        given: dict[str, list[str]] = {}
+        for name, value in pairwise(words):
+            given.setdefault(name, []).append(value)
+        if given.get("--allow-principal") != [f"User:{user}"]:
+            continue
+        kind = ResourceType.TOPIC if "--topic" in given else ResourceType.TRANSACTIONAL_ID
+        (name,) = given["--topic" if "--topic" in given else "--transactional-id"]
+        pattern = ResourcePatternType[given["--resource-pattern-type"][0].upper()]
+        found += [
+            AclBinding(kind, name, pattern, f"User:{user}", "*", AclOperation[one.upper()], AclPermissionType.ALLOW)
+            for one in given["--operation"]
+        ]
+    return found
+
+
+def grants(password: str) -> list[str]:
+    """The statements of docs/security.md for Cassandra."""
+    (block,) = re.findall(r"^```cql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return [one.strip() for one in Template(block).substitute(PASSWORD=password).split(";") if one.strip()]
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    """Both services, below a folder that every user may enter; pytest's own are the owner's alone."""
+    authority = Authority()
+    passwords = {name: token_hex(12) for name in (AGENT, STREAM, "key")}
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tailrace-security-")))
+        place.chmod(0o755)
+        client, stranger = authority.issue(AGENT, passwords["key"]), Authority().issue(AGENT)
+        users = {user: passwords[user] for user in (AGENT, STREAM)}
+        kafka = SecuredKafka(place / "kafka", authority, users)
+        cassandra = SecuredCassandra(place / "cassandra", authority)
+        hand_on_to_group(cassandra.node.commitlog, 0o2750)
+        hand_on_to_group(cassandra.node.cdc_raw, 0o2770)
+        files = {"ca.pem": authority.certificate, "other-ca.pem": Authority().certificate}
+        files |= {"client.pem": client.certificate, "client.key": client.key, **passwords}
+        for name, text in files.items():
+            write_secret(place / name, text)
+        before = os.umask(0o027)
+        try:
+            with ThreadPoolExecutor(2) as pool:
+                starting = [pool.submit(stack.enter_context, service) for service in (kafka, cassandra.node)]
+            for future in starting:
+                future.result()
+        finally:
+            os.umask(before)
+        found = Guarded(kafka, cassandra, place, passwords, client, stranger)
+        with superuser(found) as cluster:
+            for statement in grants(passwords[AGENT]):
+                cluster.execute(statement)
+        yield found
+
+
+def hand_on_to_group(directory: Path, mode: int) -> None:
+    directory.mkdir(parents=True)
+    if os.getuid() == 0:
+        os.chown(directory, 0, GROUP)
+    directory.chmod(mode)
+
+
+def write_secret(path: Path, text: str) -> None:
+    path.touch(mode=0o400)
+    path.write_text(f"{text}\n")
+    if os.getuid() == 0:
+        os.chown(path, USER, GROUP)
+
+
+def superuser(guarded: Guarded) -> closing[LiveCluster]:
+    """A connection that may do everything."""
+    own = {"TAILRACE_CLUSTER__USERNAME": "cassandra", "TAILRACE_CLUSTER__PASSWORD": "cassandra"}
+    environment = {**guarded.cluster_environment, **own}
+    del environment["TAILRACE_CLUSTER__PASSWORD_FILE"]
+    return closing(LiveCluster(contact_of(load_settings(None, environment).cluster)))
+
+
+def assert_no_secret(text: str, guarded: Guarded) -> None:
+    assert [secret for secret in guarded.secrets if secret in text] == []
+
+
+# -- the ways in
+
+
+@pytest.mark.parametrize("how", ["PLAIN", "SCRAM-SHA-512", "mutual"])
+def test_kafka_by(how: str, guarded: Guarded, prefix: str) -> None:
+    guarded.kafka.allow(rights(AGENT, prefix))
+    settings = load_settings(None, {**guarded.kafka_environment(how), "TAILRACE_TOPICS__PREFIX": prefix})
+    assert_no_secret(repr(settings) + str(settings) + settings.model_dump_json(), guarded)
+    eventually(lambda: publish(settings))
+    records = list(read_to_end(settings.kafka.reveal(), f"{prefix}.shop.orders", 0))
+    assert records[-1].value == b"value"
+
+
+def publish(settings: Settings) -> None:
+    """What an agent does with Kafka, from the first to the last."""
+    config, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics = KafkaTopics(config, settings.topics, timeout=5)
+    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS))
+    topics.ensure_table(f"{prefix}.shop.orders")
+    topics.ensure_table(f"{prefix}.shop.t{uuid4().hex}")
+    KafkaLog(config, internal_topic(prefix, Internal.SCHEMAS), timeout=5).append(b"key", b"value")
+    host = str(uuid4())
+    publisher = KafkaPublisher(config, prefix=prefix, cluster="c", host=host, clock=time.monotonic, timeout=5)
+    with closing(publisher):
+        assert publisher.start() == Resume()
+        publisher.send(Record(f"{prefix}.shop.orders", 0, None, b"value"))
+        publisher.commit(Resume(Position(1, 1, 1)))
+
+
+def eventually(action: Callable[[], None]) -> None:
+    """Do it until it succeeds: the broker learns of a permission a moment after it was given."""
+    errors: list[ServiceError] = []
+
+    def succeeds() -> bool:
+        try:
+            action()
+        except ServiceError as error:
+            errors.append(error)
+            return False
+        return True
+
+    assert wait_until(succeeds, 30), errors[-1]
+
+
+@pytest.mark.parametrize("right", range(len(rights(AGENT, "p."))))
+def test_every_right_to_kafka_is_needed(right: int, guarded: Guarded, prefix: str) -> None:
+    given = rights(AGENT, prefix)
+    taken = given.pop(right)
+    guarded.kafka.allow([*given, taken])
+    environment = {**guarded.kafka_environment("SCRAM-SHA-512"), "TAILRACE_TOPICS__PREFIX": prefix}
+    settings = load_settings(None, environment)
+    eventually(lambda: publish(settings))
+    guarded.kafka.forbid([taken])
+    errors: list[str] = []
+
+    def refused() -> bool:
+        try:
+            publish(settings)
+        except ServiceError as error:
+            errors.append(str(error))
+        return bool(errors)
+
+    assert wait_until(refused, 30)
+    assert "authorization failed" in errors[0].lower()
+    assert_no_secret(errors[0], guarded)
+
+
+@pytest.mark.parametrize(
+    ("how", "wrong", "says"),
+    [
+        ("PLAIN", {"SASL_PASSWORD": "wrong-one"}, "Authentication failed"),
+        ("SCRAM-SHA-512", {"SASL_PASSWORD": "wrong-one"}, "Authentication failed"),
+        ("SCRAM-SHA-512", {"SSL_CA_LOCATION": "other-ca.pem"}, "certificate verify failed"),
+        (
+            "mutual",
+            {"SSL_CERTIFICATE_LOCATION": None, "SSL_KEY_LOCATION": None},
+            "(bad certificate|certificate required)",
+        ),
+        ("PLAIN", {"SECURITY_PROTOCOL": "PLAINTEXT"}, "security.protocol"),
+    ],
+)
+def test_kafka_refuses(how: str, wrong: Mapping[str, str | None], says: str, guarded: Guarded) -> None:
+    settings = load_settings(None, changed(guarded.kafka_environment(how), "TAILRACE_KAFKA__", wrong, guarded))
+    with pytest.raises(ServiceError) as caught:
+        KafkaTopics(settings.kafka.reveal(), settings.topics, timeout=2).survey()
+    assert re.search(says, str(caught.value)), caught.value
+    assert_no_secret(str(caught.value) + repr(caught.value), guarded)
+    assert "wrong-one" not in str(caught.value)
+
+
+def changed(given: Environment, head: str, wrong: Mapping[str, str | None], guarded: Guarded) -> Environment:
+    """The variables with some of them wrong: names of files in `place`, or values; None takes a variable away."""
+    environment = dict(given)
+    for name, value in wrong.items():
+        environment.pop(f"{head}{name}_FILE", None)
+        environment.pop(f"{head}{name}", None)
+        if value is not None:
+            file = guarded.place / value
+            environment[head + name] = str(file) if file.is_file() else value
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"PASSWORD": "wrong-one"}, "incorrect"),
+        ({"USERNAME": None, "PASSWORD": None}, "auth"),
+        ({"TLS_CA_FILE": "other-ca.pem"}, "CERTIFICATE_VERIFY_FAILED"),
+        (
+            {"TLS_CERTIFICATE_FILE": None, "TLS_KEY_FILE": None, "TLS_KEY_PASSWORD": None},
+            "(?i)certificate|closed|EOF|reset",
+        ),
+    ],
+)
+def test_cassandra_refuses(wrong: Mapping[str, str | None], says: str, guarded: Guarded) -> None:
+    environment = changed(guarded.cluster_environment, "TAILRACE_CLUSTER__", wrong, guarded)
+    with pytest.raises(ServiceError) as caught:
+        LiveCluster(contact_of(load_settings(None, environment).cluster)).close()
+    assert re.search(says, str(caught.value)), caught.value
+    assert_no_secret(str(caught.value) + repr(caught.value), guarded)
+    assert "wrong-one" not in str(caught.value)
+
+
+# -- the agent
+
+
+def test_an_agent_with_the_rights_of_the_documentation_and_no_others(
+    guarded: Guarded, keyspace_name: str, prefix: str
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    keyspace = keyspace_name
+    guarded.kafka.allow(rights(AGENT, prefix))
+    with superuser(guarded) as cluster:
+        cluster.execute(
+            f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
+        cluster.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v blob) WITH cdc = true")
+    settings = load_settings(None, {**guarded.cluster_environment, **guarded.kafka_environment("SCRAM-SHA-512")})
+    program = (str(Path(unprivileged.__file__)), str(USER), str(GROUP))
+    agent = AgentProcess(guarded.place, sections(guarded, settings, keyspace, prefix), program=program)
+    with agent:
+        agent.until_ready()
+        status = Path(f"/proc/{agent.process.pid}/status").read_text()
+        assert f"Uid:\t{USER}\t{USER}\t{USER}\t{USER}\n" in status
+        assert f"Gid:\t{GROUP}\t{GROUP}\t{GROUP}\t{GROUP}\n" in status
+        assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE), "no right of root's is left"
+        with superuser(guarded) as cluster:
+            for key in range(40):
+                cluster.execute(f"INSERT INTO {keyspace}.t (k, v) VALUES ({key}, 0x{token_hex(ROW_BYTES)})")
+        agent.until(lambda: agent.count("changes") >= 40 and agent.count("released") >= 1)
+        check = checked(program, guarded.place / "agent.toml")
+        printed = json.dumps(agent.status()) + check.stdout + check.stderr + process_list()
+        assert agent.stop() == 0, agent.words()
+    found = {one["name"]: one["ok"] for one in map(json.loads, check.stdout.splitlines())}
+    wanted = {"cdc_raw_directory", "cassandra", "cdc_enabled", "tables", "kafka"}
+    assert {name for name in wanted if not found.get(name)} == set(), check.stdout
+    assert ints(published(guarded.kafka.broker, prefix, f"{prefix}.{keyspace}.t")) == dict.fromkeys(range(40), 1)
+    assert_no_secret(printed + agent.log.read_text(), guarded)
+
+
+def sections(guarded: Guarded, settings: Settings, keyspace: str, prefix: str) -> dict[str, dict[str, object]]:
+    """The agent's settings as a file: secrets by the files that hold them."""
+    cluster = settings.cluster.model_dump(mode="json", exclude_none=True)
+    for name in ("password", "tls_key_password"):
+        del cluster[name]
+    kafka = {name: value for name, value in settings.kafka.reveal().items() if name != "sasl.password"}
+    return {
+        "cluster": cluster,
+        "agent": {"cdc_raw_directory": str(guarded.cassandra.node.cdc_raw), "poll_seconds": 0.2},
+        "kafka": {**kafka, "sasl.password_file": str(guarded.place / AGENT)},
+        "topics": {"prefix": prefix},
+        "tables": {"include": [f"{keyspace}.*"]},
+    }
+
+
+def checked(program: tuple[str, ...], settings: Path) -> subprocess.CompletedProcess[str]:
+    """`tailrace check`, as the same user."""
+    parts = [word for part in ("directories", "cassandra", "kafka") for word in ("--only", part)]
+    command = [sys.executable, *program, "--log-level", "debug", "check", "-c", str(settings), *parts]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def process_list() -> str:
+    """The command line of every process, as `ps` shows it to everybody."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:  # it ended meanwhile
+            continue
+    return "\n".join(found)
+
+
+# -- Spark
+
+
+@pytest.fixture
+def followed(guarded: Guarded, prefix: str) -> Iterator[Table]:
+    """A table with one change in its topic, and the Spark job's rights."""
+    plain = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
+    for user in (AGENT, STREAM):
+        guarded.kafka.allow(rights(user, prefix))
+    with closing(Feed(guarded.kafka.broker.bootstrap, prefix)) as feed:
+        feed.announce()
+        feed.add(plain)
+        feed.publish([Log(plain).insert((1,), (), 2_000_000, v="one")])
+        yield plain
+
+
+@pytest.mark.parametrize("how", ["PLAIN", "SCRAM-SHA-512", "mutual"])
+def test_spark_reads_by(how: str, guarded: Guarded, followed: Table, spark: SparkSession, prefix: str) -> None:
+    settings = load_settings(None, guarded.kafka_environment(how))
+    options = java_options(settings.kafka.reveal(), settings.stream.kafka.reveal())
+    topics = {"subscribe": f"{prefix}.{followed}", "startingOffsets": "earliest", "endingOffsets": "latest"}
+    frame = spark.read.format("kafka").options(**options, **topics).load()
+    assert frame.select("offset").count() == 1
+
+
+@pytest.mark.long
+def test_a_stream_from_a_kafka_that_demands_tls_and_a_password(
+    guarded: Guarded, followed: Table, prefix: str, tmp_path: Path
+) -> None:
+    stream = {
+        **guarded.kafka_environment("SCRAM-SHA-512"),
+        "TAILRACE_KAFKA__SASL_USERNAME": STREAM,
+        "TAILRACE_KAFKA__SASL_PASSWORD_FILE": str(guarded.place / STREAM),
+        "TAILRACE_TOPICS__PREFIX": prefix,
+        "TAILRACE_STREAM__CHECKPOINT": str(tmp_path / "checkpoint"),
+        "TAILRACE_STREAM__SPARK__SPARK_MASTER": "local[1]",
+        "TAILRACE_STREAM__SPARK__SPARK_DRIVER_MEMORY": "512m",
+        "TAILRACE_STREAM__SPARK__SPARK_HADOOP_FS_S3A_SECRET_KEY": guarded.passwords["key"],
+        "TAILRACE_SINK__LOCAL__URL": f"sqlite:///{tmp_path}/sink.db",
+    }
+    code, printed = streamed(stream, tmp_path)
+    assert code == 0, printed[-6000:]
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
+    with engine.connect() as connection:
+        assert connection.execute(sa.text(f"SELECT id, v FROM {followed.keyspace}_{followed.name}")).all() == [
+            (1, "one")
+        ]
+    engine.dispose()
+    assert_no_secret(printed, guarded)
+    # What Spark says of a query that fails has the query's plan in it, and that the source's options.
+    mutual = {name: value for name, value in stream.items() if "SASL" not in name} | guarded.kafka_environment("mutual")
+    for wrong in (stream, mutual):
+        code, printed = streamed(
+            {**wrong, "TAILRACE_KAFKA__SSL_CA_LOCATION": str(guarded.place / "other-ca.pem")}, tmp_path
+        )
+        assert code == 1, printed[-6000:]
+        assert "SslAuthenticationException" in printed
+        assert_no_secret(printed, guarded)
+
+
+def streamed(environment: Mapping[str, str], directory: Path) -> tuple[int, str]:
+    """`tailrace stream --once`: its exit code; all that it prints, and all that `ps` showed while it ran."""
+    command = [sys.executable, "-c", "from tailrace.cli.main import run; run()", "--log-level", "debug", "stream"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
+    cache = {name: value for name, value in os.environ.items() if name == "TAILRACE_CACHE"}
+    seen: set[str] = set()
+    log = directory / "stream.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--once"], env={**own, **cache, **environment}, cwd=directory, stdout=output, stderr=output
+        )
+
+    def ended() -> bool:
+        seen.update(process_list().splitlines())
+        return process.poll() is not None
+
+    try:
+        assert wait_until(ended, 240), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert any("SparkSubmit" in line for line in seen)
+    return process.returncode, log.read_text() + "\n".join(seen)

@@ -1,0 +1,160 @@
+"""Replay into Kafka, with Kafka in memory: the agent's records but for their origin, in whole mutations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tailrace.capture.directory import list_segments
+from tailrace.changes.transcode import Message, Transcoder
+from tailrace.history.schema import SchemaHistory
+from tailrace.publish.record import Record
+from tailrace.replay import Bounds, KafkaOutlet, Outcome, replay
+from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
+from tailrace_schemas.avro.decode import written_of
+from tailrace_schemas.change import Change, Origin, Source, record_times
+from tailrace_schemas.errors import ServiceError, TruncatedError
+from tests.unit.changes.test_recorded import changes_in
+from tests.unit.commitlog.recorded import recorded
+
+KIND = "5.0.1/uncompressed"
+
+
+@dataclass(slots=True)
+class MemoryTransactions:
+    """Committed transactions, and the open one; fails at the send with this number."""
+
+    committed: list[list[Record]] = field(default_factory=list)
+    open: list[Record] = field(default_factory=list)
+    fails_at: int = -1
+
+    def send(self, record: Record) -> None:
+        if len(self.open) + sum(map(len, self.committed)) == self.fails_at:
+            raise ServiceError("gone")
+        self.open.append(record)
+
+    def end(self) -> None:
+        assert self.open, "an empty transaction"
+        self.committed.append(self.open)
+        self.open = []
+
+
+class OneTopic:
+    """Every message to one partition."""
+
+    def records(self, messages: Iterable[Message]) -> list[Record]:
+        return [Record("t", 0, message.key, message.value) for message in messages]
+
+
+def schemas() -> dict[bytes, SchemaEntry]:
+    return {
+        key: entry_from_record(key, value)
+        for table in recorded(KIND).tables().values()
+        for key, value in schema_records(Encoder(table, "p"), "t")
+    }
+
+
+def outlet_of(transactions: MemoryTransactions, bounds: Bounds, most: int = 5000) -> KafkaOutlet:
+    ticks = iter(range(10**9))
+    return KafkaOutlet(
+        transactions,
+        OneTopic(),
+        Transcoder("p"),
+        SchemaHistory().learn(recorded(KIND).tables().values())[0],
+        Source("h", "dc", 0, 0, 0, 0, 0, origin=Origin.REPLAY),
+        bounds,
+        clock=lambda: 0.0,
+        milliseconds=lambda: next(ticks),
+        most=most,
+    )
+
+
+def run(directory: Path, bounds: Bounds, most: int = 5000) -> tuple[list[list[Change]], Outcome]:
+    """The changes of each transaction."""
+    recorded(KIND).unpack(directory)
+    transactions, outcome = MemoryTransactions(), Outcome()
+    outlet = outlet_of(transactions, bounds, most)
+    replay(list_segments(directory).segments, outlet, bounds, outcome, epoch=3)
+    assert not transactions.open
+    known = schemas()
+    found = [[decode(record.value, known) for record in records] for records in transactions.committed]
+    assert outcome.changes == sum(map(len, found))
+    assert outlet.committed is not None
+    return found, outcome
+
+
+def test_changes_are_the_agent_s_with_another_origin(tmp_path: Path) -> None:
+    """The same digests in the same order, in the log epoch that was named."""
+    found, outcome = run(tmp_path, Bounds())
+    changes = [change for batch in found for change in batch]
+    expected = changes_in(KIND)
+    (segment,) = (files.id for files in list_segments(tmp_path).segments)
+    assert [change.digest for change in changes] == [change.digest for change in expected]
+    for change, first in zip(changes, expected, strict=True):
+        assert change.source is not None
+        assert first.source is not None
+        again = replace(first.source, host="h", datacenter="dc", epoch=3, origin=Origin.REPLAY, segment=segment)
+        assert replace(change.source, seen=first.source.seen) == again
+    assert outcome == Outcome(outcome.mutations, len(changes), 1)
+
+
+def test_a_transaction_ends_with_a_mutation(tmp_path: Path) -> None:
+    """At the first end of one that is at or behind the limit."""
+    found, _ = run(tmp_path, Bounds(), most=3)
+    places = [{(c.source.segment, c.source.offset) for c in batch if c.source is not None} for batch in found]
+    assert len(places) > 10
+    assert sum(map(len, places)) == len(set().union(*places))
+    for batch in found[:-1]:
+        last = batch[-1].source
+        assert last is not None
+        assert len(batch) >= 3 > sum(c.source is None or c.source.offset != last.offset for c in batch)
+
+
+def test_tables_and_times_bound_it(tmp_path: Path) -> None:
+    """Index and count stay those of the whole mutation."""
+    whole = {change.digest: change for change in changes_in(KIND)}
+    times = sorted(record_times(change)[0] for change in whole.values())
+    low = times[len(times) // 2]
+    table = next(iter(whole.values())).table
+    bounds = Bounds(tables=frozenset({table.id}), earliest=low)
+    found, _ = run(tmp_path, bounds)
+    expected = [
+        digest for digest, change in whole.items() if change.table.id == table.id and record_times(change)[0] >= low
+    ]
+    changes = [change for batch in found for change in batch]
+    assert [change.digest for change in changes] == expected
+    for change in changes:
+        first = whole[change.digest].source
+        assert change.source is not None
+        assert first is not None
+        assert (change.source.index, change.source.count) == (first.index, first.count)
+
+
+def test_after_a_failure_it_is_known_how_far_it_came(tmp_path: Path) -> None:
+    """From there on it goes on: each change is committed once."""
+    recorded(KIND).unpack(tmp_path)
+    segments = list_segments(tmp_path).segments
+    failing = MemoryTransactions(fails_at=20)
+    outlet = outlet_of(failing, Bounds(), most=3)
+    with pytest.raises(ServiceError):
+        replay(segments, outlet, Bounds(), Outcome())
+    assert outlet.committed is not None
+    rest = MemoryTransactions()
+    bounds = Bounds(since=(outlet.committed.segment, outlet.committed.offset))
+    replay(segments, outlet_of(rest, bounds), bounds, Outcome())
+    known = schemas()
+    digests = [decode(r.value, known).digest for batch in (*failing.committed, *rest.committed) for r in batch]
+    assert digests == [change.digest for change in changes_in(KIND)]
+
+
+def test_the_write_time_is_read_from_the_head_of_a_message() -> None:
+    """And a message that is cut is said to be."""
+    change = next(iter(changes_in(KIND)))
+    message = Encoder(change.table, "p").value(change)
+    assert written_of(message) == record_times(change)[0]
+    for size in range(11):
+        with pytest.raises(TruncatedError):
+            written_of(message[:size])

@@ -1,0 +1,64 @@
+"""The hosts that `.offsets` knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.capture.cdcraw import Resume
+from tailrace.position import Position
+from tailrace.publish.hosts import HostRecord, host_of, hosts_of
+from tailrace.publish.offsets import encode_offsets, offsets_key
+from tailrace_common.kafka import Record
+from tailrace_schemas.errors import SettingsError
+
+AT = Resume(Position(1, 7, 40))
+LATER = Resume(Position(1, 7, 90))
+
+
+def record(host: str, value: bytes | None, offset: int = 0, cluster: str = "c") -> Record:
+    return Record(offset, 1000 * offset, offsets_key(cluster, host), value)
+
+
+def test_the_last_record_of_a_host_counts() -> None:
+    """With the time of that one."""
+    found = hosts_of([record("b", encode_offsets(AT)), record("a", encode_offsets(AT), 1), record("b", None, 2)])
+    assert found == (HostRecord("c", "a", AT, 1000),)
+    found = hosts_of([record("a", encode_offsets(AT)), record("a", None, 1), record("a", encode_offsets(LATER), 2)])
+    assert found == (HostRecord("c", "a", LATER, 2000),)
+
+
+def test_a_cluster_s_name_may_have_a_slash() -> None:
+    """A host id never has."""
+    assert hosts_of([record("a", encode_offsets(AT), cluster="x/y")])[0].cluster == "x/y"
+
+
+def test_keys_of_others_are_left_out() -> None:
+    """And nothing fails."""
+    value = encode_offsets(AT)
+    assert hosts_of([Record(0, 0, key, value) for key in (None, b"", b"other", b"\xff")]) == ()
+
+
+def test_an_unreadable_record_is_shown_as_such() -> None:
+    """It hides no other host."""
+    later, fine = hosts_of([record("a", b'{"version": 9}'), record("b", encode_offsets(AT))])
+    assert (later.resume, "version 9" in later.problem) == (None, True)
+    assert fine.resume == AT
+
+
+def test_the_age_is_never_negative() -> None:
+    """The broker's clock may be ahead."""
+    one = HostRecord("c", "a", AT, 5000)
+    assert (one.age(7.5), one.age(4.0)) == (2.5, 0.0)
+
+
+def test_a_host_is_found_by_its_id() -> None:
+    """Under one cluster's name, or the one that is named."""
+    hosts = [HostRecord("c", "a", AT, 0), HostRecord("c", "b", AT, 0), HostRecord("d", "b", LATER, 0)]
+    assert host_of(hosts, "a") is hosts[0]
+    assert host_of(hosts, "b", "d") is hosts[2]
+    with pytest.raises(SettingsError, match=r"the clusters 'c', 'd': set cluster\.name"):
+        host_of(hosts, "b")
+    with pytest.raises(SettingsError, match=r"host x .* the hosts are: a, b, b"):
+        host_of(hosts, "x")
+    with pytest.raises(SettingsError, match="the hosts are: none"):
+        host_of([], "x")
