@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.cdcraw import FIRST_EPOCH, Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.errors import HeldError, UnknownColumnError, UnknownTableError
 from tailrace.history.decode import messages_at
+from tailrace.history.records import HistoryRecord
+from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
-from tailrace_schemas.change import Source
+from tailrace_schemas.change import SCHEMA_INFERRED, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 
@@ -55,7 +57,9 @@ class Publisher(Protocol):
 
     def send(self, record: Record) -> None: ...
 
-    def commit(self, resume: Resume) -> None: ...
+    def history(self) -> Sequence[HistoryRecord]: ...
+
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -127,10 +131,12 @@ class Agent:
         parts = self._parts
         with closing(parts.publisher()) as publisher:
             resume = publisher.start()
+            epoch = FIRST_EPOCH if resume.position is None else resume.position.epoch
+            parts.schema.begin(publisher.history(), resume.schema, epoch)
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
                 source = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
-                run = _Run(parts, self._limits, publisher, capture, resume.position, source)
+                run = _Run(parts, self._limits, publisher, capture, resume, source)
                 for cause in ("service", "held"):
                     parts.health.recover(cause)
                 parts.health.ready(True)
@@ -147,11 +153,10 @@ class _Backoff:
         self.reset()
 
     def reset(self) -> None:
-        self._seconds = self._limits.retry_seconds
+        self._next = self._limits.retry_seconds
 
     def next(self) -> float:
-        seconds = self._seconds
-        self._seconds = min(2 * seconds, self._limits.retry_seconds_most)
+        seconds, self._next = self._next, min(2 * self._next, self._limits.retry_seconds_most)
         return seconds
 
 
@@ -163,13 +168,7 @@ class _Run:
     """One stretch of work between two starts of the publisher: its position, and the transaction that is open."""
 
     def __init__(
-        self,
-        parts: Parts,
-        limits: Limits,
-        publisher: Publisher,
-        capture: Capture,
-        position: Position | None,
-        source: Source,
+        self, parts: Parts, limits: Limits, publisher: Publisher, capture: Capture, resume: Resume, source: Source
     ) -> None:
         self._parts = parts
         self._limits = limits
@@ -179,12 +178,12 @@ class _Run:
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
-        self._refreshed = False
         self._held = self._refused = False
         self._backoff = _Backoff(limits)
-        self._done = self._committed = position
+        self._done = self._committed = resume.position
         self._began: float | None = None
         self._moved = parts.clock()
+        self._schema_place = resume.schema
         self._changes = 0
         self._mutations = 0
         self._touched: set[tuple[str, int]] = set()
@@ -218,7 +217,7 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._began is not None or self._done != self._committed:
+        if self._began is not None or self._done != self._committed or self._parts.schema.unsent:
             self._commit(release=not self._held)
 
     # -- reading
@@ -226,21 +225,15 @@ class _Run:
     def _read(self) -> None:
         try:
             self._entries.extend(self._capture.read(self._limits.read))
+            # What the index has released stands in the file: so does all DDL before it.
+            changed = self._parts.schema.follow(self._entries[-1].position if self._entries else None)
         except ServiceError:
             self.finish()  # what stands before the file that cannot be read is not held up by it
             raise
-        self._refreshed = False
         self._report()
-        if self._entries:
-            first = self._entries[0].position.segment
-            before = None if self._done is None else self._done.segment
-            # Segments in between had no cdc data, but perhaps DDL; they may be gone, and the present schema has to do.
-            if before is not None and first > before + 1:
-                self._try(self._parts.schema.refresh)
         if self._parts.schema.hinted:
-            self._try(self._parts.schema.learn)
-            self._open_topics()
-        elif self._refused:
+            changed |= self._try(self._parts.schema.learn)
+        if changed or self._refused:
             self._open_topics()
 
     def _report(self) -> None:
@@ -250,6 +243,8 @@ class _Run:
             health.degrade(f"segment {segment}", words)
         for segment, words in self._capture.lost.items():
             health.degrade(f"segment {segment}", words)
+        for table, words in self._parts.schema.inferred.items():
+            health.degrade(f"definition of {table}", words)
 
     def _open_topics(self) -> None:
         """What is refused is reported now, and held when its first change comes."""
@@ -284,38 +279,29 @@ class _Run:
 
     def _translate(self, entry: Entry) -> list[Message]:
         """The messages of a mutation; none for what is no table's of ours. Raises _UnexplainedError, DecodeError."""
+        schema = self._parts.schema
         try:
-            return self._decode(entry)
+            return self._decode(entry, schema.history)
         except (UnknownTableError, DecodeError) as error:
             # A definition that does not fit looks like damage; only one that was read just now is believed.
-            if not self._try(self._parts.schema.refresh):
+            if not self._try(schema.learn):
                 raise _UnexplainedError(f"{error}, and the schema cannot be read") from error
         try:
-            return self._decode(entry)
+            messages = self._decode(entry, trial := schema.as_read(entry))
         except (UnknownTableError, UnknownColumnError) as error:
             raise _UnexplainedError(str(error)) from error
+        schema.adopt(trial, entry)
+        return messages
 
-    def _decode(self, entry: Entry) -> list[Message]:
-        at = entry.position
-        now = self._parts.milliseconds()
+    def _decode(self, entry: Entry, history: SchemaHistory) -> list[Message]:
+        at, now = entry.position, self._parts.milliseconds()
         source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=now)
-        history, transcoder = self._parts.schema.history, self._parts.transcoder
-        messages = messages_at(history, transcoder, entry.payload, entry.version, source)
-        if messages is None:
-            self._take_ddl()
-        return messages or []
-
-    def _take_ddl(self) -> None:
-        """The log is at DDL: what follows was written under the schema that the cluster has now.
-
-        One read does for all DDL among the mutations at hand, since they were all released before it.
-        """
-        if self._refreshed:
-            return
-        if not self._try(self._parts.schema.refresh):
-            raise _UnexplainedError("the schema changed here, and it cannot be read")
-        self._refreshed = True
-        self._open_topics()
+        if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
+            source = replace(source, flags=SCHEMA_INFERRED)
+        messages = messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
+        if source.flags:
+            self._parts.health.count(schema_inferred=len(messages))
+        return messages
 
     # -- publishing
 
@@ -341,7 +327,7 @@ class _Run:
         left = self._limits.seconds - self._age()
         if self._began is not None and left > 0:
             self._parts.wait(left)
-        elif self._began is not None or self._is_worth_moving():
+        elif self._began is not None or self._parts.schema.unsent or self._is_worth_moving():
             self._commit()
         else:
             # What an earlier run committed and did not come to delete.
@@ -349,32 +335,42 @@ class _Run:
             self._parts.wait(self._limits.poll_seconds)
 
     def _is_worth_moving(self) -> bool:
-        if self._done is None or self._done == self._committed:
-            return False
-        return self._capture.finished(self._done) or self._parts.clock() - self._moved >= self._limits.idle_seconds
+        """Whether a commit without changes is due: before a release at once, else from time to time."""
+        place = self._parts.schema.place
+        moved = self._done is not None and self._done != self._committed
+        if self._done is not None and self._capture.finished(self._done) and (moved or place != self._schema_place):
+            return True
+        rolled = place is not None and (self._schema_place is None or place.segment != self._schema_place.segment)
+        return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
 
     def _commit(self, release: bool = True) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
-        if self._began is None and self._done is None:
+        parts, schema = self._parts, self._parts.schema
+        if self._began is None and self._done is None and not schema.unsent:
             return
-        parts = self._parts
-        quarantined = tuple(self._capture.quarantined.values())
-        self._publisher.commit(Resume(self._done, self._capture.open_segments(), quarantined))
+        segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
+        resume = Resume(self._done, segments, broken, schema.place)
+        self._publisher.commit(resume, schema.unsent)
+        schema.sent()
         _LOG.debug("committed %d changes up to %s", self._changes, self._done)
         parts.health.count(changes=self._changes, mutations=self._mutations, transactions=1)
         parts.health.published(self._by_topic)
         parts.health.committed(self._done)
         self.committed = True
-        self._committed, self._began, self._changes, self._mutations = self._done, None, 0, 0
+        self._committed, self._schema_place = resume.position, resume.schema
+        self._began, self._changes, self._mutations, self._moved = None, 0, 0, parts.clock()
         self._touched.clear()
         self._by_topic.clear()
-        self._moved = parts.clock()
         if release:
             self._release()
 
     def _release(self) -> None:
-        if self._committed is not None and self._capture.finished(self._committed):
-            self._parts.health.count(released=len(self._capture.release(self._committed)))
+        """Release what is committed, but no segment of which DDL may be unread: none that `schema` is not behind."""
+        if self._committed is None or (place := self._schema_place) is None:
+            return
+        upto = min(self._committed, Position(place.epoch, place.segment, -1))
+        if self._capture.finished(upto):
+            self._parts.health.count(released=len(self._capture.release(upto)))
 
     # -- what cannot be published
 
@@ -414,3 +410,5 @@ def _wait(parts: Parts, seconds: float, over: Callable[[], bool] = lambda: False
     while not (parts.stop() or over()) and (left := until - parts.clock()) > 0:
         parts.health.alive()
         parts.wait(left)
+        with suppress(ServiceError):
+            parts.schema.follow(None)  # segments without cdc data come and go meanwhile

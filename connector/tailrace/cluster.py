@@ -22,8 +22,9 @@ from cassandra.metadata import Metadata
 from cassandra.policies import ConstantReconnectionPolicy, WhiteListRoundRobinPolicy
 from cassandra.query import dict_factory
 
+from tailrace.history.rows import KeyedRow, definitions_of
 from tailrace_common.secrets import redact
-from tailrace_schemas.definitions import Definitions, tables_from_rows
+from tailrace_schemas.definitions import Definitions
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.tokens import token
@@ -39,20 +40,23 @@ _NORMAL: Final = frozenset({"NORMAL", "shutdown", ""})
 # (LEFT, removed), or coordinate only (hibernate).
 _COMING: Final = frozenset({"BOOT", "BOOT_REPLACE", "NORMAL"})
 
-# Exactly the columns that tables_from_rows reads; dropped_time as milliseconds, because the system keyspaces' are
-# beyond any datetime.
+# Exactly the columns that tables_from_rows reads, and when they were written; dropped_time as milliseconds, because the
+# system keyspaces' are beyond any datetime.
 _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
-    "tables": "SELECT keyspace_name, table_name, id, flags, cdc FROM system_schema.tables",
-    "views": "SELECT keyspace_name, view_name, id, cdc FROM system_schema.views",
+    "tables": "SELECT keyspace_name, table_name, id, flags, cdc, writetime(id) AS written FROM system_schema.tables",
+    "views": "SELECT keyspace_name, view_name, id, cdc, writetime(id) AS written FROM system_schema.views",
     "columns": (
-        "SELECT keyspace_name, table_name, column_name, column_name_bytes, kind, position, clustering_order, type "
-        "FROM system_schema.columns"
+        "SELECT keyspace_name, table_name, column_name, column_name_bytes, kind, position, clustering_order, type, "
+        "writetime(type) AS written FROM system_schema.columns"
     ),
     "dropped_columns": (
-        "SELECT keyspace_name, table_name, column_name, kind, type, toUnixTimestamp(dropped_time) AS dropped_time "
-        "FROM system_schema.dropped_columns"
+        "SELECT keyspace_name, table_name, column_name, kind, type, toUnixTimestamp(dropped_time) AS dropped_time, "
+        "writetime(type) AS written FROM system_schema.dropped_columns"
     ),
-    "types": "SELECT keyspace_name, type_name, field_names, field_types FROM system_schema.types",
+    "types": (
+        "SELECT keyspace_name, type_name, field_names, field_types, writetime(field_names) AS written "
+        "FROM system_schema.types"
+    ),
 }
 _GOSSIP_EXISTS: Final = (
     "SELECT table_name FROM system_virtual_schema.tables "
@@ -154,12 +158,16 @@ class LiveCluster:
 
     def definitions(self) -> Definitions:
         """All tables and views of all keyspaces, the system's included, as one consistent read."""
+        return definitions_of(self.schema_rows())
+
+    def schema_rows(self) -> Sequence[KeyedRow]:
+        """The rows that define them, each with its newest write time (microseconds), as one consistent read."""
         for _ in range(_READS):
             version = self.schema_version()
             rows = {name: self._rows(query) for name, query in _SCHEMA_QUERIES.items()}
             if self.schema_version() == version:
                 break
-        return tables_from_rows(**rows)
+        return [_keyed(name, row) for name, found in rows.items() for row in found]
 
     def ring(self) -> Ring:
         """Tokens by host of all nodes that this one knows, and which of them join, leave or move.
@@ -187,6 +195,11 @@ class LiveCluster:
             return list(self._session.execute(query))
         except Exception as error:
             raise _unreachable(self._where, error) from error
+
+
+def _keyed(table: str, row: Mapping[str, Any]) -> KeyedRow:
+    written = row.get("written")
+    return KeyedRow(table, {name: value for name, value in row.items() if name != "written"}, written or 0)
 
 
 def _not_downgrading(record: logging.LogRecord) -> bool:

@@ -209,7 +209,7 @@ class KafkaOutlet:
     def _messages(self, entry: Entry) -> list[Message]:
         at = entry.position
         source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=self._milliseconds())
-        messages = messages_at(self._history, self._transcoder, entry.payload, entry.version, source) or []
+        messages = messages_at(self._history, self._transcoder, entry.payload, entry.version, source)
         if self._bounds.tables is not None:
             messages = [message for message in messages if message.table.id in self._bounds.tables]
         if self._bounds.timed:

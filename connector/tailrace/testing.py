@@ -7,18 +7,26 @@ released segment is gone, and everything in them outlives the process that `Cras
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.ddl import Gap
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.segment import Entry
+from tailrace.commitlog.mutation import first_table
 from tailrace.errors import FencedError
+from tailrace.history.records import HistoryRecord
+from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
 from tailrace.publish.record import Record
-from tailrace_schemas.definitions import Definitions
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import DecodeError
-from tailrace_schemas.table import Table
+from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.table import Column, ColumnKind, Table
+
+_SCHEMA_IDS: Final = frozenset(table.id for table in system_tables() if table.keyspace == "system_schema")
 
 
 class Crash(BaseException):
@@ -47,6 +55,7 @@ class MemoryKafka:
 
     records: list[Record] = field(default_factory=list)
     resume: Resume = field(default_factory=Resume)
+    history: list[HistoryRecord] = field(default_factory=list)
     generation: int = 0
     commits: int = 0
     announced: dict[bytes, bytes] = field(default_factory=dict)
@@ -75,11 +84,16 @@ class MemoryPublisher:
         self._check()
         self._open.append(record)
 
-    def commit(self, resume: Resume) -> None:
+    def history(self) -> list[HistoryRecord]:
+        """What is committed of it."""
+        return list(self._kafka.history)
+
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> None:
         """Commit, all or nothing."""
         self._faults.at("commit")
         self._check()
         self._kafka.records += self._open
+        self._kafka.history += history
         self._kafka.resume = resume
         self._kafka.commits += 1
         self._open = []
@@ -120,11 +134,13 @@ class MemoryDestinations:
 class MemoryLog:
     """Segments by id: each a list of serialized mutations, all released by the index.
 
-    A mutation's position is its place from 1. Steps of its captures: read, release (before), released (after).
+    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes. Steps
+    of its captures: read, release (before), released (after).
     """
 
     segments: dict[int, list[bytes]] = field(default_factory=dict)
     final: set[int] = field(default_factory=set)
+    plain: set[int] = field(default_factory=set)
     version: int = 7
 
     def append(self, segment: int, payloads: Iterable[bytes], final: bool = True) -> None:
@@ -150,7 +166,7 @@ class MemoryCapture:
         self._faults.at("read")
         entries: list[Entry] = []
         for segment in sorted(self._log.segments):
-            if segment < self._at.segment or segment in self.quarantined:
+            if segment < self._at.segment or segment in self.quarantined or segment in self._log.plain:
                 continue
             self._open.add((segment, segment))
             start = self._at.offset if segment == self._at.segment else 0
@@ -191,8 +207,41 @@ class MemoryCapture:
             for segment, payloads in sorted(self._log.segments.items())
             if segment in self._log.final
             and segment not in self.quarantined
+            and segment not in self._log.plain
             and Position(1, segment, len(payloads)) <= position
         ]
+
+
+class MemorySchemaLog:
+    """A SchemaSource of MemoryLog, in which every segment is there until it is released. Step: ddl."""
+
+    def __init__(self, log: MemoryLog, faults: Faults) -> None:
+        self._log = log
+        self._faults = faults
+        self.gaps: list[Gap] = []
+        self.place: Position | None = None
+
+    def begin(self, at: Position | None, epoch: int) -> None:
+        """Read on behind a place."""
+        del epoch
+        self.place = at
+
+    def read(self, until: Position | None) -> list[Entry]:
+        """All DDL that follows."""
+        del until
+        self._faults.at("ddl")
+        entries: list[Entry] = []
+        for segment, payloads in sorted(self._log.segments.items()):
+            for number, payload in enumerate(payloads, 1):
+                at = Position(1, segment, number)
+                if self.place is not None and at <= self.place:
+                    continue
+                self.place = (
+                    at if number < len(payloads) or segment not in self._log.final else Position(1, segment + 1, 0)
+                )
+                if first_table(payload, self._log.version)[1] in _SCHEMA_IDS:
+                    entries.append(Entry(at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
+        return entries
 
 
 @dataclass(slots=True)
@@ -201,11 +250,46 @@ class MemorySchema:
 
     tables: list[Table]
     faults: Faults = field(default_factory=Faults)
+    written: int = 0
 
-    def definitions(self) -> Definitions:
-        """The tables, now."""
+    def schema_rows(self) -> list[KeyedRow]:
+        """The rows of the tables, now."""
         self.faults.at("schema")
-        return Definitions(tuple(self.tables))
+        return [row for table in self.tables for row in rows_of(table, self.written)]
+
+
+def rows_of(table: Table, written: int = 0) -> tuple[KeyedRow, ...]:
+    """The rows of `system_schema` that define a table, its user types' included, as if written at one time."""
+    place = {"keyspace_name": table.keyspace, "table_name": table.name}
+    rows = [KeyedRow("tables", {**place, "id": table.id, "flags": table.flags, "cdc": table.cdc}, written)]
+    rows += [KeyedRow("columns", place | _column(column), written) for column in (*table.key, *table.columns)]
+    for dropped in table.dropped:
+        row = place | _column(dropped.column) | {"dropped_time": dropped.dropped_at // 1000}
+        rows.append(KeyedRow("dropped_columns", row, written))
+    types = {one.name: one for column in (*table.key, *table.columns) for one in _user_types(column.type)}
+    for name, one in types.items():
+        row = {"keyspace_name": table.keyspace, "type_name": name, "field_names": list(one.fields)}
+        rows.append(KeyedRow("types", {**row, "field_types": [str(arg) for arg in one.args]}, written))
+    return tuple(rows)
+
+
+def _column(column: Column) -> dict[str, object]:
+    keyed = column.kind is ColumnKind.CLUSTERING
+    return {
+        "column_name": column.name,
+        "column_name_bytes": column.name_bytes,
+        "kind": column.kind.value,
+        "position": column.position,
+        "type": str(column.type),
+        "clustering_order": ("desc" if column.descending else "asc") if keyed else "none",
+    }
+
+
+def _user_types(cql_type: CqlType) -> Iterator[CqlType]:
+    if cql_type.kind == "udt":
+        yield cql_type
+    for arg in cql_type.args:
+        yield from _user_types(arg)
 
 
 @dataclass(slots=True)

@@ -26,6 +26,9 @@ class Op(Enum):
 
 
 OPS: Final[tuple[Op, ...]] = tuple(Op)
+SCHEMA_INFERRED: Final = 1
+"""Bit 0 of a source's `flags`: the definition, or the cdc flag, that the change was read with may not be that of its
+place in the log (docs/contracts.md section 2)."""
 
 
 class Origin(Enum):

@@ -98,7 +98,7 @@ def read_schema_file(lines: Iterable[str]) -> SchemaFile:
             entry = json.loads(line)
             name, row = entry["table"], entry["row"]
             if name in rows:
-                rows[name].append(_from_json(row))
+                rows[name].append(schema_row_from_json(row))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(
                 f'schema file, line {number}: not a row as {{"table": ..., "row": {{...}}}}: {_reason(error)}'
@@ -225,12 +225,28 @@ def _id_or_none(row: SchemaRow) -> UUID | None:
         return None
 
 
-def _from_json(row: dict[str, Any]) -> SchemaRow:
+def schema_row_from_json(row: Mapping[str, Any]) -> SchemaRow:
+    """A row as it stands in a JSON value: blobs "0x" and hex digits, ids their text; see `read_schema_file`."""
     converted = dict(row)
     for name, convert in _CONVERTED.items():
         if isinstance(value := converted.get(name), str):
             converted[name] = convert(value)
     return converted
+
+
+def schema_row_to_json(row: SchemaRow) -> dict[str, Any]:
+    """The way back: whatever cassandra-driver gives for a column of `system_schema`, as JSON has it."""
+    return {name: _to_json(value) for name, value in row.items()}
+
+
+def _to_json(value: Any) -> Any:
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "0x" + bytes(value).hex()
+    if isinstance(value, UUID | datetime):
+        return str(value)
+    return sorted(value) if isinstance(value, set | frozenset) else list(value)
 
 
 _CONVERTED: Final[Mapping[str, Callable[[str], Any]]] = {

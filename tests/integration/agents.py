@@ -192,6 +192,24 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
         publisher.commit(Resume(position, capture.open_segments()))
 
 
+def roll_over(session: Session, cassandra: LocalCassandra, keyspace: str) -> int:
+    """Let the log begin a new segment, by writes to a table without cdc; the number of the one that was the newest."""
+    session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.filler (k int PRIMARY KEY, v blob)")
+    insert = session.prepare(f"INSERT INTO {keyspace}.filler (k, v) VALUES (?, ?)")
+
+    def newest() -> int:
+        return max(int(path.stem.rpartition("-")[2]) for path in cassandra.commitlog.glob("*.log"))
+
+    def rolled() -> bool:
+        for key in range(10):
+            session.execute(insert, (key, b"x" * 20_000))
+        return newest() > before
+
+    before = newest()  # it was allocated ahead: what is written goes to the one before it, until that is full
+    assert wait_until(rolled, 60)
+    return before - 1
+
+
 def _no_time() -> float:
     return 0.0
 

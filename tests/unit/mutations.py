@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace_schemas.change import Marker
 from tailrace_schemas.cql.vint import write_unsigned
 from tailrace_schemas.table import Table
+from tests.unit.commitlog.written import Stats, encode
 
 # EncodingStats' epoch: 2015-09-22T00:00:00Z in microseconds.
 EPOCH = 1_442_880_000_000_000
@@ -19,6 +22,13 @@ def deletion(table: Table | UUID, key: bytes, written: int = EPOCH) -> bytes:
 def mutation(*updates: tuple[Table | UUID, bytes, int]) -> bytes:
     """A mutation of several partition deletions: (table, serialized key, write time in microseconds)."""
     return write_unsigned(len(updates)) + b"".join(_update(*update) for update in updates)
+
+
+def insertion(table: Table, key: bytes, written: int = EPOCH) -> bytes:
+    """A mutation that writes one row of a table without clustering columns, naming all of its columns: all null."""
+    row = Row(clustering=(), marker=Marker(written))
+    update = PartitionUpdate(table=table, key=key, items=(row,))
+    return encode(Mutation(updates=(update,)), Stats(), [((), table.regular)])
 
 
 def _update(table: Table | UUID, key: bytes, written: int) -> bytes:

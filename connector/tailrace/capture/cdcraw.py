@@ -39,12 +39,14 @@ class Quarantined:
 class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
-    `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for.
+    `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet).
     """
 
     position: Position | None = None
     open: tuple[SegmentKey, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
+    schema: Position | None = None
 
 
 class CdcRaw:

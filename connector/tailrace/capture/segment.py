@@ -6,19 +6,22 @@ import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from tailrace.commitlog.descriptor import Descriptor, read_descriptor
+from tailrace.commitlog.descriptor import VERSIONS, Descriptor, read_descriptor
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.commitlog.frames import Frame, frames
+from tailrace.commitlog.frames import Frame, frames, frames_of
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
+from tailrace.commitlog.times import oldest_write
 from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError
 
 _HEADER_BYTES: Final = 1 << 16
 # A mutation can have half a segment; what is read ahead is bounded in bytes too.
 _READ_BYTES: Final = 8 << 20
+_FIRST_MUTATIONS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +50,24 @@ class OpenSegment:
 
     Reading starts behind the logical position `after`: 0, or the end of a frame. Raises OSError when it cannot be
     opened; FileNotFoundError is normal, as Cassandra deletes segments without cdc data itself. `keys` open encrypted
-    segments.
+    segments. `file` is the segment where somebody has it open already; it is closed here.
     """
 
-    def __init__(self, path: Path, segment: int, epoch: int, after: int = 0, keys: Keys = NO_KEYS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        segment: int,
+        epoch: int,
+        after: int = 0,
+        keys: Keys = NO_KEYS,
+        file: BinaryIO | None = None,
+    ) -> None:
         self.path = path
         self.id = segment
         self._keys = keys
         self._epoch = epoch
         self._after = after
-        self._file = path.open("rb")
+        self._file = file or path.open("rb")
         self._data: mmap.mmap | bytes = b""
         self._descriptor: Descriptor | None = None
         self._cursor = Cursor(0, 0)
@@ -93,6 +104,37 @@ class OpenSegment:
         held = os.fstat(self._file.fileno())
         return held.st_nlink == 1 and (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
 
+    @property
+    def unlinked(self) -> bool:
+        """Whether its last name is gone, ours and Cassandra's: nobody writes into it."""
+        return os.fstat(self._file.fileno()).st_nlink == 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a section stands there by now. Cassandra allocates segments ahead: those are zeros at first."""
+        try:
+            self._remap()
+            if self._descriptor is None:
+                self._open_header()
+            descriptor = self._descriptor
+            return descriptor is not None and read_section(descriptor, self._data, self._cursor, self._keys) is not None
+        except DecodeError:
+            return False
+
+    def began(self) -> int | None:
+        """About when the segment began, by the write times of its first mutations (microseconds); None where they say
+        nothing. Their middle counts, as a writer may choose any time."""
+        if self._descriptor is None:
+            return None
+        try:
+            section = read_section(self._descriptor, self._data, first_cursor(self._descriptor), self._keys)
+            first = [] if section is None else islice(frames(section), _FIRST_MUTATIONS)
+            times = [oldest_write(frame.payload, self._descriptor.version) for frame in first]
+        except DecodeError:
+            return None
+        known = sorted(time for time in times if time is not None)
+        return known[len(known) // 2] if known else None
+
     def read(self, limit: int, released: int | None) -> tuple[list[Entry], DecodeError | None]:
         """The next entries, at most `limit` and about 8 MiB, and what broke behind them.
 
@@ -116,6 +158,32 @@ class OpenSegment:
             error.file = self.path.name
             return entries, error
         return entries, None
+
+    def select(self, tables: frozenset[bytes], size: int) -> tuple[list[Entry], DecodeError | None]:
+        """Of the next sections, up to about `size` bytes, the mutations that begin with an update of one of `tables`,
+        named by the bytes of their ids; and what broke behind them.
+
+        Every section that stands there is read, up to the last valid marker, released or not. After an error the next
+        call tries that section again, behind the last mutation that was given.
+        """
+        entries: list[Entry] = []
+        self.ended = False
+        try:
+            while size > 0 and self._next_section(None) and (section := self._section) is not None:
+                for frame in frames_of(section, tables, self._id_at(), self._after):
+                    self._after = frame.end
+                    entries.append(self._entry(frame))
+                self._after = max(self._after, section.end.logical)
+                size -= len(section.data)
+        except DecodeError as error:
+            self._section, self._frames = None, iter(())
+            error.file = self.path.name
+            return entries, error
+        return entries, None
+
+    def _id_at(self) -> int:
+        """Where a mutation's first table id stands: behind the number of updates, and from version 9 on, flags."""
+        return 2 if self._descriptor is not None and VERSIONS[self._descriptor.version].epochs else 1
 
     def _entry(self, frame: Frame) -> Entry:
         version = self._descriptor.version if self._descriptor is not None else 0

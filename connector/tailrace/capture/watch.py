@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,22 +18,30 @@ _KINDS: Final = frozenset({"created", "modified", "moved", "closed", "deleted"})
 
 
 class _Hint(FileSystemEventHandler):
-    def __init__(self, signal: Signal) -> None:
+    def __init__(self, signal: Signal, appeared: Callable[[Path], None]) -> None:
         self._signal = signal
+        self._appeared = appeared
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        # Only an index releases bytes. The logs change all the time and say nothing by it.
-        if event.event_type in _KINDS and str(event.src_path).endswith(".idx"):
+        # Only an index releases bytes. The logs change all the time and say nothing by it, but that they are there.
+        path = str(event.src_path)
+        if event.event_type == "created" and path.endswith(".log"):
+            self._appeared(Path(path))
+            self._signal.set()
+        elif event.event_type in _KINDS and path.endswith(".idx"):
             self._signal.set()
 
 
 class Watch:
-    """A running observer of one directory. Without notification (inotify's limits) the caller's poll has to do."""
+    """A running observer of one directory. Without notification (inotify's limits) the caller's poll has to do.
 
-    def __init__(self, directory: Path, signal: Signal) -> None:
+    `appeared` is told of each new log, in the observer's thread.
+    """
+
+    def __init__(self, directory: Path, signal: Signal, appeared: Callable[[Path], None] = lambda _: None) -> None:
         self._observer = Observer()
         try:
-            self._observer.schedule(_Hint(signal), str(directory), recursive=False)
+            self._observer.schedule(_Hint(signal, appeared), str(directory), recursive=False)
             self._observer.start()
         except OSError as error:
             _LOG.warning("no file notification for %s (%s): it is polled only", directory, error)

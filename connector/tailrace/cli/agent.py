@@ -16,6 +16,7 @@ from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace.agent import Agent, Limits, Parts
 from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.ddl import KeptSegments, SchemaLog
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
@@ -125,14 +126,17 @@ class _Start:
             return
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
         require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))
-        schema = LiveSchema(cluster)
+        directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments()
+        log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys)))
+        # From now on no segment comes and goes unseen, however long the services take.
+        self.stack.enter_context(Watch(directory, self.wakeup, kept.keep))
+        schema = LiveSchema(cluster, log)
         hints.insert(0, schema.hint)
-        if self._until_done(lambda: (schema.refresh(),)) is None:
+        if self._until_done(lambda: (schema.learn(),)) is None:
             return
         router = self._until_done(lambda: self._router(node))
         if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
             return
-        self.stack.enter_context(Watch(self.settings.agent.cdc_raw_directory, self.wakeup))
         self._agent(node, schema, router).run()
 
     def _connect(self, changed: Callable[[str], None]) -> LiveCluster:
@@ -214,7 +218,7 @@ def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitS
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
+    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS))
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))

@@ -111,7 +111,7 @@ def kafka_outlet(
             transactions,
             router,
             Transcoder(prefix),
-            SchemaHistory().merge(tables)[0],
+            SchemaHistory().learn(tables)[0],
             Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.REPLAY),
             replace(bounds, tables=wanted),
             clock=time.monotonic,

@@ -74,6 +74,32 @@ def frames(section: Section, after: int = 0) -> Iterator[Frame]:
         yield Frame(base + at, payload)
 
 
+def frames_of(section: Section, tables: frozenset[bytes], id_at: i64, after: int = 0) -> Iterator[Frame]:
+    """Of the frames behind `after`, those whose payload has the id of one of `tables` at `id_at`.
+
+    The others are stepped over by their checked lengths, their payloads unread: many times faster than `frames`,
+    which see for the rest.
+    """
+    data = section.data
+    base = section.logical
+    size: i64 = len(data)
+    at: i64 = max(after - base, 0)
+    while at <= size - 4:
+        if size - at < 8:
+            raise CorruptError(f"frame: {size - at} bytes left in the section, too few for a frame", offset=base + at)
+        length = i64(read_i32_be(data, at))
+        checksum = _checksum_of_four(data, at)
+        _check_length(length, checksum, data, at, base)
+        start = at + 8
+        at += length + OVERHEAD
+        if data[start + id_at : start + id_at + 16] not in tables:
+            continue
+        payload = data[start : start + length]
+        if crc32(payload, checksum) != i64(read_i32_be(data, at - 4)) & 0xFFFFFFFF:
+            raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=base + start - 8)
+        yield Frame(base + at, payload)
+
+
 def _checksum_of_four(data: bytes, at: i64) -> i64:
     """The CRC-32 of the four bytes at `at`, without the slice that zlib's would take."""
     checksum: i64 = _BITS_32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
 from uuid import UUID
 
 from tailrace.changes.transcode import Message, Transcoder
@@ -13,13 +12,11 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.change import Source
 
-_DDL: Final = "system_schema"
-
 
 def messages_at(
     history: SchemaHistory, transcoder: Transcoder, payload: bytes, version: int, source: Source
-) -> list[Message] | None:
-    """The messages of tables with cdc = true at the position that `source` names; None for a mutation that is DDL.
+) -> list[Message]:
+    """The messages of tables with cdc = true at the position that `source` names.
 
     What cannot hold a change is not decoded. Raises UnknownTableError, UnknownColumnError and DecodeError, as
     decode_mutation does.
@@ -29,8 +26,6 @@ def messages_at(
     table = history.table(table_id(first), position)
     if table is None:
         raise UnknownTableError(table_id(first))
-    if table.keyspace == _DDL:
-        return None
     # A mutation is of one keyspace.
     if table.keyspace not in history.cdc_keyspaces or (updates == 1 and not table.cdc):
         return []

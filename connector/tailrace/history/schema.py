@@ -1,9 +1,10 @@
-"""Table definitions as the agent came to know them: by id, and never forgotten."""
+"""Which definition of a table, and which cdc flag, held at a position: the log's word first, reads fill in."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from tailrace_schemas.table import Table
 
 @dataclass(frozen=True, slots=True)
 class SchemaDifference:
-    """What one merge changed: new ids, other definitions under known ids, and ids that the cluster has no longer."""
+    """What one step changed: new ids, other definitions under known ids, and ids that the cluster has no longer."""
 
     added: tuple[Table, ...] = ()
     altered: tuple[Table, ...] = ()
@@ -28,51 +29,123 @@ class SchemaDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaHistory:
-    """Every definition that was ever read; immutable, a merge gives a new one.
+class Timeline:
+    """The definitions of one table id, oldest first. The first holds from the beginning of the log, as nothing of a
+    table stands before its creation; each later one behind its position in `since`, the end of the DDL's mutation.
 
-    `current` are the ids that the cluster had at the last read; definitions of others stay for the mutations that
-    the log still holds. `cdc_keyspaces` have, or had, a table with cdc = true: mutations of others hold nothing to
-    publish.
+    `inferred` tells of each whether the log did not say it, so that it may be wrong for some of what it holds for.
     """
 
-    definitions: Mapping[UUID, Table] = field(default_factory=lambda: MappingProxyType({}))
+    tables: tuple[Table, ...]
+    since: tuple[Position, ...] = ()
+    inferred: tuple[bool, ...] = (False,)
+
+    @property
+    def newest(self) -> Table:
+        """The last definition."""
+        return self.tables[-1]
+
+    def at(self, position: Position) -> Table:
+        """The definition that holds for a mutation that ends at this position."""
+        if position >= self.since[-1]:
+            return self.tables[-1]
+        return self.tables[bisect_right(self.since, position)]
+
+    def inferred_at(self, position: Position) -> bool:
+        """Whether that definition was inferred."""
+        return self.inferred[bisect_right(self.since, position)]
+
+    def then(self, position: Position, table: Table, inferred: bool) -> Timeline:
+        """With one more definition, from a position on; those of later positions stay behind it."""
+        place = bisect_right(self.since, position)
+        tables = (*self.tables[: place + 1], table, *self.tables[place + 1 :])
+        flags = (*self.inferred[: place + 1], inferred, *self.inferred[place + 1 :])
+        return Timeline(tables, (*self.since[:place], position, *self.since[place:]), flags)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaHistory:
+    """Every definition that is known of every table id, with the position from which it holds; immutable.
+
+    `single` has the definitions of ids that have one: of nearly all, and no position has to be compared. `current` are
+    the ids that the cluster has; definitions of others stay for the mutations that the log still holds.
+    `cdc_keyspaces` have, or had, a table with cdc = true: mutations of others hold nothing to publish. `unsure` are the
+    ids that have, or had, a definition that was inferred.
+    """
+
+    timelines: Mapping[UUID, Timeline] = field(default_factory=lambda: MappingProxyType({}))
+    single: Mapping[UUID, Table] = field(default_factory=lambda: MappingProxyType({}))
     current: frozenset[UUID] = frozenset()
     cdc_keyspaces: frozenset[str] = frozenset()
+    unsure: frozenset[UUID] = frozenset()
 
-    def table(self, table_id: UUID, position: Position) -> Table | None:  # noqa: ARG002 - see below
-        """The definition, cdc flag included, that holds for a mutation at `position`; None for an id never read.
+    def table(self, table_id: UUID, position: Position) -> Table | None:
+        """The definition, cdc flag included, that holds for a mutation at `position`; None for an unknown id."""
+        table = self.single.get(table_id)
+        if table is not None:
+            return table
+        timeline = self.timelines.get(table_id)
+        return None if timeline is None else timeline.at(position)
 
-        Today it is the newest one read: exact while no DDL touches a table whose segments are unread. The position
-        is part of the question, because the answer will depend on it (docs/contracts.md section 2).
-        """
-        return self.definitions.get(table_id)
+    def newest(self, table_id: UUID) -> Table | None:
+        """The last definition that is known of an id."""
+        timeline = self.timelines.get(table_id)
+        return None if timeline is None else timeline.newest
 
-    def merge(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
-        """The history after a whole read of the cluster's schema, and what that changed."""
-        read = {table.id: table for table in tables}
-        difference = SchemaDifference(
-            added=_sorted(table for id, table in read.items() if id not in self.definitions),
-            altered=_sorted(table for id, table in read.items() if self.definitions.get(id, table) != table),
-            dropped=_sorted(self.definitions[id] for id in self.current - read.keys()),
-        )
-        return self._with(read, frozenset(read)), difference
+    def inferred(self, table_id: UUID, position: Position) -> bool:
+        """Whether the definition that holds for an id at a position was inferred, not said by the log."""
+        timeline = self.timelines.get(table_id)
+        return timeline is not None and timeline.inferred_at(position)
+
+    def define(
+        self, position: Position, tables: Iterable[Table], *, inferred: bool = False
+    ) -> tuple[SchemaHistory, SchemaDifference]:
+        """The history after DDL in the log at `position`: these definitions hold from there on, up to what is known of
+        later positions. `inferred`: it is not the log that says so."""
+        known, added, altered = dict(self.timelines), list[Table](), list[Table]()
+        defined, unsure = list(tables), set(self.unsure)
+        for table in defined:
+            timeline = known.get(table.id)
+            if timeline is None:
+                known[table.id] = Timeline((table,), (), (inferred,))
+                added.append(table)
+            else:
+                before = timeline.at(position) if timeline.since else timeline.newest
+                if before != table or timeline.inferred_at(position) != inferred:
+                    known[table.id] = timeline.then(position, table, inferred)
+                    altered += [table] if before != table else []
+            unsure |= {table.id} if inferred else set()
+        difference = SchemaDifference(added=_sorted(added), altered=_sorted(altered))
+        changed = self._with(known, self.current | {table.id for table in defined}, defined)
+        return replace(changed, unsure=frozenset(unsure)), difference
+
+    def drop(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
+        """The history after tables were dropped: they are no longer current, but still known."""
+        gone = [table for table in tables if table.id in self.current]
+        left = self.current - {table.id for table in gone}
+        return replace(self, current=left), SchemaDifference(dropped=_sorted(gone))
 
     def learn(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
         """The history with the ids that it lacks; known definitions stay as they are, until the log is at their DDL.
 
         A new id can be learnt at any time, for the log names it only after its creation.
         """
-        new = {table.id: table for table in tables if table.id not in self.definitions}
-        return self._with(new, self.current | new.keys()), SchemaDifference(added=_sorted(new.values()))
+        new = {table.id: table for table in tables if table.id not in self.timelines}
+        known = {**self.timelines, **{id: Timeline((table,)) for id, table in new.items()}}
+        return self._with(known, self.current | new.keys(), new.values()), SchemaDifference(added=_sorted(new.values()))
 
-    def _with(self, read: Mapping[UUID, Table], current: frozenset[UUID]) -> SchemaHistory:
-        keyspaces = self.cdc_keyspaces | {table.keyspace for table in read.values() if table.cdc}
-        return SchemaHistory(MappingProxyType({**self.definitions, **read}), current, keyspaces)
+    def _with(
+        self, timelines: Mapping[UUID, Timeline], current: frozenset[UUID], tables: Iterable[Table]
+    ) -> SchemaHistory:
+        keyspaces = self.cdc_keyspaces | {table.keyspace for table in tables if table.cdc}
+        single = {id: timeline.tables[0] for id, timeline in timelines.items() if not timeline.since}
+        known = MappingProxyType(dict(timelines))
+        return SchemaHistory(known, MappingProxyType(single), current, keyspaces, self.unsure)
 
     def tracked(self) -> tuple[Table, ...]:
         """The cluster's present tables with cdc = true, by name."""
-        return _sorted(table for id, table in self.definitions.items() if id in self.current and table.cdc)
+        newest = (timeline.newest for id, timeline in self.timelines.items() if id in self.current)
+        return _sorted(table for table in newest if table.cdc)
 
 
 def _sorted(tables: Iterable[Table]) -> tuple[Table, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import stamina
@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.capture.cdcraw import Resume
 from tailrace.errors import FencedError
+from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
 from tailrace.publish.offsets import decode_offsets, encode_offsets, offsets_key
 from tailrace.publish.record import Record
 from tailrace_common.kafka import read_to_end
@@ -220,6 +221,7 @@ class KafkaPublisher(KafkaTransactions):
     ) -> None:
         super().__init__(config, f"{prefix}.{host}", clock=clock, timeout=timeout)
         self._topic = internal_topic(prefix, Internal.OFFSETS)
+        self._history_topic = internal_topic(prefix, Internal.SCHEMA_HISTORY)
         self._key = offsets_key(cluster, host)
         self._host = host
 
@@ -230,26 +232,35 @@ class KafkaPublisher(KafkaTransactions):
         """
         self.open()
         resume = Resume()
-        for record in read_to_end(self._config, self._topic, self._partition()):
+        for record in read_to_end(self._config, self._topic, self._partition(self._topic)):
             if record.key == self._key:
                 resume = Resume() if record.value is None else decode_offsets(record.value)
         return resume
 
-    def commit(self, resume: Resume) -> None:
-        """Commit everything sent since the last commit together with how far it goes. All or nothing."""
+    def history(self) -> tuple[HistoryRecord, ...]:
+        """This host's schema history, as far as it is committed. Raises ServiceError, HistoryError."""
+        found = read_to_end(self._config, self._history_topic, self._partition(self._history_topic))
+        return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
+
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
+        """Commit everything sent since the last commit together with the schema history that it rests on, and with
+        how far it goes. All or nothing."""
         self._begin()
-        self.send(Record(self._topic, self._partition(), self._key, encode_offsets(resume)))
+        for record in history:
+            key, where = history_key(self._host, record), self._partition(self._history_topic)
+            self.send(Record(self._history_topic, where, key, encode_history(record)))
+        self.send(Record(self._topic, self._partition(self._topic), self._key, encode_offsets(resume)))
         self.end()
 
     def forget(self) -> None:
         """Commit a tombstone in the place of the host's offsets record."""
         self._begin()
-        where = self._partition()
+        where = self._partition(self._topic)
         self._call("a tombstone", lambda p: p.produce(self._topic, key=self._key, partition=where))
         self.end()
 
-    def _partition(self) -> int:
-        return host_partition(self._host, self.partitions(self._topic))
+    def _partition(self, topic: str) -> int:
+        return host_partition(self._host, self.partitions(topic))
 
 
 class _RetryError(ServiceError):

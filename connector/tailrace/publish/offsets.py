@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.position import Position
@@ -22,11 +23,11 @@ def offsets_key(cluster: str, host: str) -> bytes:
 
 
 def encode_offsets(resume: Resume) -> bytes:
-    """{position: {epoch, segment, offset} | null, open: [[id, checksum]], quarantined: [[id, checksum, offset, why]],
-    parked: [], version: 1}."""
-    at = resume.position
+    """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
+    quarantined: [[id, checksum, offset, why]], parked: [], version: 1}."""
     record = {
-        "position": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
+        "position": _place(resume.position),
+        "schema": _place(resume.schema),
         "open": [list(key) for key in resume.open],
         "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
         "parked": [],
@@ -44,9 +45,9 @@ def decode_offsets(value: bytes) -> Resume:
                 f"the offsets record has version {record['version']}, this Tailrace writes {VERSION}: "
                 "run the newer Tailrace that wrote it"
             )
-        at = record["position"]
         return Resume(
-            position=None if at is None else Position(int(at["epoch"]), int(at["segment"]), int(at["offset"])),
+            position=_position(record["position"]),
+            schema=_position(record.get("schema")),
             open=tuple((int(segment), int(checksum)) for segment, checksum in record["open"]),
             quarantined=tuple(
                 Quarantined(int(segment), int(checksum), int(offset), str(reason))
@@ -55,3 +56,11 @@ def decode_offsets(value: bytes) -> Resume:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
+
+
+def _place(at: Position | None) -> dict[str, int] | None:
+    return None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset}
+
+
+def _position(at: Mapping[str, Any] | None) -> Position | None:
+    return None if at is None else Position(int(at["epoch"]), int(at["segment"]), int(at["offset"]))

@@ -13,6 +13,7 @@ from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.errors import FencedError, HeldError
 from tailrace.ops.health import HealthBoard
+from tailrace.position import Position
 from tailrace.publish.routing import Router, Selection
 from tailrace.testing import (
     Crash,
@@ -24,20 +25,20 @@ from tailrace.testing import (
     MemoryLog,
     MemoryPublisher,
     MemorySchema,
+    MemorySchemaLog,
 )
 from tailrace_schemas.avro import decode, entry_from_record
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import SCHEMA_INFERRED, Change
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.system_tables import system_table_id
 from tailrace_schemas.table import Table
-from tests.unit.mutations import EPOCH, deletion, mutation
+from tests.unit.ddl import NOW, alter, create, drop
+from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
 
 ORDERS = table({"id": "text"}, name="orders")
 NOTES = replace(table({"id": "text"}, name="notes", table_id=uuid4()), cdc=False)
 ELSEWHERE = replace(table({"id": "text"}, name="x", keyspace="other", table_id=uuid4()), cdc=False)
 LATE = uuid4()
-DDL = system_table_id("system_schema", "tables")
 
 
 @dataclass
@@ -57,8 +58,8 @@ class World:
     ) -> None:
         """Run an agent until it has waited so often, or until a fault."""
         faults = faults or Faults()
-        schema = self.schema = LiveSchema(MemorySchema(self.tables, faults))
-        schema.refresh()
+        schema = self.schema = LiveSchema(MemorySchema(self.tables, faults), MemorySchemaLog(self.log, faults))
+        schema.learn()
         waited = 0
 
         def wait(seconds: float) -> None:
@@ -166,12 +167,13 @@ def test_only_tables_with_cdc_are_published() -> None:
 
 
 def test_an_idle_cluster_writes_few_transactions() -> None:
-    """Mutations without changes alone, one a second: the position moves every ten seconds, and at the end."""
+    """Mutations without changes alone, one a second: the position moves every ten seconds, and at the end. What was
+    read of the schema at the first start is committed at once."""
     world = World()
     world.log.append(1, entries("a", NOTES), final=False)
     world.live(idle_waits=100, on_wait=lambda: world.log.append(1, entries("b", NOTES), final=False))
     assert world.clock.now == pytest.approx(100)
-    assert world.kafka.commits == 10
+    assert world.kafka.commits == 11
     assert world.position == (1, 100)
 
 
@@ -189,13 +191,13 @@ def test_new_tables_are_found_by_their_first_mutation() -> None:
     world = World()
     created = replace(ORDERS, name="created", id=uuid4())
 
-    def create() -> None:
+    def appear() -> None:
         if created not in world.tables:
             world.tables.append(created)
             world.log.append(1, entries("b", created), final=False)
 
     world.log.append(1, entries("a"), final=False)
-    world.live(idle_waits=4, on_wait=create)
+    world.live(idle_waits=4, on_wait=appear)
     assert world.keys() == ["a", "b"]
 
 
@@ -203,9 +205,9 @@ def test_ddl_holds_from_its_place_in_the_log() -> None:
     """cdc false -> true -> false: exactly what was written while true, though events and reads come early."""
     off, on = replace(ORDERS, cdc=False), ORDERS
     world = World(tables=[off], limits=Limits(read=1))
-    log = [*entries("a"), deletion(DDL, b"ks"), *entries("b"), deletion(DDL, b"ks"), *entries("c")]
+    log = [*entries("a"), alter(off, on), *entries("b"), alter(on, off, NOW + 1), *entries("c")]
 
-    def alter() -> None:
+    def go_on() -> None:
         if log:
             world.log.append(1, [log.pop(0)], final=False)
         # Between a write and its release the table is altered already; the event comes at once.
@@ -213,8 +215,110 @@ def test_ddl_holds_from_its_place_in_the_log() -> None:
         assert world.schema is not None
         world.schema.hint()
 
-    world.live(idle_waits=20, on_wait=alter)
+    world.live(idle_waits=20, on_wait=go_on)
     assert world.keys() == ["b"]
+
+
+def test_the_schema_history_is_committed_with_what_follows_from_it() -> None:
+    """Not before, not after; nothing is left to send, and a successor starts with it and reads no DDL again."""
+    off, wide = replace(ORDERS, cdc=False), table({"id": "text"}, regular={"v": "int"}, name="orders")
+    world = World(tables=[off])
+    world.log.append(1, [*entries("a"), alter(off, wide), *entries("b")], final=False)
+    faults = Faults("commit", 1)
+    with pytest.raises(Crash):
+        world.live(faults)
+    assert (world.kafka.history, world.keys()) == ([], [])
+    world.live()
+    assert [(one.position.offset, one.table) for one in world.kafka.history] == [(0, off), (2, wide)]
+    assert world.keys() == ["b"]
+    world.tables[:] = [replace(wide, cdc=False)]
+    world.log.append(1, entries("c"), final=False)
+    world.live()
+    assert (len(world.kafka.history), world.keys()) == (2, ["b", "c"])
+
+
+def test_a_segment_written_before_ddl_is_published_under_its_own_definition_after_a_restart() -> None:
+    """Dropped and created again with another key, all while no agent ran: old segments by the old, new by the new."""
+    world = World(tables=[ORDERS])
+    world.log.append(1, entries("a"), final=False)
+    world.live()
+    again = replace(table({"n": "text"}, name="orders", table_id=uuid4()))
+    off = replace(again, cdc=False)
+    world.tables[:] = [off]
+    world.log.append(1, entries("b"))
+    world.log.append(2, [drop(ORDERS), create(again, NOW + 1), *entries("c", again), alter(again, off, NOW + 2)])
+    world.log.append(3, [*entries("d", again), *entries("e", ORDERS)], final=False)
+    world.live()
+    assert world.keys() == ["a", "b", "c", "e"]
+    assert [change.table.partition_key[0].name for change in world.changes()] == ["id", "id", "n", "id"]
+
+
+def test_ddl_of_a_segment_without_cdc_data_is_read_before_it_vanishes() -> None:
+    """It has no index, and is gone when the next changes come; also when the agent dies in between."""
+    off = replace(ORDERS, cdc=False)
+    world = World()
+    world.log.append(1, entries("a"))
+    world.log.append(2, [alter(ORDERS, off), *entries("b"), alter(off, ORDERS, NOW + 1)])
+    world.log.plain.add(2)
+    world.live()
+    del world.log.segments[2]
+    world.log.append(3, entries("c"))
+    world.log.append(4, [alter(ORDERS, off, NOW + 2)])
+    world.log.plain.add(4)
+    world.live()
+    del world.log.segments[4]
+    world.log.append(5, entries("d"), final=False)
+    world.live()
+    assert world.keys() == ["a", "c"]
+    assert [
+        (one.position.segment, one.table and one.table.cdc) for one in world.kafka.history if one.name[1] == "orders"
+    ] == [
+        (0, True),
+        (2, False),
+        (2, True),
+        (4, False),
+    ]
+
+
+def test_a_segment_is_released_only_when_its_ddl_is_known_to_be_read() -> None:
+    """The place up to which DDL was read is committed first: without it a successor would miss what it never saw."""
+    world = World()
+    world.log.append(1, entries("a"))
+    released: list[Position | None] = []
+
+    class Watching(Faults):
+        """Notes what is committed when a segment goes."""
+
+        def at(self, step: str) -> None:
+            """Count, and look."""
+            if step == "release":
+                released.append(world.kafka.resume.schema)
+            super().at(step)
+
+    world.live(Watching())
+    assert released == [Position(1, 2, 0)]
+    assert world.log.segments == {}
+
+
+def test_ddl_is_read_while_kafka_is_down() -> None:
+    """Its segment vanishes meanwhile."""
+    off = replace(ORDERS, cdc=False)
+    world = World()
+    down = Faults("commit", 2, ServiceError("down"))
+    world.log.append(1, entries("a"), final=False)
+
+    def come_and_go() -> None:
+        if down.seen["commit"] == 2 and 2 not in world.log.plain:
+            world.log.append(2, [alter(ORDERS, off)])
+            world.log.plain.add(2)
+        elif 2 in world.log.segments:
+            del world.log.segments[2]
+            world.log.append(3, entries("b"), final=False)
+        elif down.seen["commit"] == 1 and len(world.log.segments[1]) == 1:
+            world.log.append(1, entries("c"), final=False)
+
+    world.live(down, idle_waits=10, on_wait=come_and_go)
+    assert (world.keys(), world.position) == (["a", "c"], (3, 1))
 
 
 def test_a_dropped_table_is_still_published() -> None:
@@ -222,12 +326,12 @@ def test_a_dropped_table_is_still_published() -> None:
     world = World()
     world.log.append(1, entries("a"), final=False)
 
-    def drop() -> None:
+    def go() -> None:
         if ORDERS in world.tables:
             world.tables.remove(ORDERS)
-            world.log.append(1, [*entries("b"), deletion(DDL, b"ks"), *entries("c")], final=False)
+            world.log.append(1, [*entries("b"), drop(ORDERS), *entries("c")], final=False)
 
-    world.live(idle_waits=5, on_wait=drop)
+    world.live(idle_waits=5, on_wait=go)
     assert world.keys() == ["a", "b", "c"]
 
 
@@ -280,14 +384,49 @@ def test_cassandra_down_stops_only_what_needs_its_schema() -> None:
     assert world.health.now.degraded["schema"] == "Cassandra is down"
 
 
-def test_ddl_waits_for_cassandra() -> None:
-    """What stands behind DDL in the log may need it: nothing is guessed."""
+def test_ddl_needs_no_cassandra() -> None:
+    """The log says it all."""
     world = World()
-    world.log.append(1, [*entries("a"), deletion(DDL, b"ks"), *entries("b")])
-    world.live(Faults("schema", 2, ServiceError("Cassandra is down")), idle_waits=1)
-    assert (world.keys(), sorted(world.log.segments)) == (["a"], [1])
+    off = replace(ORDERS, cdc=False)
+    world.log.append(1, [*entries("a"), alter(ORDERS, off), *entries("b"), alter(off, ORDERS, NOW + 1), *entries("c")])
+    world.live(Faults("schema", 2, ServiceError("Cassandra is down")))
+    assert (world.keys(), world.log.segments) == (["a", "c"], {})
+
+
+def test_ddl_that_was_never_seen_is_taken_from_the_cluster_where_the_log_needs_it() -> None:
+    """A write names a column that no known definition has: the cluster's is believed from there on, and noted so."""
+    world = World()
+    wide = table({"id": "text"}, regular={"v": "int"}, name="orders")
+    world.log.append(1, entries("a"), final=False)
     world.live()
-    assert (world.keys(), world.log.segments) == (["a", "b"], {})
+    world.tables[:] = [wide]
+    world.log.append(1, [*entries("b"), insertion(wide, b"c"), *entries("d")], final=False)
+    world.live()
+    assert world.keys() == list("abcd")
+    assert [(one.position.offset, one.inferred) for one in world.kafka.history if one.table == wide] == [(2, True)]
+
+
+def test_what_the_cluster_is_asked_for_says_nothing_of_the_flag() -> None:
+    """It was switched off since, further on in the log, which is read ahead: up to there it is on."""
+    world = World()
+    wide = table({"id": "text"}, regular={"v": "int"}, name="orders")
+    off = replace(wide, cdc=False)
+    world.log.append(1, entries("a"), final=False)
+    world.live()
+    world.tables[:] = [off]
+    world.log.append(1, [insertion(wide, b"b"), *entries("c"), alter(wide, off), *entries("d")], final=False)
+    world.live()
+    assert world.keys() == list("abc")
+    assert [change.source and change.source.flags for change in world.changes()] == [
+        0,
+        SCHEMA_INFERRED,
+        SCHEMA_INFERRED,
+    ]
+    world.log.append(1, entries("e"), final=False)
+    world.live()
+    assert world.keys() == list("abc")
+    assert list(world.health.now.degraded) == ["definition of ks.orders"]
+    assert world.health.now.counts["schema_inferred"] == 2
 
 
 def test_bytes_that_do_not_decode_quarantine_their_segment() -> None:
@@ -352,7 +491,7 @@ def busy_world() -> World:
     world = World()
     world.log.append(1, [*entries("abcde"), *entries("x", NOTES)])
     world.log.append(2, entries("yz", NOTES))
-    world.log.append(4, [*entries("fg"), deletion(DDL, b"ks"), *entries("hijkl")])
+    world.log.append(4, [*entries("fg"), alter(NOTES, replace(NOTES, cdc=True)), *entries("hijkl")])
     world.log.append(5, entries("mn"), final=False)
     return world
 
@@ -443,23 +582,7 @@ def test_a_stop_while_holding_releases_nothing() -> None:
 def test_no_transaction_stays_open_while_the_schema_is_read() -> None:
     """It may take long, and readers of shared partitions would wait."""
     world = World()
-    world.log.append(1, [*entries("ab"), deletion(DDL, b"ks"), *entries("c")], final=False)
+    world.log.append(1, [*entries("ab"), *entries("c", replace(ORDERS, name="late", id=uuid4()))], final=False)
     with pytest.raises(Crash):
         world.live(Faults("schema", 2))
     assert world.keys() == ["a", "b"]
-
-
-def test_a_gap_of_segments_makes_the_schema_be_read_again() -> None:
-    """A segment without cdc data may have held DDL, and be gone."""
-    world = World()
-    world.log.append(1, entries("a", NOTES))
-    faults = Faults()
-
-    def switch_on() -> None:
-        if 3 not in world.log.segments and NOTES in world.tables:
-            world.tables[world.tables.index(NOTES)] = replace(NOTES, cdc=True)
-            world.log.append(3, entries("b", NOTES), final=False)
-
-    world.live(faults, idle_waits=4, on_wait=switch_on)
-    assert world.keys() == ["b"]
-    assert faults.seen["schema"] == 2

@@ -63,7 +63,7 @@ def outlet_of(transactions: MemoryTransactions, bounds: Bounds, most: int = 5000
         transactions,
         OneTopic(),
         Transcoder("p"),
-        SchemaHistory().merge(recorded(KIND).tables().values())[0],
+        SchemaHistory().learn(recorded(KIND).tables().values())[0],
         Source("h", "dc", 0, 0, 0, 0, 0, origin=Origin.REPLAY),
         bounds,
         clock=lambda: 0.0,

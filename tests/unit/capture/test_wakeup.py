@@ -49,6 +49,21 @@ def test_an_index_that_changes_is_noticed(tmp_path: Path) -> None:
         assert wakeup.wait(60) is True
 
 
+def test_a_log_that_appears_is_told_of_once(tmp_path: Path) -> None:
+    """Linked from elsewhere, as Cassandra does it; what is written into it afterwards is no news."""
+    (tmp_path / "elsewhere").touch()
+    raw = tmp_path / "cdc_raw"
+    raw.mkdir()
+    wakeup, appeared = Signal(), list[Path]()
+    with Watch(raw, wakeup, appeared.append):
+        (raw / "CommitLog-7-1.log").hardlink_to(tmp_path / "elsewhere")
+        assert wakeup.wait(60) is True
+        (raw / "CommitLog-7-1.log").write_bytes(b"x")
+        (raw / "CommitLog-7-1_cdc.idx").write_text("20")
+        assert wakeup.wait(60) is True
+    assert appeared == [raw / "CommitLog-7-1.log"]
+
+
 def test_without_notification_the_poll_has_to_do(tmp_path: Path) -> None:
     """A directory that cannot be watched is no error here: reading it will say what is wrong."""
     with Watch(tmp_path / "missing", Signal()):

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from tailrace.commitlog.frames import Frame, frames
+from tailrace.commitlog.frames import Frame, frames, frames_of
 from tailrace.commitlog.sections import Cursor, Section
 from tailrace_schemas.errors import CorruptError
 from tests.unit.commitlog.segments import be32, frame
@@ -115,3 +115,43 @@ def test_resuming_looks_at_nothing_before() -> None:
 def test_resuming_inside_of_a_frame_is_an_error() -> None:
     with pytest.raises(CorruptError):
         list(frames(section(RECORDED + RECORDED), 1003))
+
+
+ID = PAYLOAD[1:17]
+OTHER_ID = bytes(16)
+
+
+def of_table(id: bytes) -> bytes:
+    """A payload with a table id at its second byte."""
+    return b"\x01" + id + b"more"
+
+
+@pytest.mark.parametrize("after", [0, 1000, 1072, 1105, 9999])
+def test_those_of_a_table_are_what_all_frames_have_of_it(after: int) -> None:
+    """Picked by the id, wherever reading starts; too short a payload has none."""
+    data = b"".join(
+        [RECORDED, frame(of_table(OTHER_ID)), frame(SECOND), frame(of_table(ID)), frame(of_table(OTHER_ID))]
+    )
+    for tables in (frozenset({ID}), frozenset({OTHER_ID}), frozenset({ID, OTHER_ID}), frozenset[bytes]()):
+        expected = [one for one in frames(section(data), after) if one.payload[1:17] in tables]
+        assert list(frames_of(section(data), tables, 1, after)) == expected
+    assert list(frames_of(section(frame(b"\x00" + of_table(ID))), frozenset({ID}), 2)) == [
+        Frame(1034, b"\x00" + of_table(ID))
+    ]
+
+
+def test_no_flipped_bit_of_one_that_is_picked_goes_unnoticed() -> None:
+    """But one that makes another table's of it; lengths are checked of all."""
+    for bit in range(len(RECORDED) * 8):
+        if 9 <= bit // 8 < 25:
+            continue
+        damaged = bytearray(RECORDED)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptError):
+            list(frames_of(section(bytes(damaged) + frame(SECOND)), frozenset({ID}), 1))
+    for size in range(4, len(RECORDED)):
+        with pytest.raises(CorruptError):
+            list(frames_of(section(RECORDED[:size]), frozenset({OTHER_ID}), 1))
+    for data, reason in IMPOSSIBLE:
+        with pytest.raises(CorruptError, match=reason):
+            list(frames_of(section(data), frozenset({ID}), 1))

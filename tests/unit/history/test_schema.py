@@ -1,21 +1,26 @@
-"""What stays known, what is replaced, what is only learnt."""
+"""Which definition holds where: what stays known, what is replaced, what is only learnt."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.errors import UnknownTableError
 from tailrace.history.decode import messages_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
-from tailrace_schemas.change import Change, Source
+from tailrace_schemas.change import Change, Marker, Source
 from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.system_tables import system_table_id, system_tables
+from tests.unit.commitlog.written import Stats, encode
 from tests.unit.mutations import EPOCH, deletion, mutation
 from tests.unit.tables import table
 
@@ -34,43 +39,85 @@ HERE = Position(1, 1, 1)
 SOURCE = Source("h", "dc", 1, 7, 20, 0, 0)
 
 
-def test_a_read_replaces_and_tells_what_changed() -> None:
-    """Added, altered, dropped, by name; an equal definition is no change."""
-    history, first = SchemaHistory().merge([B, A])
-    assert str(first) == "added: ks.a, ks.b"
+def test_a_definition_holds_from_its_ddl_on() -> None:
+    """Before it the older one; at the DDL's own position nothing stands but the DDL. The first holds from the start."""
     wider = table({"id": "text"}, regular={"v": "int"}, name="a", table_id=A.id)
-    history, second = history.merge([wider, C])
-    assert (second.added, second.altered, second.dropped) == ((C,), (wider,), (B,))
-    assert history.table(A.id, HERE) is wider
-    assert not history.merge([wider, C])[1]
-    assert str(history.merge([wider, C])[1]) == "nothing"
+    off = replace(wider, cdc=False)
+    history, first = SchemaHistory().define(Position(1, 5, 10), [A])
+    history, second = history.define(Position(1, 5, 20), [wider])
+    history, third = history.define(Position(1, 7, 5), [off, B])
+    assert [str(one) for one in (first, second, third)] == [
+        "added: ks.a",
+        "altered: ks.a",
+        "added: ks.b; altered: ks.a",
+    ]
+    for at, expected in (
+        (Position(1, 1, 1), A),
+        (Position(1, 5, 19), A),
+        (Position(1, 5, 21), wider),
+        (Position(1, 6, 1), wider),
+        (Position(1, 7, 4), wider),
+        (Position(1, 7, 6), off),
+        (Position(2, 1, 1), off),
+    ):
+        assert history.table(A.id, at) == expected
+        assert history.table(B.id, at) == B
+    assert history.newest(A.id) == off
+    assert history.newest(C.id) is None
+    assert not history.define(Position(1, 8, 1), [off, B])[1]
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), max_size=8), st.integers(0, 31))
+def test_look_up_by_position_against_a_scan(ddl: list[tuple[int, int]], asked: int) -> None:
+    """DDL in the log's order: the one with the greatest position at or below the one asked for counts."""
+    shapes = [
+        replace(A, cdc=bool(n % 2), flags=frozenset({"compound", "super"} if n > 1 else {"compound"})) for n in range(4)
+    ]
+    history, known = SchemaHistory().define(Position(0, 0, 0), [A])[0], {0: A}
+    for offset, shape in sorted(ddl):
+        if offset not in known:
+            history = history.define(Position(1, 1, offset), [shapes[shape]])[0]
+            known[offset] = shapes[shape]
+    expected = known[max(offset for offset in known if offset <= asked)]
+    assert history.table(A.id, Position(1, 1, asked)) == expected
 
 
 def test_what_was_known_stays_known_after_drop() -> None:
-    """Also its keyspace, for its mutations are still to be decoded; it is dropped once, not at each read."""
-    history = SchemaHistory().merge([A])[0].merge([])[0]
+    """Also its keyspace, for its mutations are still to be decoded; it is dropped once."""
+    history, dropped = SchemaHistory().define(HERE, [A])[0].drop([A])
+    assert dropped.dropped == (A,)
     assert history.table(A.id, HERE) == A
     assert history.cdc_keyspaces == {"ks"}
     assert history.tracked() == ()
-    assert not history.merge([])[1]
+    assert not history.drop([A])[1]
 
 
 def test_learning_adds_ids_and_touches_nothing_else() -> None:
     """A flag that an event tells of is not believed before the log is there."""
-    history = SchemaHistory().merge([A])[0]
+    history = SchemaHistory().define(HERE, [A])[0]
     learnt, difference = history.learn([replace(A, cdc=False), B])
     assert (difference.added, difference.altered, difference.dropped) == ((B,), (), ())
     assert learnt.table(A.id, HERE) == A
     assert learnt.table(B.id, HERE) == B
 
 
+def test_what_was_learnt_gives_way_to_the_log() -> None:
+    """Read when it was altered already: the log's creation holds until the log's ALTER."""
+    later = replace(B, cdc=True)
+    history = SchemaHistory().learn([later])[0].define(Position(1, 2, 1), [B])[0]
+    assert history.table(B.id, Position(1, 2, 2)) == B
+    assert history.define(Position(1, 3, 1), [later])[0].table(B.id, Position(1, 3, 2)) == later
+
+
 def test_tracked_are_the_present_tables_with_cdc() -> None:
-    """By name."""
+    """By name; the newest flag counts."""
     other = replace(A, name="0", id=UUID(int=9))
-    assert SchemaHistory().merge([A, B, other])[0].tracked() == (other, A)
+    history = SchemaHistory().learn([A, B, other])[0]
+    assert history.tracked() == (other, A)
+    assert history.define(HERE, [replace(other, cdc=False)])[0].tracked() == (A,)
 
 
-HISTORY = SchemaHistory().merge([*system_tables(), A, B, C])[0]
+HISTORY = SchemaHistory().learn([*system_tables(), A, B, C])[0]
 DDL = system_table_id("system_schema", "columns")
 
 
@@ -82,19 +129,39 @@ DDL = system_table_id("system_schema", "columns")
         (deletion(C, b"k"), []),
         (mutation((B, b"k", EPOCH), (A, b"k", EPOCH)), [b"k"]),
         (mutation((A, b"k", EPOCH), (B, b"k", EPOCH), (A, b"k", EPOCH + 1)), [b"k", b"k"]),
-        (deletion(DDL, b"ks"), None),
+        (deletion(DDL, b"ks"), []),
+        # In every order of tables with cdc and without.
+        (mutation((A, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
+        (mutation((B, b"k", EPOCH), (A, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
+        (mutation((B, b"k", EPOCH), (B, b"k", EPOCH)), []),
         (deletion(system_table_id("system", "local"), b"local"), []),
         # What cannot hold a change is not decoded, so it cannot be damaged either.
         (deletion(C, b"k")[:-1], []),
     ],
 )
-def test_changes_of_tables_with_cdc(payload: bytes, keys: list[bytes] | None) -> None:
-    """None for DDL."""
-    messages = messages_at(HISTORY, Transcoder("p"), payload, 7, SOURCE)
-    changes = None if messages is None else [decoded(message) for message in messages]
-    assert (None if changes is None else [change.key for change in changes]) == keys
-    for index, change in enumerate(changes or ()):
-        assert change.source == replace(SOURCE, index=index, count=len(changes or ()))
+def test_changes_of_tables_with_cdc(payload: bytes, keys: list[bytes]) -> None:
+    """None of DDL."""
+    changes = [decoded(message) for message in messages_at(HISTORY, Transcoder("p"), payload, 7, SOURCE)]
+    assert [change.key for change in changes] == keys
+    for index, change in enumerate(changes):
+        assert change.source == replace(SOURCE, index=index, count=len(changes))
+
+
+def test_every_order_of_tables_with_and_without_cdc() -> None:
+    """Rows of both in one mutation: all of the cdc part, numbered, in the order of the log."""
+    wide = table({"id": "text"}, regular={"v": "int"}, name="a", table_id=A.id)
+    plain = replace(table({"id": "text"}, regular={"w": "text", "x": "int"}, name="b", table_id=B.id), cdc=False)
+    second = replace(wide, name="d", id=UUID(int=4))
+    history = SchemaHistory().learn([wide, plain, second])[0]
+    for order in itertools.permutations([wide, plain, second, plain]):
+        updates = tuple(
+            PartitionUpdate(table=one, key=b"k", items=(Row(clustering=(), marker=Marker(EPOCH + n)),))
+            for n, one in enumerate(order)
+        )
+        payload = encode(Mutation(updates=updates), Stats(), [((), one.regular) for one in order])
+        changes = [decoded(message) for message in messages_at(history, Transcoder("p"), payload, 8, SOURCE)]
+        assert [change.table for change in changes] == [one for one in order if one.cdc]
+        assert [change.source and (change.source.index, change.source.count) for change in changes] == [(0, 2), (1, 2)]
 
 
 def test_an_unknown_table_is_named() -> None:

@@ -12,7 +12,7 @@ from tailrace_schemas.errors import SettingsError
 
 AT = Position(2, 70, 400)
 BAD = [Quarantined(50, 5, 10, "x"), Quarantined(60, 6, 20, "y"), Quarantined(65, 7, 0, "z")]
-RESUME = Resume(AT, ((60, 6), (70, 9)), tuple(BAD))
+RESUME = Resume(AT, ((60, 6), (70, 9)), tuple(BAD), Position(AT.epoch, 70, 900))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_another_log_s_position_is_refused(text: str) -> None:
 def test_a_move_notes_what_is_passed_over(target: Position, opened: object, kept: list[Quarantined]) -> None:
     """An agent that starts there takes no segment for another log's."""
     after = moved(RESUME, target, [(55, 1), (60, 6), (70, 9), (75, 3), (80, 4)])
-    assert after == Resume(target, after.open, tuple(kept))
+    assert after == Resume(target, after.open, tuple(kept), RESUME.schema)  # what was read of DDL stays read
     assert after.open == opened
 
 

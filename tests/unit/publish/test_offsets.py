@@ -18,6 +18,7 @@ RESUMES = st.builds(
     st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
     st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     st.lists(st.builds(Quarantined, NUMBERS, NUMBERS, NUMBERS, st.text())).map(tuple),
+    st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
 )
 
 
@@ -29,9 +30,11 @@ def test_comes_back_equal(resume: Resume) -> None:
 
 def test_reads_as_the_contract_says() -> None:
     """UTF-8 JSON, docs/contracts.md section 1."""
-    resume = Resume(Position(1, 1795247025692, 4711), ((1795247025692, 0xCAFE),))
+    schema = Position(1, 1795247025693, 20)
+    resume = Resume(Position(1, 1795247025692, 4711), ((1795247025692, 0xCAFE),), schema=schema)
     assert json.loads(encode_offsets(resume)) == {
         "position": {"epoch": 1, "segment": 1795247025692, "offset": 4711},
+        "schema": {"epoch": 1, "segment": 1795247025693, "offset": 20},
         "open": [[1795247025692, 0xCAFE]],
         "quarantined": [],
         "parked": [],

@@ -1,0 +1,245 @@
+"""The log's DDL: `system_schema` mutations of every linked segment, index or not, before Cassandra deletes it.
+
+A segment without cdc data never has an index, and is gone within a second of its end (DROP TABLE ends it at once), so
+it is opened when it appears and read up to its last valid marker. That runs ahead of what the index releases, which
+does no harm: a definition holds from its DDL's position on. Rests on the order of Cassandra's sync thread: a segment's
+last marker stands before any later segment has its first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tailrace.capture.cdcraw import FIRST_EPOCH
+from tailrace.capture.directory import SegmentFiles, list_segments, pair
+from tailrace.capture.index import parse_index
+from tailrace.capture.segment import Entry, OpenSegment
+from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.position import Position
+from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.system_tables import system_tables
+
+_LOG: Final = logging.getLogger("tailrace.capture")
+_IDS: Final = frozenset(table.id.bytes for table in system_tables() if table.keyspace == "system_schema")
+# What is read ahead of the changes in one go: enough to stay ahead, and not so much that they wait.
+_READ_BYTES: Final = 2 << 20
+# So many batches of changes come between two looks for what is behind them.
+_PAUSE: Final = 32
+# Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest become a gap.
+_MOST_KEPT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Segments that were gone, or could not be read, before they were read for DDL: behind `after`, before `until`.
+
+    `written` is about when the log went on behind them, in microseconds; None where that is not known.
+    """
+
+    after: Position
+    until: Position
+    written: int | None = None
+
+
+class KeptSegments:
+    """Open files of segments, so that they can be read after Cassandra has deleted them. `keep` from any thread.
+
+    At most 64, which matters where the agent waits for Kafka's first answer; in all other waits they are read.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[int, BinaryIO] = {}
+        self._paths: dict[int, Path] = {}
+        self._next = -1
+
+    def keep(self, path: Path) -> None:
+        """Open a segment that has appeared; other files, known segments, and those that are gone are passed over."""
+        (files,) = pair(path.parent, [path.name]).segments or (SegmentFiles(-1, None, None),)
+        with self._lock:
+            if files.log is None or files.id < self._next or files.id in self._files:
+                return
+            try:
+                self._files[files.id], self._paths[files.id] = path.open("rb"), path
+            except OSError as error:
+                _LOG.debug("%s is gone before it could be opened: %s", path, error)
+            while len(self._files) > _MOST_KEPT:
+                self._drop(min(self._files))
+
+    def paths(self) -> dict[int, Path]:
+        """The segments that are kept."""
+        with self._lock:
+            return dict(self._paths)
+
+    def gone_behind(self, segment: int) -> bool:
+        """Whether a later segment was begun and deleted meanwhile."""
+        with self._lock:
+            return any(os.fstat(file.fileno()).st_nlink == 0 for id, file in self._files.items() if id > segment)
+
+    def take(self, segment: int) -> BinaryIO | None:
+        """The open file of a segment, which is the taker's from now on; segments before it are let go."""
+        with self._lock:
+            file = self._files.pop(segment, None)
+            self._paths.pop(segment, None)
+            self._next = segment + 1
+            for id in [id for id in self._files if id < segment]:
+                self._drop(id)
+            return file
+
+    def close(self) -> None:
+        """Close every file."""
+        with self._lock:
+            for id in list(self._files):
+                self._drop(id)
+
+    def _drop(self, segment: int) -> None:
+        self._files.pop(segment).close()
+        del self._paths[segment]
+
+
+class SchemaLog:
+    """Reads one directory for DDL. Not thread-safe, but for what `kept` says. `keys` open encrypted segments.
+
+    `begin` says where. Segments without an index are held open from when they are seen until they are read.
+    """
+
+    def __init__(self, directory: Path, kept: KeptSegments, keys: Keys = NO_KEYS) -> None:
+        self._directory = directory
+        self._kept = kept
+        self._keys = keys
+        self._epoch = FIRST_EPOCH
+        self._at: Position | None = None
+        self._current: OpenSegment | None = None
+        self._final = False
+        self._whole = True
+        self._files: dict[int, SegmentFiles] = {}
+        self._gap: Gap | None = None
+        self._pause = 0
+        self.gaps: list[Gap] = []
+        """What could not be read, oldest first; the reader of this list takes them out."""
+
+    def begin(self, at: Position | None, epoch: int) -> None:
+        """Read on behind a place; None: from the oldest segment there is."""
+        self._at, self._epoch = at, epoch
+
+    @property
+    def place(self) -> Position | None:
+        """Up to where everything was read, as far as it could be; offset 0: nothing of that segment yet."""
+        return self._at
+
+    def read(self, until: Position | None) -> list[Entry]:
+        """The DDL mutations that come next, in position order: all that there are, or where changes wait, all up to
+        `until`, which the index has released, and about 2 MiB of log behind it. Raises ServiceError.
+
+        Where all up to `until` was read before, it looks for more only now and then: there is much to do that waits.
+        """
+        entries: list[Entry] = []
+        if until is not None and self._at is not None and until <= self._at and self._pause:
+            self._pause -= 1
+            return entries
+        self._pause = _PAUSE
+        while (segment := self._current or self._next()) is not None:
+            found, error = segment.select(_IDS, _READ_BYTES)
+            entries += found
+            if self._gap is not None and segment.position.offset:
+                self.gaps.append(replace(self._gap, written=segment.began()))
+                self._gap = None
+            self._at = segment.position
+            if not segment.ended and error is None:
+                if until is not None and self._at >= until:
+                    break
+            elif self._final:
+                self._finish(segment, error)
+            else:
+                # Finality is judged before the last read: what it promises is there by then.
+                self._list()
+                self._final = self._is_final(segment)
+                if not self._final:
+                    break
+        return entries
+
+    def close(self) -> None:
+        """Close every file."""
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+        self._kept.close()
+
+    def _next(self) -> OpenSegment | None:
+        """The oldest segment at or behind the place."""
+        self._list()
+        at = self._at
+        paths = self._kept.paths() | {id: files.log for id, files in self._files.items() if files.log is not None}
+        for id, path in sorted(paths.items()):
+            if at is not None and id < at.segment:
+                continue
+            after = at.offset if at is not None and id == at.segment else 0
+            try:
+                self._current = OpenSegment(path, id, self._epoch, after, self._keys, self._kept.take(id))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise ServiceError(f"cannot read {path}: {error.strerror}; may this user read it?") from error
+            if at is not None and (id != at.segment or not self._whole):
+                self._gap = Gap(at if self._gap is None else self._gap.after, Position(self._epoch, id, 0))
+            self._final, self._whole = False, True
+            return self._current
+        return None
+
+    def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
+        """A final segment was read to its end: the place is the beginning of the one with the next number."""
+        if error is not None:
+            self._whole = False
+            _LOG.warning("DDL behind %s cannot be read: %s", segment.position, error)
+        segment.close()
+        self._current = None
+        self._at = Position(self._epoch, segment.id + 1, 0)
+
+    def _is_final(self, segment: OpenSegment) -> bool:
+        if segment.unlinked or segment.unlinked_by_cassandra or self._kept.gone_behind(segment.id):
+            return True
+        if self._is_completed(segment.id):
+            return True
+        later = {id: files for id, files in self._files.items() if id > segment.id}
+        if any(files.index is not None for files in later.values()):
+            return True
+        return any(self._begun(id, files.log) for id, files in sorted(later.items()) if files.log is not None)
+
+    def _is_completed(self, segment: int) -> bool:
+        files = self._files.get(segment)
+        if files is None or files.index is None:
+            return False
+        try:
+            index = parse_index(files.index.read_bytes())
+        except OSError:
+            return False
+        return index is not None and index.completed
+
+    def _begun(self, segment: int, path: Path) -> bool:
+        try:
+            other = OpenSegment(path, segment, self._epoch, 0, self._keys)
+        except OSError:
+            return False
+        try:
+            return other.begun
+        finally:
+            other.close()
+
+    def _list(self) -> None:
+        try:
+            segments = list_segments(self._directory).segments
+        except OSError as error:
+            raise ServiceError(
+                f"cannot list {self._directory}: {error.strerror}; is agent.cdc_raw_directory the node's "
+                "cdc_raw_directory, and may this user read and write it?"
+            ) from error
+        self._files = {files.id: files for files in segments}
+        for files in segments:
+            # One with an index stays until it is released, and that comes behind its reading.
+            if files.log is not None and files.index is None:
+                self._kept.keep(files.log)

@@ -1,0 +1,343 @@
+"""The rows of `system_schema` as Cassandra merges them, from its own mutations in the log; and what they define."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows
+from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.table import Table
+
+Name = tuple[str, str]
+"""Keyspace, and table or view."""
+
+RowKey = tuple[str, tuple[str, ...]]
+"""A table of `system_schema`, and a row's clustering values there."""
+
+TABLES: Final = ("tables", "views", "columns", "dropped_columns", "types")
+"""The tables of `system_schema` whose rows define something; others are passed over."""
+
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tables": ("table_name",),
+    "views": ("view_name",),
+    "columns": ("table_name", "column_name"),
+    "dropped_columns": ("table_name", "column_name"),
+    "types": ("type_name",),
+}
+_Rows = Mapping[RowKey, SchemaCells]
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRow:
+    """A row of `system_schema` as a value: where it stands, its columns as cassandra-driver gives them, its time."""
+
+    table: str
+    row: SchemaRow
+    written: int = 0
+
+    @property
+    def owner(self) -> Name:
+        """The table that the row belongs to; of a type's row, the type."""
+        return self.row["keyspace_name"], self.row[_KEYS[self.table][0]]
+
+    @property
+    def key(self) -> RowKey:
+        """Where it stands in its keyspace."""
+        return self.table, tuple(self.row[name] for name in _KEYS[self.table])
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What was known of a table from elsewhere than the log: `written` is the newest write time in it.
+
+    One that was `read` from the cluster holds only until the log says more: see SchemaRows. Once it is joined to the
+    log's rows only its write time is left.
+    """
+
+    rows: tuple[KeyedRow, ...]
+    written: int
+    read: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What a mutation of `system_schema` did: definitions that are new or other, tables that are gone, and problems."""
+
+    defined: tuple[Table, ...] = ()
+    dropped: tuple[Table, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.defined or self.dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyspace:
+    """One partition of every table of `system_schema`: its rows by table, those of types apart."""
+
+    tables: Mapping[str, _Rows] = field(default_factory=dict)
+    types: _Rows = field(default_factory=dict)
+    deletions: Mapping[str, Deletions] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRows:
+    """Rows by keyspace and table, and the definitions that they make; immutable, a mutation gives a new value.
+
+    Beside what the log said there are bases: rows known from elsewhere, joined to the log's when it first touches
+    their table. What is as of the log's place holds all that was written up to its time: nothing of the log counts
+    that is not newer. What was read of the cluster is later than the log's place: all of the log counts. And a
+    mutation that creates a table says all about it: where the base is another table's of that name (the DROP was
+    missed), or was read, the log begins anew.
+    """
+
+    keyspaces: Mapping[str, _Keyspace] = field(default_factory=lambda: MappingProxyType({}))
+    definitions: Mapping[Name, Table] = field(default_factory=lambda: MappingProxyType({}))
+    bases: Mapping[Name, _Base] = field(default_factory=lambda: MappingProxyType({}))
+    joined: Mapping[Name, _Base] = field(default_factory=lambda: MappingProxyType({}))
+
+    def with_base(self, rows: Iterable[KeyedRow], *, read: bool, newer: bool = False) -> SchemaRows:
+        """With rows known from elsewhere, for the tables and types of which nothing is known yet.
+
+        `read`: from the cluster as it is now. Otherwise they are as of the log's place: from our own history, or read
+        when nothing had changed since. `newer`: types that are known give way.
+        """
+        grouped: dict[Name, list[KeyedRow]] = {}
+        types: dict[str, dict[RowKey, SchemaCells]] = {}
+        for row in rows:
+            if row.table == "types":
+                types.setdefault(row.owner[0], {})[row.key] = SchemaCells.of_row(row.row)
+            else:
+                grouped.setdefault(row.owner, []).append(row)
+        bases = {
+            name: _Base(tuple(found), max(row.written for row in found), read)
+            for name, found in grouped.items()
+            if name not in self.definitions and name not in self.bases
+        }
+        keyspaces = dict(self.keyspaces)
+        for keyspace, found_types in types.items():
+            known = self.keyspace(keyspace)
+            merged_types = {**known.types, **found_types} if newer else {**found_types, **known.types}
+            keyspaces[keyspace] = replace(known, types=merged_types)
+        with_rows = replace(self, keyspaces=_proxy(keyspaces), bases=_proxy({**self.bases, **bases}))
+        definitions = definitions_of(row for name in bases for row in with_rows.rows_and_types(name))
+        found = {(table.keyspace, table.name): table for table in definitions.tables}
+        return replace(with_rows, definitions=_proxy({**self.definitions, **found}))
+
+    def without(self, name: Name) -> SchemaRows:
+        """Knowing nothing of a table: for a base that is to take its place."""
+        return replace(_emptied(self, name), definitions=_without(self.definitions, name))
+
+    def apply(self, mutation: Mutation) -> tuple[SchemaRows, SchemaChange]:
+        """The rows after a mutation of `system_schema` (one keyspace's), and what that changed.
+
+        Where rows make no definition, perhaps because those from before our history are missing, the last one stays
+        and the problem is told. Raises DecodeError for values that are none.
+        """
+        keyspace = _text(mutation.updates[0].key)
+        touched, has_types = set[str](), False
+        for update in mutation.updates:
+            if update.table.name == "types":
+                has_types = True
+            elif update.table.name in TABLES:
+                touched |= {key[1][0] for key, _ in _rows_of(update)}
+                if deletions_of(update):
+                    touched |= self.names(keyspace)
+        rows = self
+        for owner in sorted(touched):
+            rows = _joined(rows, (keyspace, owner), mutation)
+        rows = _merged(rows, keyspace, mutation, touched)
+        if has_types:
+            touched |= rows.names(keyspace)
+        return _redefined(rows, keyspace, touched)
+
+    def rows(self, name: Name) -> tuple[KeyedRow, ...]:
+        """The rows that make a table's definition, its user types' included; enough to make it again."""
+        used = _used_types(self.definitions.get(name))
+        found = self.rows_and_types(name)
+        return tuple(row for row in found if row.table != "types" or row.row["type_name"] in used)
+
+    def rows_and_types(self, name: Name) -> tuple[KeyedRow, ...]:
+        """The rows of a table, and of all of its keyspace's user types."""
+        keyspace = self.keyspace(name[0])
+        base = self.bases.get(name)
+        own = base.rows if base is not None else tuple(_live(name[0], keyspace.tables.get(name[1], {})))
+        return (*own, *_live(name[0], keyspace.types))
+
+    def written(self, name: Name) -> int:
+        """The newest write time that is known of a table's rows, its columns' included; NEVER for an unknown one."""
+        counted = self.bases.get(name) or self.joined.get(name)
+        found = self.keyspace(name[0]).tables.get(name[1], {})
+        times = (cells.written for cells in found.values())
+        return max(NEVER if counted is None else counted.written, *times, NEVER)
+
+    def keyspace(self, name: str) -> _Keyspace:
+        """What the log said of a keyspace."""
+        return self.keyspaces.get(name, _NOTHING)
+
+    def names(self, keyspace: str) -> frozenset[str]:
+        """The tables and views that are known in a keyspace."""
+        return frozenset(self.keyspace(keyspace).tables) | {table for name, table in self.bases if name == keyspace}
+
+
+_NOTHING: Final = _Keyspace()
+
+
+def _with_tables(rows: SchemaRows, keyspace: str, tables: Mapping[str, _Rows]) -> SchemaRows:
+    changed = replace(rows.keyspace(keyspace), tables=tables)
+    return replace(rows, keyspaces=_proxy({**rows.keyspaces, keyspace: changed}))
+
+
+def _emptied(rows: SchemaRows, name: Name) -> SchemaRows:
+    changed = _with_tables(rows, name[0], _without(rows.keyspace(name[0]).tables, name[1]))
+    return replace(changed, bases=_without(rows.bases, name), joined=_without(rows.joined, name))
+
+
+def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
+    """With the base of a table, if there is one that still counts, made rows."""
+    base = rows.bases.get(name)
+    counted = base or rows.joined.get(name)
+    if counted is None:
+        return rows
+    known = rows.definitions.get(name)
+    created = _created_id(mutation, name[1])
+    if created is not None and counted.read:
+        return rows.without(name)  # the definition is news, also where it is what was read
+    if created is not None and (known is None or created != known.id.bytes):
+        return _emptied(rows, name)
+    if base is None:
+        return rows
+    found = {row.key: SchemaCells.of_row(row.row) for row in base.rows}
+    changed = _with_tables(rows, name[0], {**rows.keyspace(name[0]).tables, name[1]: found})
+    joined = _proxy({**rows.joined, name: replace(base, rows=())})
+    return replace(changed, bases=_without(rows.bases, name), joined=joined)
+
+
+def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[str]) -> SchemaRows:
+    """With the mutation's cells and deletions, in the tables that it touches and in the types."""
+    keyspace = rows.keyspace(name)
+    # Types have no table, hence no name of one; nothing is known of them before the log that could stand above it.
+    found = {owner: dict(keyspace.tables.get(owner, {})) for owner in touched} | {"": dict(keyspace.types)}
+    joined = {owner: rows.joined[name, owner] for owner in found if (name, owner) in rows.joined}
+    floors = {owner: base.written for owner, base in joined.items() if not base.read}
+    deletions = dict(keyspace.deletions)
+    for update in mutation.updates:
+        table = update.table.name
+        if table not in TABLES:
+            continue
+        gone = deletions[table] = deletions.get(table, Deletions()).joined(deletions_of(update))
+        for owner, known in found.items():
+            for key in [key for key in known if key[0] == table]:
+                known[key] = known[key].deleted_by(gone.newest(key[1]), floors.get(owner, NEVER))
+        for key, row in _rows_of(update):
+            owner = "" if table == "types" else key[1][0]
+            known = found[owner]
+            known[key] = merged(known.get(key), row, gone.newest(key[1]), floors.get(owner, NEVER))
+    types = found.pop("")
+    # A table's tombstones go with its last row: what is older cannot come any more but from a stale node.
+    kept = {owner: known for owner, known in found.items() if any(cells.live for cells in known.values())}
+    others = {owner: known for owner, known in keyspace.tables.items() if owner not in found}
+    changed = _Keyspace({**others, **kept}, types, deletions)
+    return replace(rows, keyspaces=_proxy({**rows.keyspaces, name: changed}))
+
+
+def _redefined(rows: SchemaRows, keyspace: str, touched: Iterable[str]) -> tuple[SchemaRows, SchemaChange]:
+    """With the definitions of these tables, and how they differ from those before."""
+    names = [(keyspace, owner) for owner in sorted(touched)]
+    held = {name: rows.rows_and_types(name) for name in names}
+    definitions = definitions_of(row for found in held.values() for row in found)
+    present = {(table.keyspace, table.name): table for table in definitions.tables}
+    known = dict(rows.definitions)
+    defined, dropped = list[Table](), list[Table]()
+    for name in names:
+        before, now = known.get(name), present.get(name)
+        exists = any(row.table in ("tables", "views") for row in held[name])
+        if before is not None and (not exists or (now is not None and now.id != before.id)):
+            dropped.append(known.pop(name))
+        if now is not None:
+            known[name] = now
+            if now != before:
+                defined.append(now)
+    change = SchemaChange(tuple(defined), tuple(dropped), definitions.problems)
+    return replace(rows, definitions=_proxy(known)), change
+
+
+def definitions_of(rows: Iterable[KeyedRow]) -> Definitions:
+    """What rows define; where one stands there twice, the later counts."""
+    grouped: dict[str, dict[tuple[str, RowKey], SchemaRow]] = {table: {} for table in TABLES}
+    for row in rows:
+        grouped[row.table][row.row["keyspace_name"], row.key] = row.row
+    return tables_from_rows(**{table: found.values() for table, found in grouped.items()})
+
+
+def _rows_of(update: PartitionUpdate) -> Iterator[tuple[RowKey, Row]]:
+    """Rows with their keys; ranges are not among them."""
+    for item in update.items:
+        if isinstance(item, Row):
+            yield (update.table.name, tuple(_text(value) for value in item.clustering)), item
+
+
+def _text(value: bytes | None) -> str:
+    try:
+        return (value or b"").decode()
+    except UnicodeDecodeError:
+        raise CorruptError(f"system_schema: a name that is no text: {value!r}") from None
+
+
+def _live(keyspace: str, rows: _Rows) -> Iterator[KeyedRow]:
+    for (table, values), cells in rows.items():
+        if cells.live:
+            key = dict(zip(_KEYS[table], values, strict=True))
+            yield KeyedRow(table, {"keyspace_name": keyspace, **key, **cells.values()}, cells.written)
+
+
+def _created_id(mutation: Mutation, table: str) -> bytes | None:
+    """The id of a table if the mutation says all about it: its row with an id, its key, and no column that goes.
+
+    CREATE does, and a whole schema sent by another node; a RENAME has a key column too, but deletes one.
+    """
+    found: bytes | None = None
+    keyed = False
+    for update in mutation.updates:
+        for key, row in _rows_of(update) if update.table.name in TABLES else ():
+            if key[1][0] != table:
+                continue
+            cells = {cell.column.name: cell.value for cell in row.cells}
+            if key[0] in ("tables", "views"):
+                found = cells.get("id") or found
+            elif key[0] == "columns" and not cells:
+                return None
+            elif key[0] == "columns":
+                keyed |= cells.get("kind") == b"partition_key"
+    return found if keyed else None
+
+
+def user_types(cql_type: CqlType) -> Iterator[str]:
+    """Names of the user types in a type, also of those inside of others."""
+    if cql_type.kind == "udt":
+        yield cql_type.name
+    for arg in cql_type.args:
+        yield from user_types(arg)
+
+
+def _used_types(table: Table | None) -> frozenset[str]:
+    if table is None:
+        return frozenset()
+    columns = (*table.key, *table.columns, *(dropped.column for dropped in table.dropped))
+    return frozenset(name for column in columns for name in user_types(column.type))
+
+
+def _proxy(mapping: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
+    return MappingProxyType(dict(mapping))
+
+
+def _without(mapping: Mapping[_Key, _Value], key: _Key) -> Mapping[_Key, _Value]:
+    return _proxy({name: value for name, value in mapping.items() if name != key})

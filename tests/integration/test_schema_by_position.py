@@ -1,0 +1,299 @@
+"""The schema by position on a real node and a real Kafka: whatever the agent was doing when DDL was logged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cassandra.cluster import Session
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace_common.kafka import read_to_end
+from tailrace_schemas.change import SCHEMA_INFERRED
+from tailrace_schemas.table import Table
+from tests.integration.agents import (
+    AgentProcess,
+    Published,
+    cql,
+    create_keyspace,
+    in_log_order,
+    published,
+    roll_over,
+    settings_for,
+    start_here,
+)
+
+
+class Bench:
+    """One test's keyspace and prefix, and what is expected of its tables, in the order of writing."""
+
+    def __init__(
+        self, session: Session, cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str, place: Path
+    ) -> None:
+        self.session = session
+        self.cassandra = cassandra
+        self.kafka = kafka
+        self.prefix = prefix
+        self.keyspace = keyspace
+        self._settings = settings_for(cassandra, kafka, prefix, keyspace)
+        self._place = place
+
+    def agent(self) -> AgentProcess:
+        """The prefix's agent, not started."""
+        return AgentProcess(self._place, self._settings)
+
+    def run(self, statement: str) -> None:
+        """Execute a statement in which # is the keyspace; DDL returns when the schema is agreed on."""
+        self.session.execute(statement.replace("#", self.keyspace))
+
+    def roll_over(self) -> int:
+        """Let the log begin a new segment; the number of the one before."""
+        return roll_over(self.session, self.cassandra, self.keyspace)
+
+    def records(self, table: str = "t") -> list[Published]:
+        """What is in the table's topic, in the order of the log."""
+        found = published(self.kafka, self.prefix, f"{self.prefix}.{self.keyspace}.{table}")
+        return sorted(found, key=lambda one: _place(one))
+
+    def history(self, table: str = "t") -> list[bytes]:
+        """The keys of the schema history's records of a table."""
+        config: dict[str, bool | int | float | str] = {"bootstrap.servers": self.kafka.bootstrap}
+        return [
+            record.key or b""
+            for partition in range(16)
+            for record in read_to_end(config, f"{self.prefix}.schema-history", partition)
+            if f'"keyspace":"{self.keyspace}","name":"{table}"'.encode() in (record.value or b"")
+        ]
+
+
+def _place(record: Published) -> tuple[int, int, int]:
+    source = record.change.source
+    assert source is not None
+    return source.segment, source.offset, source.index
+
+
+def keys(records: list[Published]) -> list[int]:
+    """Their partition keys, ints."""
+    return [int.from_bytes(record.change.key or b"", "big") for record in records]
+
+
+@pytest.fixture
+def bench(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> Iterator[Bench]:
+    """A keyspace, and the prefix's agent to begin at this instant."""
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        start_here(session, cassandra, kafka, prefix, keyspace_name)
+        bench = Bench(session, cassandra, kafka, prefix, keyspace_name, tmp_path)
+        yield bench
+
+
+SCRIPT = (
+    "INSERT INTO #.t (k, c, v) VALUES (1, 1, 'x')",
+    "ALTER TABLE #.t ADD w int",
+    "INSERT INTO #.t (k, c, v, w) VALUES (2, 1, 'x', 7)",
+    "ALTER TABLE #.t DROP w",
+    "INSERT INTO #.t (k, c, v) VALUES (3, 1, 'x')",
+    "ALTER TABLE #.t ADD w int",
+    "INSERT INTO #.t (k, c, w) VALUES (4, 1, 8)",
+    "ALTER TABLE #.t RENAME c TO d",
+    "INSERT INTO #.t (k, d, v) VALUES (5, 1, 'x')",
+    "ALTER TYPE #.u ADD b int",
+    "INSERT INTO #.t (k, d, home) VALUES (6, 1, {a: 1, b: 2})",
+    "ALTER TABLE #.t WITH cdc = false",
+    "INSERT INTO #.t (k, d, v) VALUES (7, 1, 'not published')",
+    "ALTER TABLE #.t WITH cdc = true",
+    "INSERT INTO #.t (k, d, v) VALUES (8, 1, 'x')",
+    "DROP TABLE #.t",
+    "CREATE TABLE #.t (k int, text text, PRIMARY KEY (k, text)) WITH cdc = true",
+    "INSERT INTO #.t (k, text) VALUES (9, 'y')",
+)
+"""Every kind of DDL that changes a definition, a write under each."""
+
+EXPECTED = {
+    1: ("k c", "home v"),
+    2: ("k c", "home v w"),
+    3: ("k c", "home v"),
+    4: ("k c", "home v w"),
+    5: ("k d", "home v w"),
+    6: ("k d", "home v w"),
+    8: ("k d", "home v w"),
+    9: ("k text", ""),
+}
+"""By partition key: the names of the key columns, and of others, of the definition that it was written under."""
+
+
+def create(bench: Bench) -> None:
+    """The script's table, and one to count in."""
+    bench.run("CREATE TYPE #.u (a int)")
+    bench.run("CREATE TABLE #.t (k int, c int, v text, home frozen<u>, PRIMARY KEY (k, c)) WITH cdc = true")
+    bench.run("CREATE TABLE #.end (k int PRIMARY KEY) WITH cdc = true")
+
+
+def names(table: Table) -> tuple[str, str]:
+    """Names of key columns, and of others."""
+    return " ".join(column.name for column in table.key), " ".join(column.name for column in table.columns)
+
+
+def check(bench: Bench) -> None:
+    """Every change is there once, in order, under the definition of its position."""
+    records = bench.records()
+    assert keys(records) == list(EXPECTED)
+    assert {key: names(one.change.table) for key, one in zip(keys(records), records, strict=True)} == EXPECTED
+    fields = {key: one.change.table for key, one in zip(keys(records), records, strict=True) if key in (5, 6)}
+    homes = [column.type.fields for table in fields.values() for column in table.regular if column.name == "home"]
+    assert homes == [("a",), ("a", "b")]
+    assert {one.change.source and one.change.source.flags for one in records} == {0}
+    assert in_log_order(records)
+    # What it was at first, seven alterations, its end; the other one of that name. An agent that was killed before it
+    # could commit its first read begins with a later one, and finds more in the log.
+    history = bench.history()
+    assert len(set(history)) == len(history)
+    count = Counter(key.split(b"/")[1] for key in history)
+    assert count.keys() == {str(records[at].change.table.id).encode() for at in (0, -1)}
+    assert count[str(records[0].change.table.id).encode()] >= 9
+
+
+def end(bench: Bench, agent: AgentProcess) -> None:
+    """Wait until everything is published, and stop the agent."""
+    bench.run("INSERT INTO #.end (k) VALUES (1)")
+    agent.until(lambda: len(bench.records("end")) == 1)
+    assert agent.stop() == 0, agent.words()
+
+
+def test_ddl_while_the_agent_runs(bench: Bench) -> None:
+    """As fast as the node takes it; events hurry, and change nothing."""
+    create(bench)
+    with bench.agent() as agent:
+        agent.until_ready()
+        for statement in SCRIPT:
+            bench.run(statement)
+        end(bench, agent)
+    check(bench)
+
+
+def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
+    """Its segments are there when it comes back, as they hold changes too."""
+    create(bench)
+    with bench.agent() as agent:
+        agent.until(until_known(bench, 1))
+        assert agent.stop() == 0
+        for statement in SCRIPT:
+            bench.run(statement)
+    with agent:
+        end(bench, agent)
+    check(bench)
+
+
+def test_ddl_while_the_agent_is_killed_again_and_again(bench: Bench) -> None:
+    """kill -9 behind DDL: what was committed is not read twice, what was not is read again."""
+    create(bench)
+    agent = bench.agent()
+    for statement in SCRIPT:
+        if statement.startswith(("ALTER TABLE #.t DROP", "ALTER TYPE", "ALTER TABLE #.t WITH cdc = true", "DROP")):
+            with agent:
+                agent.until_ready()
+                bench.run(statement)
+                agent.kill()
+        else:
+            bench.run(statement)
+    with agent:
+        end(bench, agent)
+    check(bench)
+
+
+def test_ddl_in_segments_without_cdc_data(bench: Bench) -> None:
+    """They have no index and vanish: read while the agent runs, and known after kill -9 when nothing tells of it."""
+    create(bench)
+    with bench.agent() as agent:
+        agent.until_ready()
+        bench.run(SCRIPT[0])
+        agent.until(lambda: keys(bench.records()) == [1])
+        bench.roll_over()
+        seen = len(bench.history())
+        for statement in ("ALTER TABLE #.t WITH cdc = false", "ALTER TABLE #.t WITH cdc = true"):
+            bench.run(statement)
+            seen += 1
+            agent.until(until_known(bench, seen))
+            bench.roll_over()
+            if "false" in statement:
+                bench.run("INSERT INTO #.t (k, c, v) VALUES (2, 1, 'not published')")
+                bench.roll_over()
+        agent.kill()
+    bench.roll_over()
+    bench.run("INSERT INTO #.t (k, c, v) VALUES (3, 1, 'x')")
+    with agent:
+        end(bench, agent)
+    assert keys(bench.records()) == [1, 3]
+
+
+def until_known(bench: Bench, count: int) -> Callable[[], bool]:
+    """Whether so many definitions of the table are committed."""
+    return lambda: len(bench.history()) >= count
+
+
+ORDERS_OF_TABLES = ("t plain end", "plain t end", "t end plain", "plain plain2 t end", "plain end plain2 t")
+
+
+def test_mixed_batches(bench: Bench) -> None:
+    """Tables with cdc and without in one mutation, in any order: all of the cdc part."""
+    create(bench)
+    for name in ("plain", "plain2"):
+        bench.run(f"CREATE TABLE #.{name} (k int PRIMARY KEY, v text)")
+    inserts = {
+        "t": "INSERT INTO #.t (k, c, v) VALUES (?, 1, 'x')",
+        "end": "INSERT INTO #.end (k) VALUES (?)",
+        "plain": "INSERT INTO #.plain (k, v) VALUES (?, 'x')",
+        "plain2": "INSERT INTO #.plain2 (k, v) VALUES (?, 'x')",
+    }
+    with bench.agent() as agent:
+        agent.until_ready()
+        for key, order in enumerate(ORDERS_OF_TABLES):
+            batch = "; ".join(inserts[name].replace("?", str(key)) for name in order.split())
+            bench.run(f"BEGIN BATCH {batch}; APPLY BATCH")
+        agent.until(lambda: agent.count("changes") >= 2 * len(ORDERS_OF_TABLES))
+        assert agent.stop() == 0
+    of_t, of_end = bench.records(), bench.records("end")
+    assert keys(of_t) == keys(of_end) == list(range(len(ORDERS_OF_TABLES)))
+    for pair in zip(of_t, of_end, strict=True):
+        assert len({_place(one)[:2] for one in pair}) == 1
+        assert sorted((_place(one)[2], one.change.source and one.change.source.count) for one in pair) == [
+            (0, 2),
+            (1, 2),
+        ]
+
+
+def hidden(bench: Bench, statement: str) -> None:
+    """DDL in a segment without cdc data, which is gone from cdc_raw when nobody watches."""
+    bench.roll_over()
+    bench.run(statement)
+    last = bench.roll_over()
+    for path in bench.cassandra.cdc_raw.glob("*.log"):
+        if int(path.stem.rpartition("-")[2]) <= last and not path.with_name(f"{path.stem}_cdc.idx").exists():
+            path.unlink(missing_ok=True)
+
+
+def test_ddl_that_nobody_read_is_placed_by_its_write_time(bench: Bench) -> None:
+    """Off and on again in holes of the log, with a column added: what stands between is marked, and all of it told."""
+    create(bench)
+    with bench.agent() as agent:
+        bench.run("INSERT INTO #.t (k, c, v) VALUES (1, 1, 'x')")
+        agent.until(lambda: keys(bench.records()) == [1])
+        assert agent.stop() == 0
+    hidden(bench, "ALTER TABLE #.t WITH cdc = false")
+    bench.run("INSERT INTO #.t (k, c, v) VALUES (2, 1, 'published, perhaps wrongly')")
+    bench.run("INSERT INTO #.end (k) VALUES (0)")
+    hidden(bench, "ALTER TABLE #.t ADD w int")
+    hidden(bench, "ALTER TABLE #.t WITH cdc = true")
+    bench.run("INSERT INTO #.t (k, c, w) VALUES (3, 1, 7)")
+    with agent:
+        agent.until(lambda: keys(bench.records()) == [1, 2, 3])
+        causes = agent.status()["degraded"]
+        assert list(causes) == [f"definition of {bench.keyspace}.t"], causes
+        assert agent.stop() == 0
+    records = bench.records()
+    assert [one.change.source and one.change.source.flags for one in records] == [0, SCHEMA_INFERRED, 0]
+    assert [names(one.change.table)[1] for one in records] == ["home v", "home v", "home v w"]

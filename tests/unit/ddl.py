@@ -1,0 +1,96 @@
+"""DDL as a node logs it: mutations of `system_schema`, made of the definitions before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace.history.rows import KeyedRow
+from tailrace.testing import rows_of
+from tailrace_schemas.change import Cell, Deletion, Marker
+from tailrace_schemas.cql.values import codec
+from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.table import Column, Table
+from tests.unit.commitlog.written import Stats, encode
+
+SCHEMA = {table.name: table for table in system_tables() if table.keyspace == "system_schema"}
+NOW = 1_700_000_000_000_000
+
+
+def create(table: Table, written: int = NOW) -> bytes:
+    """CREATE TABLE, or CREATE TYPE and CREATE TABLE in one where it has user types."""
+    return alter(None, table, written)
+
+
+def drop(table: Table, written: int = NOW) -> bytes:
+    """DROP TABLE."""
+    return alter(table, None, written)
+
+
+def drop_keyspace(keyspace: str, written: int = NOW) -> bytes:
+    """DROP KEYSPACE."""
+    names = ("columns", "types", "keyspaces", "dropped_columns", "tables", "views")
+    return _mutation([_update(name, keyspace, (), Deletion(written, written // 1_000_000)) for name in names])
+
+
+def alter(before: Table | None, after: Table | None, written: int = NOW) -> bytes:
+    """What differs: rows that go, and rows that are new or other; the table's own row always."""
+    old = {(row.table, row.key[1]): row for row in _rows(before)}
+    new = {(row.table, row.key[1]): row for row in _rows(after)}
+    gone = [row for key, row in old.items() if key not in new and row.table != "types"]
+    changed = [row for key, row in new.items() if row.table == "tables" or old.get(key) != row]
+    keyspace = (before or after or next(iter(SCHEMA.values()))).keyspace
+    return mutation(keyspace, changed, gone, written)
+
+
+def mutation(keyspace: str, rows: Iterable[KeyedRow], gone: Iterable[KeyedRow] = (), written: int = NOW) -> bytes:
+    """A mutation of these rows, and of deletions of others."""
+    by_table: dict[str, list[Row]] = {}
+    for one in rows:
+        by_table.setdefault(one.table, []).append(_row(one, written))
+    for one in gone:
+        deletion = Deletion(written, written // 1_000_000)
+        by_table.setdefault(one.table, []).append(Row(clustering=_clustering(one), deletion=deletion))
+    return _mutation([_update(name, keyspace, found) for name, found in sorted(by_table.items())])
+
+
+def _rows(table: Table | None) -> tuple[KeyedRow, ...]:
+    return () if table is None else rows_of(table)
+
+
+def _row(one: KeyedRow, written: int) -> Row:
+    table = SCHEMA[one.table]
+    cells = [
+        Cell(column, None, written, None, None, codec(column.type).encode(_plain(one.row[column.name])))
+        for column in table.regular
+        if one.row.get(column.name) is not None
+    ]
+    marker = Marker(written)
+    # The table's row replaces what was there.
+    deletion = Deletion(written - 1, written // 1_000_000) if one.table == "tables" else None
+    return Row(clustering=_clustering(one), marker=marker, deletion=deletion, cells=tuple(cells))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, UUID):
+        return str(value)
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def _clustering(one: KeyedRow) -> tuple[bytes | None, ...]:
+    return tuple(value.encode() for value in one.key[1])
+
+
+def _update(name: str, keyspace: str, rows: Iterable[Row], deletion: Deletion | None = None) -> PartitionUpdate:
+    ordered = tuple(sorted(rows, key=lambda row: row.clustering))
+    return PartitionUpdate(table=SCHEMA[name], key=keyspace.encode(), deletion=deletion, items=ordered)
+
+
+def _mutation(updates: list[PartitionUpdate]) -> bytes:
+    return encode(Mutation(updates=tuple(updates)), Stats(), [((), _columns(update)) for update in updates])
+
+
+def _columns(update: PartitionUpdate) -> list[Column]:
+    found = {cell.column for item in update.items if isinstance(item, Row) for cell in item.cells}
+    return sorted(found, key=lambda column: column.name_bytes)

@@ -1,0 +1,83 @@
+"""The records of the schema history: there and back, whoever read the rows, and whatever else is in the topic."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+
+from tailrace.history.records import HistoryError, HistoryRecord, encode_history, history_key, read_history
+from tailrace.history.rows import KeyedRow
+from tailrace.position import Position
+from tailrace.testing import rows_of
+from tailrace_schemas.definitions import read_schema_file
+from tests.unit.tables import table
+
+HOST = "5f0f6a53-2a1c-4a58-9df4-e41f1b2f9b66"
+ORDERS = table(
+    {"id": "int"}, {"at": "timestamp desc"}, {"s": "text"}, {"v": "text", "home": "addr"}, dropped={"w": ("int", 5000)}
+)
+RECORDS = (
+    HistoryRecord(Position(0, 0, 0), ORDERS.id, ("ks", "t"), rows_of(ORDERS, 7)),
+    HistoryRecord(Position(1, 1795283630864, 60896), ORDERS.id, ("ks", "t"), rows_of(ORDERS, 8), inferred=True),
+    HistoryRecord(Position(1, 1795283630865, 5), ORDERS.id, ("ks", "t")),
+)
+
+
+def test_there_and_back() -> None:
+    """By key and value; definitions are equal, order is by position, other hosts' records are not ours."""
+    found = [(history_key(HOST, record), encode_history(record)) for record in reversed(RECORDS)]
+    foreign = (history_key(HOST[:-1] + "7", RECORDS[0]), encode_history(RECORDS[0]))
+    back = read_history(HOST, [*found, foreign])
+    assert [(one.position, one.table_id, one.name, one.inferred) for one in back] == [
+        (one.position, one.table_id, one.name, one.inferred) for one in RECORDS
+    ]
+    assert [one.table for one in back] == [ORDERS, ORDERS, None]
+    assert [row.written for row in back[1].rows] == [8] * len(RECORDS[1].rows)
+    assert [encode_history(one) for one in back] == [encode_history(one) for one in RECORDS]
+
+
+def test_the_key_is_the_contract_s() -> None:
+    """<host id>/<table id>/<epoch>/<segment>/<offset>."""
+    assert history_key(HOST, RECORDS[1]) == f"{HOST}/{ORDERS.id}/1/1795283630864/60896".encode()
+
+
+def test_the_last_value_of_a_key_counts() -> None:
+    """As the topic is compacted; a tombstone takes it away."""
+    key = history_key(HOST, RECORDS[2])
+    other = encode_history(HistoryRecord(Position(9, 9, 9), ORDERS.id, ("ks", "t"), rows_of(ORDERS)))
+    (one,) = read_history(HOST, [(key, encode_history(RECORDS[2])), (key, other)])
+    assert (one.position, one.table) == (RECORDS[2].position, ORDERS)
+    assert read_history(HOST, [(key, other), (key, None)]) == ()
+
+
+def test_rows_are_those_that_a_schema_file_has() -> None:
+    """So that `dump --schema` reads them, too."""
+    rows = json.loads(encode_history(RECORDS[0]))["rows"]
+    assert read_schema_file(map(json.dumps, rows)).definitions.tables == (ORDERS,)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"{}", "not ours"),
+        (b"[1]", "not ours"),
+        (b"\xff", "not ours"),
+        (encode_history(RECORDS[2]).replace(b'"format":1', b'"format":2'), "run the newer Tailrace"),
+        (encode_history(RECORDS[2]).replace(b'"rows":[]', b'"rows":[{}]'), "not ours"),
+    ],
+)
+def test_what_is_no_record_of_this_version(value: bytes, words: str) -> None:
+    """An error that says what to do; nothing is guessed."""
+    with pytest.raises(HistoryError, match=words):
+        read_history(HOST, [(history_key(HOST, RECORDS[2]), value)])
+    with pytest.raises(HistoryError, match="not ours"):
+        read_history(HOST, [(f"{HOST}/x".encode(), encode_history(RECORDS[2]))])
+
+
+def test_rows_that_define_nothing() -> None:
+    """Are named."""
+    row = KeyedRow("tables", {"keyspace_name": "ks", "table_name": "t", "id": UUID(int=1)})
+    with pytest.raises(HistoryError, match=r"ks\.t defines nothing"):
+        _ = HistoryRecord(Position(1, 1, 1), UUID(int=1), ("ks", "t"), (row,)).table
