@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,10 @@ PROGRAM = (sys.executable, "-c", "from tailrace.cli.main import run; run()", "de
 
 def children(pid: int) -> set[int]:
     """Every process that descends from this one."""
-    found = {int(text) for task in Path(f"/proc/{pid}/task").glob("*/children") for text in task.read_text().split()}
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            found |= {int(text) for text in task.read_text().split()}
     return found.union(*(children(child) for child in found))
 
 
@@ -29,7 +32,7 @@ def alive(pid: int) -> bool:
     """Whether the process runs; a zombie that nobody has waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
