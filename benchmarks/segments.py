@@ -33,6 +33,7 @@ def sections(path: Path) -> Iterator[tuple[int, Section]]:
         descriptor = read_descriptor(data)
         cursor = first_cursor(descriptor)
         while section := read_section(descriptor, data, cursor):
+            data.madvise(mmap.MADV_DONTNEED)  # as the agent does
             yield descriptor.version, section
             cursor = section.end
 

@@ -199,6 +199,7 @@ class OpenSegment:
         if descriptor is None or (released is not None and self._cursor.logical >= released):
             return False
         section = read_section(descriptor, self._data, self._cursor, self._keys)
+        self._let_go()
         if section is None:
             self.ended = True
             return False
@@ -223,6 +224,11 @@ class OpenSegment:
         self._unmap()
         if size:
             self._data = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
+
+    def _let_go(self) -> None:
+        """A section is a copy: the pages that it came from need not stay in memory beside it."""
+        if isinstance(self._data, mmap.mmap):
+            self._data.madvise(mmap.MADV_DONTNEED)
 
     def _unmap(self) -> None:
         if isinstance(self._data, mmap.mmap):
