@@ -15,7 +15,7 @@ from tailrace.capture.schema import LiveSchema
 from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.errors import HeldError, UnknownColumnError, UnknownTableError
-from tailrace.history.decode import messages_at
+from tailrace.history.decode import messages_at, source_at
 from tailrace.history.records import HistoryRecord
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
@@ -294,8 +294,8 @@ class _Run:
         return messages
 
     def _decode(self, entry: Entry, history: SchemaHistory) -> list[Message]:
-        at, now = entry.position, self._parts.milliseconds()
-        source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=now)
+        at = entry.position
+        source = source_at(self._source, at, self._parts.milliseconds())
         if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)
         messages = messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import UnknownTableError
-from tailrace.history.decode import messages_at
+from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace.publish.record import Record
@@ -207,8 +207,7 @@ class KafkaOutlet:
         self._sent, self.committed = 0, self._done
 
     def _messages(self, entry: Entry) -> list[Message]:
-        at = entry.position
-        source = replace(self._source, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=self._milliseconds())
+        source = source_at(self._source, entry.position, self._milliseconds())
         messages = messages_at(self._history, self._transcoder, entry.payload, entry.version, source)
         if self._bounds.tables is not None:
             messages = [message for message in messages if message.table.id in self._bounds.tables]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import SegmentFiles, list_segments
+from tailrace.capture.directory import SegmentFiles, list_cdc_raw
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.segment import Entry, OpenSegment
@@ -248,13 +248,7 @@ class CdcRaw:
         A listing is no snapshot: one that shows a new index may miss an older one, created just before it.
         """
         while True:
-            try:
-                listing = list_segments(self._directory)
-            except OSError as error:
-                raise ServiceError(
-                    f"cannot list {self._directory}: {error.strerror}; is agent.cdc_raw_directory the node's "
-                    "cdc_raw_directory, and may this user read and write it?"
-                ) from error
+            listing = list_cdc_raw(self._directory)
             indexed = frozenset(files.id for files in listing.segments if files.index is not None)
             stable, self._indexed = indexed <= self._indexed, indexed
             if stable:

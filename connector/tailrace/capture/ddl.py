@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from tailrace.capture.cdcraw import FIRST_EPOCH
-from tailrace.capture.directory import SegmentFiles, list_segments, pair
+from tailrace.capture.directory import SegmentFiles, list_cdc_raw, pair
 from tailrace.capture.index import parse_index
 from tailrace.capture.segment import Entry, OpenSegment
 from tailrace.commitlog.encryption import NO_KEYS, Keys
@@ -231,13 +231,7 @@ class SchemaLog:
             other.close()
 
     def _list(self) -> None:
-        try:
-            segments = list_segments(self._directory).segments
-        except OSError as error:
-            raise ServiceError(
-                f"cannot list {self._directory}: {error.strerror}; is agent.cdc_raw_directory the node's "
-                "cdc_raw_directory, and may this user read and write it?"
-            ) from error
+        segments = list_cdc_raw(self._directory).segments
         self._files = {files.id: files for files in segments}
         for files in segments:
             # One with an index stays until it is released, and that comes behind its reading.

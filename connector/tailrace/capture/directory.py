@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tailrace_schemas.errors import ServiceError
+
 # CommitLogDescriptor's names; "-CDC.idx" is an older spelling of the index's. One number alone is older than 1.2.
 _LOG: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})\.log")
 _INDEX: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})(?:_cdc|-CDC)\.idx")
@@ -70,6 +72,17 @@ def list_segments(directory: Path) -> Listing:
         tuple(files for files in listing.segments if files.id not in ids),
         tuple(sorted((*listing.foreign, *others, *indexes))),
     )
+
+
+def list_cdc_raw(directory: Path) -> Listing:
+    """The listing of the agent's own directory now. Raises ServiceError that names the setting."""
+    try:
+        return list_segments(directory)
+    except OSError as error:
+        raise ServiceError(
+            f"cannot list {directory}: {error.strerror}; is agent.cdc_raw_directory the node's cdc_raw_directory, and "
+            "may this user read and write it?"
+        ) from error
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

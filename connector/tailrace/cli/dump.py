@@ -17,7 +17,7 @@ from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
 from tailrace.cli.segment_formats import PRINTERS, Format, Printer, Shown
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
-from tailrace.cli.segment_positions import METAVAR, Stretch, stretch_of
+from tailrace.cli.segment_positions import Since, Stretch, Until, stretch_of
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Frame, frames
@@ -126,12 +126,8 @@ def dump(
     dropped: Annotated[
         bool, typer.Option("--dropped", help="Also cells that were written before their column was dropped.")
     ] = False,
-    since: Annotated[
-        str | None, typer.Option(metavar=METAVAR, help="Only mutations behind this position, or from this segment on.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar=METAVAR, help="Only mutations up to this position, or to this segment's end.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     unknown: Annotated[
         bool, typer.Option("--unknown", help="Also mutations that no definition explains, as bytes.")
     ] = False,

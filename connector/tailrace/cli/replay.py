@@ -21,7 +21,7 @@ from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.replay_targets import kafka_outlet, lines_outlet, origins_of
 from tailrace.cli.segment_files import DAMAGED
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys_of_settings
-from tailrace.cli.segment_positions import METAVAR, stretch_of
+from tailrace.cli.segment_positions import Since, Until, stretch_of
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
 from tailrace_common.settings import Settings
@@ -56,12 +56,8 @@ def replay_(
         list[str] | None,
         typer.Option(metavar="KEYSPACE.TABLE", help="Only changes of this table, or of KEYSPACE.*; repeatable."),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar=METAVAR, help="Only mutations behind this position, or from this segment on.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar=METAVAR, help="Only mutations up to this position, or to this segment's end.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     written_since: Annotated[
         str | None, typer.Option(metavar=_TIME, help="Only changes with this write time or a later one.")
     ] = None,

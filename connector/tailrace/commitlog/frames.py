@@ -16,6 +16,8 @@ from tailrace_schemas.errors import CorruptError
 OVERHEAD: Final = 12
 """Bytes of a frame around its payload: length, checksum of the length, checksum of both."""
 
+# Length and its checksum, before the payload.
+_HEAD: Final = 8
 _MINIMUM: Final = 10
 _BITS_32: Final = 0xFFFFFFFF
 # What each byte makes of a checksum: the checksum of an 8-bit message without the complements at its ends.
@@ -60,17 +62,9 @@ def frames(section: Section, after: int = 0) -> Iterator[Frame]:
     at: i64 = max(after - base, 0)
     # Up to three bytes behind the last frame are no frame; Cassandra ignores them and so do we.
     while at <= size - 4:
-        if size - at < 8:
-            raise CorruptError(f"frame: {size - at} bytes left in the section, too few for a frame", offset=base + at)
-        length = i64(read_i32_be(data, at))
-        checksum = _checksum_of_four(data, at)
-        _check_length(length, checksum, data, at, base)
-        payload = data[at + 8 : at + 8 + length]
+        length = _length_at(data, at, base)
+        payload = _payload_at(data, at, length, base)
         at += length + OVERHEAD
-        # The payload's checksum continues the length's.
-        if crc32(payload, checksum) != i64(read_i32_be(data, at - 4)) & 0xFFFFFFFF:
-            offset = base + at - length - OVERHEAD
-            raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=offset)
         yield Frame(base + at, payload)
 
 
@@ -85,19 +79,11 @@ def frames_of(section: Section, tables: frozenset[bytes], id_at: i64, after: int
     size: i64 = len(data)
     at: i64 = max(after - base, 0)
     while at <= size - 4:
-        if size - at < 8:
-            raise CorruptError(f"frame: {size - at} bytes left in the section, too few for a frame", offset=base + at)
-        length = i64(read_i32_be(data, at))
-        checksum = _checksum_of_four(data, at)
-        _check_length(length, checksum, data, at, base)
-        start = at + 8
+        length = _length_at(data, at, base)
+        begun, id_start = at, at + _HEAD + id_at
         at += length + OVERHEAD
-        if data[start + id_at : start + id_at + 16] not in tables:
-            continue
-        payload = data[start : start + length]
-        if crc32(payload, checksum) != i64(read_i32_be(data, at - 4)) & 0xFFFFFFFF:
-            raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=base + start - 8)
-        yield Frame(base + at, payload)
+        if data[id_start : id_start + 16] in tables:
+            yield Frame(base + at, _payload_at(data, begun, length, base))
 
 
 def _checksum_of_four(data: bytes, at: i64) -> i64:
@@ -110,12 +96,25 @@ def _checksum_of_four(data: bytes, at: i64) -> i64:
     return checksum ^ _BITS_32
 
 
-def _check_length(length: i64, checksum: i64, data: bytes, at: i64, base: int) -> None:
-    """The length of the frame at `at`, against its own checksum and the section's end."""
+def _length_at(data: bytes, at: i64, base: int) -> i64:
+    """The length of the payload of the frame at `at`, checked against its own checksum and the section's end."""
+    left: i64 = len(data) - at
+    if left < _HEAD:
+        raise CorruptError(f"frame: {left} bytes left in the section, too few for a frame", offset=base + at)
+    length = i64(read_i32_be(data, at))
     if length < _MINIMUM:
         raise CorruptError(f"frame: a length of {length} bytes", offset=base + at)
-    if i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF != checksum:
+    if i64(read_i32_be(data, at + 4)) & _BITS_32 != _checksum_of_four(data, at):
         raise CorruptError("frame: wrong checksum of its length", offset=base + at)
-    left = len(data) - at
     if length > left - OVERHEAD:
         raise CorruptError(f"frame: {length} bytes of payload, but the section ends after {left}", offset=base + at)
+    return length
+
+
+def _payload_at(data: bytes, at: i64, length: i64, base: int) -> bytes:
+    """The payload of the frame at `at`, of a checked length; its checksum continues the length's."""
+    end = at + _HEAD + length
+    payload = data[at + _HEAD : end]
+    if crc32(payload, i64(read_i32_be(data, at + 4)) & _BITS_32) != i64(read_i32_be(data, end)) & _BITS_32:
+        raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=base + at)
+    return payload

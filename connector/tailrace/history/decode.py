@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from uuid import UUID
 
@@ -30,6 +31,11 @@ def messages_at(
     if table.keyspace not in history.cdc_keyspaces or (updates == 1 and not table.cdc):
         return []
     return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source)
+
+
+def source_at(node: Source, at: Position, seen: int) -> Source:
+    """The source of a mutation of this node that ends at a position and was read at that time, in milliseconds."""
+    return replace(node, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=seen)
 
 
 @lru_cache(maxsize=4096)

@@ -31,6 +31,10 @@ class Health:
         """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
         return now - self.seen_alive <= limit_seconds
 
+    def behind(self, now: float) -> float:
+        """Seconds since everything that Cassandra had released was read."""
+        return max(0.0, now - self.caught_up)
+
     def as_json(self, now: float) -> dict[str, object]:
         """For /status."""
         at = self.committed
@@ -41,7 +45,7 @@ class Health:
             "committed": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
             "counts": dict(self.counts),
             "published": dict(self.published),
-            "behind_seconds": round(max(0.0, now - self.caught_up), 3),
+            "behind_seconds": round(self.behind(now), 3),
         }
 
 

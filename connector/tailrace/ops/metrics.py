@@ -42,7 +42,7 @@ class _Moment(Collector):
         yield _gauge(
             "tailrace_behind_seconds",
             "Seconds since the agent had last read everything that Cassandra had released.",
-            max(0.0, self._now - health.caught_up),
+            health.behind(self._now),
         )
         yield _labelled(
             GaugeMetricFamily(

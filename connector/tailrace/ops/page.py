@@ -21,7 +21,6 @@ def page(health: Health, now: float) -> str:
     words = "publishing" if good else "publishing, with problems" if health.ready else "not publishing"
     at = health.committed
     place = "nothing yet" if at is None else f"segment {at.segment}, offset {at.offset} (log epoch {at.epoch})"
-    behind = max(0.0, now - health.caught_up)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>",
         f"<title>Tailrace: {words}</title><style>{_STYLE}</style>",
@@ -31,7 +30,7 @@ def page(health: Health, now: float) -> str:
         parts += ["<h2>Problems</h2>", _table(health.degraded.items())]
     facts = [
         ("in Kafka up to", place),
-        ("last read everything", f"{behind:.1f} s ago"),
+        ("last read everything", f"{health.behind(now):.1f} s ago"),
         ("run loop", "moving" if health.live(now) else "stuck"),
         *((name, f"{number:,}") for name, number in sorted(health.counts.items())),
     ]
