@@ -13,9 +13,11 @@ from tailrace.agent.translation import Translation, UnexplainedError
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
 from tailrace.capture.segment import Entry
 from tailrace.errors import HeldError
+from tailrace.history.events import encode_event, event_key
 from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.topics import Internal
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 
@@ -49,7 +51,7 @@ class Agent:
         with closing(parts.publisher()) as publisher:
             resume = publisher.start()
             epoch = FIRST_EPOCH if resume.position is None else resume.position.epoch
-            parts.schema.begin(publisher.history(), resume.schema, epoch)
+            parts.schema.begin(publisher.history(), resume, epoch)
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
                 node = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
@@ -73,6 +75,8 @@ class _Run:
         self._parts = parts
         self._limits = limits
         self._capture = capture
+        self._publisher = publisher
+        self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
         self._translation = Translation(parts, node, self._commit_what_is_open)
         self.committed = False
@@ -95,6 +99,7 @@ class _Run:
         while self._entries and not self._parts.stop():
             entry = self._entries[0]
             try:
+                self._truncate(entry.position)
                 records = self._translation.records(entry)
             except (UnexplainedError, HeldError) as error:
                 self._hold(entry, str(error))
@@ -111,7 +116,7 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._transaction.open or self._done != self._committed or self._parts.schema.unsent:
+        if self._transaction.open or self._done != self._committed or self._parts.schema.news:
             self._commit(release=not self._held)
 
     # -- reading
@@ -153,14 +158,40 @@ class _Run:
                 if health.degrade(f"schema of {table}", str(error)):
                     _LOG.error("%s", error)
 
+    # -- truncations
+
+    def _truncate(self, before: Position) -> None:
+        """Publish those that stand before a mutation. Raises HeldError, ServiceError."""
+        truncations = self._parts.schema.truncations
+        while truncations.pending and (one := truncations.pending[0]).position < before:
+            self._transaction.send(self._translation.truncation(one))
+            truncations.published(one)
+
+    def _truncate_behind(self) -> None:
+        """Publish those behind which everything is published that there is, also in segments without an index."""
+        truncations, place = self._parts.schema.truncations, self._parts.schema.place
+        while truncations.pending and truncations.settled(one := truncations.pending[0], place):
+            if not self._capture.passed(one.position):
+                return
+            try:
+                records = self._translation.truncation(one)
+            except HeldError as error:
+                if self._parts.health.degrade("truncation", str(error)):
+                    _LOG.error("%s", error)
+                return
+            self._parts.health.recover("truncation")
+            self._transaction.send(records)
+            truncations.published(one)
+
     # -- committing
 
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
+        self._truncate_behind()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
-        elif self._transaction.open or self._parts.schema.unsent or self._is_worth_moving():
+        elif self._transaction.open or self._parts.schema.news or self._is_worth_moving():
             self._commit()
         else:
             # What an earlier run committed and did not come to delete.
@@ -183,10 +214,12 @@ class _Run:
     def _commit(self, release: bool = True) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
         schema = self._parts.schema
-        if not self._transaction.open and self._done is None and not schema.unsent:
+        if not self._transaction.open and self._done is None and not schema.news:
             return
         segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
-        resume = Resume(self._done, segments, broken, schema.place)
+        resume = schema.noted(Resume(self._done, segments, broken))
+        for event in schema.events:
+            self._publisher.note(Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event))
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
         _LOG.debug("committed %d changes up to %s", changes, self._done)

@@ -16,6 +16,7 @@ from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal
@@ -33,6 +34,8 @@ class Capture(Protocol):
     def read(self, limit: int) -> list[Entry]: ...
 
     def open_segments(self) -> tuple[SegmentKey, ...]: ...
+
+    def passed(self, position: Position) -> bool: ...
 
     def finished(self, position: Position) -> bool: ...
 
@@ -65,6 +68,8 @@ class Routing(Protocol):
     def open(self, table: Table) -> None: ...
 
     def records(self, messages: Iterable[Message]) -> list[Record]: ...
+
+    def truncation(self, table: Table, written: int, source: Source) -> list[Record]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

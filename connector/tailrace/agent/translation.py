@@ -9,6 +9,7 @@ from typing import Final
 
 from tailrace.agent.parts import Parts
 from tailrace.capture.segment import Entry
+from tailrace.capture.truncation import Truncation
 from tailrace.changes.transcode import Message
 from tailrace.errors import UnknownColumnError, UnknownTableError
 from tailrace.history.decode import messages_at, source_at
@@ -39,6 +40,17 @@ class Translation:
         Raises UnexplainedError, HeldError (a table whose changes cannot be published yet), DecodeError (damage).
         """
         return self._parts.routing.records(self._messages(entry))
+
+    def truncation(self, one: Truncation) -> list[Record]:
+        """The records of a truncation. Raises ServiceError, HeldError."""
+        history = self._parts.schema.history
+        table = history.table(one.table_id, one.position)
+        if table is None:
+            return []
+        unsure = one.inferred or history.inferred(one.table_id, one.position)
+        source = source_at(self._node, one.position, self._parts.milliseconds())
+        source = replace(source, count=1, flags=SCHEMA_INFERRED if unsure else 0)
+        return self._parts.routing.truncation(table, one.written, source)
 
     def learn(self) -> bool:
         """Read the cluster's schema; where Cassandra does not answer, what is known goes on to hold, and health says

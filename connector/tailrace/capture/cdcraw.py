@@ -16,6 +16,7 @@ from tailrace.capture.directory import SegmentFiles, list_cdc_raw
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.segment import Entry, OpenSegment
+from tailrace.capture.truncation import Newest, Truncation
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
 from tailrace.position import Position
@@ -40,13 +41,18 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet).
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet); up to there `truncations`
+    were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
+    the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last.
     """
 
     position: Position | None = None
     open: tuple[SegmentKey, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
     schema: Position | None = None
+    truncations: tuple[Truncation, ...] = ()
+    truncated: tuple[Newest, ...] | None = None
+    metadata: tuple[int, int | None] | None = None
 
 
 class CdcRaw:
@@ -111,6 +117,22 @@ class CdcRaw:
     def finished(self, position: Position) -> bool:
         """Whether `release(position)` would delete something."""
         return any(end <= position for end in self._finished.values())
+
+    def passed(self, position: Position) -> bool:
+        """Whether `read` will give nothing at or below a position any more, though its own segment has no index, if the
+        log has gone on behind the position: an index for it would be there. Raises as `read` does."""
+        if self._at >= position:
+            return True
+        if self._current is not None:
+            return False
+        try:
+            self._scan()
+        except OSError as error:
+            raise self._refused("read", error) from error
+        unread = (
+            id for id in self._segments if id >= self._at.segment and id not in {*self._finished, *self.quarantined}
+        )
+        return not any(self._segments[id].index is not None for id in unread if id <= position.segment)
 
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete the files of finished segments at or below a *committed* position; their ids. Idempotent.

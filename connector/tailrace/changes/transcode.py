@@ -87,16 +87,21 @@ class Transcoder:
         self._node = b""
 
     def messages(
-        self, payload: bytes, version: int, tables: Callable[[bytes], Table | None], source: Source
+        self,
+        payload: bytes,
+        version: int,
+        tables: Callable[[bytes], Table | None],
+        source: Source,
+        dated: Callable[[bytes, int], Table | None] | None = None,
     ) -> list[Message]:
         """The messages of those updates whose table has cdc = true, in the order of `split.changes_of`.
 
-        `tables` gives the definition in force for the 16 bytes of a table id; `index` and `count` of `source` are set
-        here. Raises what `decode_mutation` raises.
+        `tables` gives the definition in force for the 16 bytes of a table id, `dated` that of a metadata epoch, where
+        updates carry one; `index` and `count` of `source` are set here. Raises what `decode_mutation` raises.
         """
         updates = self._updates
         updates.begin()
-        read_mutation(self._reader, payload, version, tables, updates)
+        read_mutation(self._reader, payload, version, tables, updates, dated)
         count = updates.order()
         messages: list[Message] = []
         if not count:

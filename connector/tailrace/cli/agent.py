@@ -50,6 +50,13 @@ if TYPE_CHECKING:
     from tailrace.publish.registry import RegistryStore
 
 T = TypeVar("T")
+_INTERNAL: Final = (
+    Internal.OFFSETS,
+    Internal.SCHEMAS,
+    Internal.SCHEMA_HISTORY,
+    Internal.SCHEMA_CHANGES,
+    Internal.GENERATIONS,
+)
 _RETRY_SECONDS: Final = 1.0
 _RETRY_SECONDS_MOST: Final = 30.0
 
@@ -219,7 +226,7 @@ def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitS
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS))
+    topics.ensure_internal(_INTERNAL)
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))

@@ -7,11 +7,12 @@ from functools import lru_cache
 from uuid import UUID
 
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.commitlog.mutation import first_table_bytes
+from tailrace.commitlog.mutation import first_epoch, first_table_bytes
 from tailrace.errors import UnknownTableError
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.change import Source
+from tailrace_schemas.table import Table
 
 
 def messages_at(
@@ -19,18 +20,29 @@ def messages_at(
 ) -> list[Message]:
     """The messages of tables with cdc = true at the position that `source` names.
 
-    What cannot hold a change is not decoded. Raises UnknownTableError, UnknownColumnError and DecodeError, as
-    decode_mutation does.
+    What cannot hold a change is not decoded. Where updates carry an epoch of the cluster's metadata and the history
+    knows epochs (Cassandra 6), that says which definition, whatever the position. Raises UnknownTableError,
+    NewerSchemaError, UnknownColumnError and DecodeError, as decode_mutation does.
     """
     position = Position(source.epoch, source.segment, source.offset)
     updates, first = first_table_bytes(payload, version)
-    table = history.table(table_id(first), position)
+    epoch = None if history.metadata is None else first_epoch(payload, version)
+    if epoch is None:
+        table = history.table(table_id(first), position)
+    else:
+        table = history.written_by(table_id(first), position, epoch)
     if table is None:
         raise UnknownTableError(table_id(first))
     # A mutation is of one keyspace.
     if table.keyspace not in history.cdc_keyspaces or (updates == 1 and not table.cdc):
         return []
-    return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source)
+    if epoch is None:
+        return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source)
+
+    def written_by(id: bytes, epoch: int) -> Table | None:
+        return history.written_by(table_id(id), position, epoch)
+
+    return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source, written_by)
 
 
 def source_at(node: Source, at: Position, seen: int) -> Source:

@@ -68,7 +68,7 @@ def adopted(resume: Resume) -> Resume:
     at = resume.position
     if at is None:
         raise SettingsError("this host has no position yet: its agent starts with any log")
-    return replace(resume, position=Position(at.epoch + 1, -1, 0), open=(), quarantined=(), schema=None)
+    return replace(resume, position=Position(at.epoch + 1, -1, 0), open=(), quarantined=(), schema=None, truncations=())
 
 
 def position_words(position: Position | None) -> str:

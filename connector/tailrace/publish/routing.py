@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 from uuid import UUID
@@ -14,8 +14,10 @@ from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
 from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.avro.schema import KeyChoice
+from tailrace_schemas.change import Change, Deletion, Op, Source
+from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
-from tailrace_schemas.tokens import partition
+from tailrace_schemas.tokens import first_token, partition
 from tailrace_schemas.topics import table_topic
 
 
@@ -118,6 +120,23 @@ class Router:
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """The records of those messages whose table is published, in order. Raises ServiceError, HeldError."""
         return [self._record(message) for message in messages if self._wants(message.table)]
+
+    def truncation(self, table: Table, written: int, source: Source) -> list[Record]:
+        """The records of a truncation at this time (microseconds), one for each partition, by its own first token; none
+        where the table is not published. Raises ServiceError, HeldError."""
+        if not self._wants(table):
+            return []
+        route = self._route(table)
+        encoder = Encoder(table, self._prefix, self._key)
+        deletion = Deletion(written, written // 1_000_000)
+        change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=source)
+        change = replace(change, digest=change_digest(change))
+        values = (
+            encoder.value(replace(change, token=first_token(number, route.partitions)))
+            for number in range(route.partitions)
+        )
+        framed = (value if route.own else reframed(value, route.ids.value) for value in values)
+        return [Record(route.topic, number, None, value) for number, value in enumerate(framed)]
 
     def _record(self, message: Message) -> Record:
         route = self._route(message.table)

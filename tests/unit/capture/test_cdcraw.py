@@ -357,3 +357,25 @@ def test_a_directory_that_is_not_there_says_which_setting(tmp_path: Path) -> Non
     """And that it can be tried again."""
     with pytest.raises(ServiceError, match=r"agent\.cdc_raw_directory"):
         reader(tmp_path).read(1)
+
+
+def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
+    """All that has an index up to there was read; a segment that has one is waited for, one without it is not."""
+    first, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6), reader(tmp_path)
+    ends, (end,) = first.write(A, B), second.write(C)
+    first.sync()
+    # Segment 5 is neither read nor over; what was read of it is passed.
+    assert not capture.passed(Position(1, 5, ends[0]))
+    assert not capture.passed(Position(1, 6, end))
+    assert payloads(capture) == [A, B]
+    assert capture.passed(Position(1, 5, ends[1]))
+    assert not capture.passed(Position(1, 6, end))
+    first.sync(completed=True)
+    assert payloads(capture) == []
+    assert capture.passed(Position(1, 6, 0))
+    assert capture.passed(Position(1, 6, end))
+    second.sync()
+    assert not capture.passed(Position(1, 6, end))
+    assert payloads(capture) == [C]
+    assert capture.passed(Position(1, 6, end))
+    assert not capture.passed(Position(1, 6, end + 1))
