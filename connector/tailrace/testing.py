@@ -196,7 +196,7 @@ class MemoryCapture:
         """Whether a final segment ends at or below the position."""
         return bool(self._finished(position))
 
-    def passed(self, position: Position) -> bool:
+    def passed(self, position: Position, *, settled: bool) -> bool:
         """Whether everything up to there was read."""
         later = [id for id in self._log.segments if id not in self._log.plain and id not in self.quarantined]
         unread = [
@@ -204,7 +204,7 @@ class MemoryCapture:
             for id in later
             if id > self._at.segment or (id == self._at.segment and len(self._log.segments[id]) > self._at.offset)
         ]
-        return self._at >= position or not any(id <= position.segment for id in unread)
+        return self._at >= position or (settled and not any(id <= position.segment for id in unread))
 
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete final segments that end at or below the position."""

@@ -129,6 +129,7 @@ WHILE_IT_IS_DEAD = (
     "DROP TABLE #.t",
     "DROP TYPE #.u",
     "INSERT INTO #.end (k) VALUES (1)",
+    "TRUNCATE #.end",
 )
 
 TOLD = (
@@ -150,6 +151,7 @@ TOLD = (
     "table #.t truncated",
     "table #.t dropped",
     "type #.u dropped",
+    "table #.end truncated",
     "table #.end dropped",
     "keyspace # dropped",
 )
@@ -167,7 +169,7 @@ def everything(bench: Bench) -> None:
         agent.kill()
     bench.run(*WHILE_IT_IS_DEAD)
     with bench.agent as agent:
-        agent.until(lambda: bench.operations("end") == [1])
+        agent.until(lambda: bench.operations("end") == [1, "truncate"])
         bench.run("DROP KEYSPACE #")
         bench.until_told("keyspace # dropped")
         causes = agent.status()["degraded"]

@@ -170,8 +170,9 @@ class _Run:
     def _truncate_behind(self) -> None:
         """Publish those behind which everything is published that there is, also in segments without an index."""
         truncations, place = self._parts.schema.truncations, self._parts.schema.place
-        while truncations.pending and truncations.settled(one := truncations.pending[0], place):
-            if not self._capture.passed(one.position):
+        while truncations.pending:
+            one = truncations.pending[0]
+            if not self._capture.passed(one.position, settled=truncations.settled(one, place)):
                 return
             try:
                 records = self._translation.truncation(one)

@@ -118,12 +118,13 @@ class CdcRaw:
         """Whether `release(position)` would delete something."""
         return any(end <= position for end in self._finished.values())
 
-    def passed(self, position: Position) -> bool:
-        """Whether `read` will give nothing at or below a position any more, though its own segment has no index, if the
-        log has gone on behind the position: an index for it would be there. Raises as `read` does."""
+    def passed(self, position: Position, *, settled: bool) -> bool:
+        """Whether `read` will give nothing at or below a position any more: it has come there; or the segment there
+        has no index, and everything before was read. `settled`: the log has gone on behind the position, so that an
+        index that was to come is there. Raises as `read` does."""
         if self._at >= position:
             return True
-        if self._current is not None:
+        if self._current is not None or not settled:
             return False
         try:
             self._scan()

@@ -13,6 +13,7 @@ from tailrace.agent.parts import Limits, Parts
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.errors import FencedError, HeldError
+from tailrace.history.events import decode_event
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.routing import Router, Selection
@@ -29,10 +30,11 @@ from tailrace.testing import (
     MemorySchemaLog,
 )
 from tailrace_schemas.avro import decode, entry_from_record
-from tailrace_schemas.change import SCHEMA_INFERRED, Change
+from tailrace_schemas.change import SCHEMA_INFERRED, Change, Op
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tests.unit.ddl import NOW, alter, create, drop
+from tailrace_schemas.topics import Internal
+from tests.unit.ddl import NOW, alter, create, drop, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
 
@@ -85,8 +87,13 @@ class World:
         Agent(parts, "h1", "dc1", self.limits).run()
 
     def keys(self) -> list[str]:
-        """What a read_committed reader sees, in the order of commits: each change's partition key."""
-        return [_text(change.key) for change in self.changes()]
+        """What a read_committed reader sees, in the order of commits: each change's partition key, T for a truncation's
+        record."""
+        return ["T" if change.op is Op.TRUNCATE else _text(change.key) for change in self.changes()]
+
+    def told(self) -> list[str]:
+        """What `.schema-changes` has."""
+        return [str(decode_event(value)[1]) for which, _, value in self.kafka.notes if which is Internal.SCHEMA_CHANGES]
 
     def changes(self) -> list[Change]:
         """The same, decoded with what was announced."""
@@ -491,10 +498,31 @@ def busy_world() -> World:
     """Segments with and without changes, DDL in between."""
     world = World()
     world.log.append(1, [*entries("abcde"), *entries("x", NOTES)])
-    world.log.append(2, entries("yz", NOTES))
-    world.log.append(4, [*entries("fg"), alter(NOTES, replace(NOTES, cdc=True)), *entries("hijkl")])
-    world.log.append(5, entries("mn"), final=False)
+    world.log.append(2, [*entries("yz", NOTES), truncate(NOTES.id, 1)])
+    world.log.append(3, [truncate(ORDERS.id, 2)])
+    world.log.plain.add(3)
+    world.log.append(
+        4,
+        [
+            *entries("fg"),
+            alter(NOTES, replace(NOTES, cdc=True)),
+            *entries("hi"),
+            truncate(ORDERS.id, 3),
+            *entries("jkl"),
+        ],
+    )
+    world.log.append(5, [*entries("mn"), truncate(ORDERS.id, 4)], final=False)
     return world
+
+
+BUSY = list("abcdeTTTfghiTTTjklmnTTT")
+TOLD = [
+    "table ks.notes truncated",
+    "table ks.orders truncated",
+    "table ks.notes altered: cdc on",
+    "table ks.orders truncated",
+    "table ks.orders truncated",
+]
 
 
 def every_fault(error: Callable[[], BaseException], *, first_read: bool = True) -> list[Faults]:
@@ -520,8 +548,10 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -
         world.live(faults)
     except Crash:
         world.live()
-    assert world.keys() == list("abcdefghijklmn")
-    assert sorted(world.log.segments) == [5]
+    assert world.keys() == BUSY
+    assert world.told() == TOLD
+    assert world.kafka.resume.truncations == ()
+    assert sorted(world.log.segments) == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -531,8 +561,9 @@ def test_a_failing_service_at_any_step_is_retried_without_loss_or_repetition(fau
     """The same agent starts over from what Kafka has, by itself."""
     world = busy_world()
     world.live(faults, idle_waits=60)
-    assert world.keys() == list("abcdefghijklmn")
-    assert sorted(world.log.segments) == [5]
+    assert world.keys() == BUSY
+    assert world.told() == TOLD
+    assert sorted(world.log.segments) == [3, 5]
     assert world.health.now.degraded == {}
 
 

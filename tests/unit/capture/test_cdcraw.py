@@ -365,17 +365,19 @@ def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
     ends, (end,) = first.write(A, B), second.write(C)
     first.sync()
     # Segment 5 is neither read nor over; what was read of it is passed.
-    assert not capture.passed(Position(1, 5, ends[0]))
-    assert not capture.passed(Position(1, 6, end))
+    assert not capture.passed(Position(1, 5, ends[0]), settled=True)
+    assert not capture.passed(Position(1, 6, end), settled=True)
     assert payloads(capture) == [A, B]
-    assert capture.passed(Position(1, 5, ends[1]))
-    assert not capture.passed(Position(1, 6, end))
+    assert capture.passed(Position(1, 5, ends[1]), settled=True)
+    assert not capture.passed(Position(1, 6, end), settled=True)
     first.sync(completed=True)
     assert payloads(capture) == []
-    assert capture.passed(Position(1, 6, 0))
-    assert capture.passed(Position(1, 6, end))
+    assert capture.passed(Position(1, 6, 0), settled=True)
+    # An index of its own may be about to come.
+    assert not capture.passed(Position(1, 6, end), settled=False)
+    assert capture.passed(Position(1, 6, end), settled=True)
     second.sync()
-    assert not capture.passed(Position(1, 6, end))
+    assert not capture.passed(Position(1, 6, end), settled=True)
     assert payloads(capture) == [C]
-    assert capture.passed(Position(1, 6, end))
-    assert not capture.passed(Position(1, 6, end + 1))
+    assert capture.passed(Position(1, 6, end), settled=False)
+    assert not capture.passed(Position(1, 6, end + 1), settled=True)
