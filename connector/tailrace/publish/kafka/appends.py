@@ -24,10 +24,7 @@ class KafkaAppends(KafkaProducer):
     def settle(self) -> None:
         """Wait until Kafka has everything sent. Raises ServiceError, RefusedError where it has not."""
         left = self.call("waiting for acknowledgements", self._flush)
-        self._look()
-        if self._failures:
-            topic, error = next(iter(self._failures.items()))
-            raise ServiceError(f"Kafka: a record of {topic}: {error.str()}{self._errors}")
+        self._require_delivered()
         if left:
             raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout + 1} s{self._errors}")
 

@@ -31,7 +31,7 @@ _AROUND: Final = 1024
 class Sizes:
     """What bounds a producer's memory and requests, in bytes. `buffer`: keys and values not acknowledged yet.
 
-    `largest`: the largest record that any topic takes. `limits`: max.message.bytes by topic, as far as they are known
+    `largest`: the largest record that there may be. `limits`: max.message.bytes by topic, as far as they are known
     so far (a broker holds it against a whole batch); it may grow while the producer is open.
     """
 
@@ -46,7 +46,7 @@ class Sizes:
 
     def settings(self) -> dict[str, int]:
         """librdkafka's names for them. Its buffer has to take the largest record, its own overhead is per record."""
-        message = max((self.largest, *self.limits.values())) + _AROUND
+        message = self.largest + _AROUND
         buffer = max(self.buffer, message) // 1024 + 1
         return {
             "queue.buffering.max.kbytes": buffer,
@@ -114,6 +114,7 @@ class KafkaProducer(ABC):
     def send(self, record: Record) -> None:
         """Add a record to what belongs together. Waits while the producer's buffer is full."""
         self.begin()
+        self._require_delivered()
         if self._sizes.limits.get(record.topic, self._batch) < self._batch:
             raise ServiceError(
                 f"Kafka: {record.topic} takes smaller batches than those so far: starting over with such"
@@ -189,6 +190,13 @@ class KafkaProducer(ABC):
 
     def _fenced(self, doing: str, error: KafkaError) -> Exception:
         return FencedError(f"another agent has started: {redact(error.str())}, {doing}")
+
+    def _require_delivered(self) -> None:
+        """Raise ServiceError, RefusedError where a record sent before failed: the rest would be in vain."""
+        if self._failures or self._refusals:
+            self._look()
+            topic, error = next(iter(self._failures.items()))
+            raise ServiceError(f"Kafka: a record of {topic}: {redact(error.str())}{self._errors}")
 
     def _look(self) -> None:
         """Raise RefusedError where what failed is a topic's own fault, which no new producer cures."""

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from tailrace.capture.cdcraw import Resume
+from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
 from tailrace.publish.kafka.appends import KafkaAppends
-from tailrace.publish.kafka.client import Clock, Config
+from tailrace.publish.kafka.client import LOG, Clock, Config
 from tailrace.publish.kafka.producer import KafkaProducer, Sizes
 from tailrace.publish.kafka.transactions import KafkaTransactions
-from tailrace.publish.offsets import decode_offsets, encode_offsets, offsets_key
+from tailrace.publish.offsets import agent_of, decode_offsets, encode_offsets, offsets_key
 from tailrace.publish.record import Record
-from tailrace_common.kafka import read_to_end
+from tailrace_common.kafka import PartitionReader, read_to_end
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, host_partition, internal_topic
 
 Delivery = Literal["exactly-once", "at-least-once"]
+
+_VERIFY_SECONDS: Final = 30.0
+# What Kafka needs, beyond two time-outs, to end what a third agent left open in the partition of the offsets.
+_ABORT_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One agent process's claim on its host, over all producers that it makes: the offsets records that it writes
+    carry its `id`, the first one is committed at its start. So it can tell another agent, which ends it, from a
+    transaction that Kafka ended for its age."""
+
+    id: str
+    began: bool = False
 
 
 class KafkaPublisher:
@@ -24,7 +41,8 @@ class KafkaPublisher:
 
     After any error but FencedError and SettingsError: `close` it, and go on with a new one. `clock` is monotonic, in
     seconds; `timeout` is how many seconds Kafka may take over anything, and its limit for an open transaction. With
-    `delivery` = "at-least-once" nothing is fenced, and a crash repeats what was sent since the last commit.
+    `delivery` = "at-least-once" nothing is fenced, and a crash repeats what was sent since the last commit. Without a
+    `tenure` nothing is signed. `verify` is called from time to time, between transactions; its SettingsError ends all.
     """
 
     def __init__(
@@ -38,15 +56,24 @@ class KafkaPublisher:
         timeout: int = 10,
         sizes: Sizes | None = None,
         delivery: Delivery = "exactly-once",
+        tenure: Tenure | None = None,
+        verify: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._prefix = prefix
         self._key = offsets_key(cluster, host)
         self._host = host
+        self._clock = clock
+        self._patience = 2 * timeout + _ABORT_SECONDS
+        self._tenure = tenure
+        self._verify = verify
+        self._verified = clock()
         self._notes: list[Record] = []
         self._producer: KafkaProducer
         if delivery == "exactly-once":
-            self._producer = KafkaTransactions(config, f"{prefix}.{host}", clock=clock, timeout=timeout, sizes=sizes)
+            self._producer = KafkaTransactions(
+                config, f"{prefix}.{host}", clock=clock, timeout=timeout, sizes=sizes, another=self._another
+            )
         else:
             self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes)
 
@@ -60,11 +87,20 @@ class KafkaPublisher:
         Raises FencedError, ServiceError, SettingsError, OffsetsError.
         """
         self.open()
-        resume = Resume()
+        last: bytes | None = None
         topic = internal_topic(self._prefix, Internal.OFFSETS)
         for record in read_to_end(self._config, topic, self._partition(topic)):
             if record.key == self._key:
-                resume = Resume() if record.value is None else decode_offsets(record.value)
+                last = record.value
+        resume = Resume() if last is None else decode_offsets(last)
+        if self._tenure is not None:
+            if self._tenure.began and last is not None and self._is_of_another(last):
+                raise FencedError(
+                    f"another agent started for host {self._host} while this one could not publish: this one may "
+                    "publish nothing more. Run one agent per Cassandra node and topic prefix"
+                )
+            self.commit(resume)
+            self._tenure.began = True
         return resume
 
     def history(self) -> tuple[HistoryRecord, ...]:
@@ -97,8 +133,9 @@ class KafkaPublisher:
         if self._notes:
             producer.settle()
         self._notes.clear()
-        producer.send(self._record(Internal.OFFSETS, self._key, encode_offsets(resume)))
+        producer.send(self._record(Internal.OFFSETS, self._key, self._signed(resume)))
         producer.end()
+        self._verify_at_times()
 
     def forget(self) -> None:
         """Commit a tombstone in the place of the host's offsets record."""
@@ -112,6 +149,40 @@ class KafkaPublisher:
         """Give up what is not committed."""
         self._notes.clear()
         self._producer.close()
+
+    def _signed(self, resume: Resume) -> bytes:
+        return encode_offsets(resume, None if self._tenure is None else self._tenure.id)
+
+    def _is_of_another(self, value: bytes) -> bool:
+        writer = agent_of(value)
+        return self._tenure is not None and writer is not None and writer != self._tenure.id
+
+    def _another(self) -> bool:
+        """Whether another agent has signed the host's record; it may be between its start and that yet."""
+        if self._tenure is None:
+            return True
+        topic = internal_topic(self._prefix, Internal.OFFSETS)
+        deadline = self._clock() + self._patience
+        last: bytes | None = None
+        try:
+            with PartitionReader(self._config, topic, self._partition(topic)) as reader:
+                for record in reader.read_to_end():
+                    last = record.value if record.key == self._key else last
+                while (last is None or not self._is_of_another(last)) and (left := deadline - self._clock()) > 0:
+                    later = reader.poll(left)
+                    last = later.value if later is not None and later.key == self._key else last
+        except ServiceError as error:
+            LOG.info("whether another agent has started is asked at the next start: %s", error)
+        return last is not None and self._is_of_another(last)
+
+    def _verify_at_times(self) -> None:
+        if self._clock() - self._verified < _VERIFY_SECONDS:
+            return
+        self._verified = self._clock()
+        try:
+            self._verify()
+        except ServiceError as error:
+            LOG.info("not verified: %s", error)
 
     def _record(self, which: Internal, key: bytes, value: bytes) -> Record:
         topic = internal_topic(self._prefix, which)

@@ -51,9 +51,10 @@ class KafkaTopics:
         return topics[topic]
 
     def limit(self, topic: str) -> int:
-        """The most bytes that a batch of the topic may have, whatever else is in it: its max.message.bytes.
+        """The most bytes that a batch of the topic may have, a single record with what is around it too.
 
-        As it was when the topic was ensured; by the settings where Kafka does not tell, or it was not ensured.
+        Its max.message.bytes as it was when the topic was ensured, at most that of the settings; theirs where Kafka
+        does not tell, or it was not ensured.
         """
         return self.limits.get(topic, self._options.max_message_bytes)
 
@@ -101,7 +102,8 @@ class KafkaTopics:
 
     def _limit(self, topic: str) -> int:
         try:
-            return int(self._settings_of((topic,))[topic]["max.message.bytes"])
+            theirs = int(self._settings_of((topic,))[topic]["max.message.bytes"])
+            return min(theirs, self._options.max_message_bytes)
         except (ServiceError, KeyError, ValueError) as error:
             LOG.info("the largest batch of %s is taken from topics.max_message_bytes: %s", topic, error)
             return self._options.max_message_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -18,12 +19,23 @@ _ABORT_SECONDS: Final = 1.0
 class KafkaTransactions(KafkaProducer):
     """Records in transactions of one transactional id, all or nothing; otherwise as KafkaProducer.
 
-    `timeout` is Kafka's limit for an open transaction, too.
+    `timeout` is Kafka's limit for an open transaction, too. `another` is asked, where Kafka calls us fenced, whether
+    another user of the id has started: Kafka says the same of a transaction that it ended for its age.
     """
 
-    def __init__(self, config: Config, id: str, *, clock: Clock, timeout: int = 10, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        id: str,
+        *,
+        clock: Clock,
+        timeout: int = 10,
+        sizes: Sizes | None = None,
+        another: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__(config, clock=clock, timeout=timeout, sizes=sizes)
         self._id = id
+        self._another = another
         self._began: float | None = None
 
     def open(self) -> None:
@@ -71,6 +83,8 @@ class KafkaTransactions(KafkaProducer):
                 f"Kafka: {doing}: a transaction was open for longer than {self._timeout} s, and Kafka ended it: "
                 f"{error.str()}"
             )
+        if not self._another():
+            return ServiceError(f"Kafka: {doing}: it ended our transactions, and no other agent started: {error.str()}")
         return FencedError(
             f"another agent started as {self._id}: this one may publish nothing more. "
             "Run one agent per Cassandra node and topic prefix"
