@@ -150,6 +150,12 @@ class AgentSettings(Section):
         default=32, description="Most memory for what Kafka has not acknowledged; at least topics.max_message_bytes"
     )
     progress_seconds: Seconds = Field(default=5.0, description="The least time between two progress records of a host")
+    park_seconds: Seconds = Field(
+        default=3600, description="A mutation that nothing explains is told in a dead letter after so long"
+    )
+    dead_letter_payloads: bool = Field(
+        default=False, description="Put such a mutation's bytes into dead letters too. They may be anybody's"
+    )
     health_address: str = Field(default="127.0.0.1", description="Address that the health endpoint listens on")
     health_port: Port | None = Field(default=None, examples=[8083], description="Its port. Unset: no endpoint")
 

@@ -132,6 +132,11 @@ class KafkaProducer(ABC):
                     ) from None
                 self.call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
 
+    def send_tombstone(self, topic: str, partition: int, key: bytes) -> None:
+        """As `send`: the end of a key in a compacted topic."""
+        self.begin()
+        self.call(f"a tombstone for {topic}", lambda p: p.produce(topic, key=key, partition=partition))
+
     def call(self, doing: str, action: Callable[[Producer], T], topic: str | None = None) -> T:
         """The client's answer, or its error in our words; `topic` is the one that it concerns, if it is one."""
         if self._producer is None:

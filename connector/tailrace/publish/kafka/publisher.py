@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from tailrace.capture.cdcraw import Resume
+from tailrace.capture.parked import LotKey, Parked
 from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
 from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace.publish.kafka.client import LOG, Clock, Config
 from tailrace.publish.kafka.producer import KafkaProducer, Sizes
 from tailrace.publish.kafka.transactions import KafkaTransactions
-from tailrace.publish.offsets import agent_of, decode_offsets, encode_offsets, offsets_key
+from tailrace.publish.offsets import agent_of, encode_offsets, encode_parked, offsets_key, parked_key, read_offsets
 from tailrace.publish.record import Record
 from tailrace_common.kafka import PartitionReader, read_to_end
 from tailrace_schemas.errors import ServiceError
@@ -62,13 +63,14 @@ class KafkaPublisher:
         self._config = config
         self._prefix = prefix
         self._key = offsets_key(cluster, host)
-        self._host = host
+        self._cluster, self._host = cluster, host
+        self._lots: dict[LotKey, Parked] = {}
         self._clock = clock
         self._patience = 2 * timeout + _ABORT_SECONDS
         self._tenure = tenure
         self._verify = verify
         self._verified = clock()
-        self._notes: list[Record] = []
+        self._notes: list[tuple[Internal, bytes, bytes | None]] = []
         self._producer: KafkaProducer
         if delivery == "exactly-once":
             self._producer = KafkaTransactions(
@@ -87,12 +89,11 @@ class KafkaPublisher:
         Raises FencedError, ServiceError, SettingsError, OffsetsError.
         """
         self.open()
-        last: bytes | None = None
         topic = internal_topic(self._prefix, Internal.OFFSETS)
-        for record in read_to_end(self._config, topic, self._partition(topic)):
-            if record.key == self._key:
-                last = record.value
-        resume = Resume() if last is None else decode_offsets(last)
+        found = [(one.key, one.value) for one in read_to_end(self._config, topic, self._partition(topic))]
+        resume = read_offsets(self._cluster, self._host, found)
+        self._lots = {lot.key: lot for lot in resume.parked}
+        last = dict(found).get(self._key)
         if self._tenure is not None:
             if self._tenure.began and last is not None and self._is_of_another(last):
                 raise FencedError(
@@ -116,9 +117,12 @@ class KafkaPublisher:
         """
         self._producer.send(record)
 
-    def note(self, which: Internal, key: bytes, value: bytes) -> None:
-        """Add a record of an internal topic to the transaction; readers never have it before the changes in it."""
-        self._notes.append(self._record(which, key, value))
+    def note(self, which: Internal, key: bytes, value: bytes | None) -> None:
+        """Add a record, or a tombstone, of an internal topic to the transaction, in this host's partition of it.
+
+        No reader has it before the changes that were sent before the next commit.
+        """
+        self._notes.append((which, key, value))
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
         """Commit everything sent since the last commit together with the schema history that it rests on, with the
@@ -126,23 +130,23 @@ class KafkaPublisher:
         producer = self._producer
         producer.begin()
         for one in history:
-            producer.send(self._record(Internal.SCHEMA_HISTORY, history_key(self._host, one), encode_history(one)))
+            self._send(Internal.SCHEMA_HISTORY, history_key(self._host, one), encode_history(one))
         producer.settle()
+        self._note_parked(resume.parked)
         for note in self._notes:
-            producer.send(note)
-        if self._notes:
-            producer.settle()
+            self._send(*note)
+        producer.settle()
         self._notes.clear()
-        producer.send(self._record(Internal.OFFSETS, self._key, self._signed(resume)))
+        self._send(Internal.OFFSETS, self._key, self._signed(resume))
         producer.end()
         self._verify_at_times()
 
     def forget(self) -> None:
-        """Commit a tombstone in the place of the host's offsets record."""
-        topic = internal_topic(self._prefix, Internal.OFFSETS)
-        where = self._partition(topic)
-        self._producer.begin()
-        self._producer.call("a tombstone", lambda p: p.produce(topic, key=self._key, partition=where))
+        """Commit tombstones in the place of the host's offsets record, and of what it has parked."""
+        self._note_parked(())
+        for note in (*self._notes, (Internal.OFFSETS, self._key, None)):
+            self._send(*note)
+        self._notes.clear()
         self._producer.end()
 
     def close(self) -> None:
@@ -184,9 +188,24 @@ class KafkaPublisher:
         except ServiceError as error:
             LOG.info("not verified: %s", error)
 
-    def _record(self, which: Internal, key: bytes, value: bytes) -> Record:
+    def _note_parked(self, lots: Iterable[Parked]) -> None:
+        """What is new of them, and tombstones of those that are no more. A transaction that fails ends this publisher,
+        so that what was noted last is what is committed."""
+        present = {lot.key: lot for lot in lots}
+        for key in self._lots.keys() - present.keys():
+            self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), None)
+        for key, lot in present.items():
+            if self._lots.get(key) != lot:
+                self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), encode_parked(lot))
+        self._lots = present
+
+    def _send(self, which: Internal, key: bytes, value: bytes | None) -> None:
         topic = internal_topic(self._prefix, which)
-        return Record(topic, self._partition(topic), key, value)
+        where = self._partition(topic)
+        if value is None:
+            self._producer.send_tombstone(topic, where, key)
+        else:
+            self._producer.send(Record(topic, where, key, value))
 
     def _partition(self, topic: str) -> int:
         return host_partition(self._host, self._producer.partitions(topic))
