@@ -29,14 +29,18 @@ def offsets_key(cluster: str, host: str) -> bytes:
     return f"{cluster}/{host}".encode()
 
 
-def encode_offsets(resume: Resume) -> bytes:
+def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
-    quarantined: [[id, checksum, offset, why]], version: 1}. Parked mutations have records of their own."""
+    quarantined: [[id, checksum, offset, why]], agent: who wrote it | null, version: 1}.
+
+    Parked mutations have records of their own.
+    """
     record = {
         "position": _place(resume.position),
         "schema": _place(resume.schema),
         "open": [list(key) for key in resume.open],
         "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
+        "agent": agent,
         "version": VERSION,
     }
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
@@ -62,6 +66,12 @@ def decode_offsets(value: bytes) -> Resume:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
+
+
+def agent_of(value: bytes) -> str | None:
+    """The id of the agent's process that wrote a record that `decode_offsets` takes; None where nobody signed it."""
+    agent = json.loads(value).get("agent")
+    return None if agent is None else str(agent)
 
 
 def parked_prefix(cluster: str, host: str) -> bytes:

@@ -54,6 +54,9 @@ class Destinations(Protocol):
     def partitions(self, topic: str) -> int:
         """How many partitions it has; it is created where it is missing. Raises ServiceError."""
 
+    def limit(self, topic: str) -> int:
+        """The most bytes that a batch of the topic may have, a single record with what is around it too."""
+
     def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
         """Put records into `<prefix>.schemas`, and wait until they are acknowledged. Raises ServiceError."""
 

@@ -200,6 +200,10 @@ class Topics:
         self.made.append(topic)
         return 3
 
+    def limit(self, topic: str) -> int:  # noqa: ARG002 - as the protocol has it
+        """The same for all."""
+        return 1000
+
 
 class Log:
     """Keeps what is appended."""
