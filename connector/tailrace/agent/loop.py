@@ -7,12 +7,14 @@ from collections import deque
 from contextlib import closing
 from typing import Final
 
+from tailrace.agent.parking import Parking
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
 from tailrace.agent.transaction import Transaction
-from tailrace.agent.translation import Translation, UnexplainedError
+from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
+from tailrace.capture.parked import ParkingLot
 from tailrace.capture.segment import Entry
-from tailrace.errors import HeldError
+from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.history.events import encode_event, event_key
 from tailrace.position import Position
 from tailrace_schemas.change import Source
@@ -41,6 +43,8 @@ class Agent:
             try:
                 self._session(backoff)
             except ServiceError as error:
+                if isinstance(error, RefusedError):
+                    self._parts.routing.refuse(error.topic, str(error))
                 self._parts.health.ready(False)
                 if self._parts.health.degrade("service", str(error)):
                     _LOG.error("%s", error)
@@ -78,12 +82,24 @@ class _Run:
         self._publisher = publisher
         self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
-        self._translation = Translation(parts, node, self._commit_what_is_open)
+        self._parked = ParkingLot(resume.parked, limits.parked)
+        self._translation = Translation(parts, limits, node, self._commit_what_is_open, self._parked.holds)
+        self._parking = Parking(
+            parts,
+            limits,
+            node.host,
+            capture,
+            self._translation,
+            self._transaction,
+            self._parked,
+            self._commit_what_is_open,
+        )
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
         self._held = self._refused = False
-        self._backoff = Backoff(limits)
+        self._backoff, self._opening = Backoff(limits), Backoff(limits)
+        self._open_again = 0.0
         self._done = self._committed = resume.position
         self._moved = parts.clock()
         self._schema_place = resume.schema
@@ -93,6 +109,8 @@ class _Run:
         self._parts.health.alive()
         if not self._entries:
             self._read()
+        elif self._held:
+            self._look_again(changed=False)
         if not self._entries:
             self._settle()
             return
@@ -102,8 +120,10 @@ class _Run:
                 self._truncate(entry.position)
                 records = self._translation.records(entry)
             except (UnexplainedError, HeldError) as error:
-                self._hold(entry, str(error))
-                return
+                if not self._parking.park(entry, error):
+                    self._hold(entry, str(error))
+                    return
+                records = []
             except DecodeError as error:
                 self._quarantine(entry, error)
                 continue
@@ -116,7 +136,7 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._transaction.open or self._done != self._committed or self._parts.schema.news:
+        if self._transaction.open or self._done != self._committed or self._is_untold:
             self._commit(release=not self._held)
 
     # -- reading
@@ -130,10 +150,15 @@ class _Run:
             self.finish()  # what stands before the file that cannot be read is not held up by it
             raise
         self._report()
+        self._look_again(changed)
+
+    def _look_again(self, changed: bool) -> None:
+        """Follow events, and try what was refused or parked: at once where the schema has changed."""
         if self._parts.schema.hinted:
             changed |= self._translation.learn()
-        if changed or self._refused:
-            self._open_topics()
+        if changed or (self._refused and self._parts.clock() >= self._open_again):
+            changed |= self._open_topics()
+        self._parking.tend(changed)
 
     def _report(self) -> None:
         health = self._parts.health
@@ -145,59 +170,67 @@ class _Run:
         for table, words in self._parts.schema.inferred.items():
             health.degrade(f"definition of {table}", words)
 
-    def _open_topics(self) -> None:
-        """What is refused is reported now, and held when its first change comes."""
+    def _open_topics(self) -> bool:
+        """Make ready what there is; whether something is that was refused before. What is refused is reported now, and
+        parked when its changes come."""
         health = self._parts.health
-        self._refused = False
+        self._refused, opened = False, False
         for table in self._parts.schema.history.tracked():
             try:
                 self._parts.routing.open(table)
-                health.recover(f"schema of {table}")
+                opened |= health.recover(f"schema of {table}")
             except HeldError as error:
                 self._refused = True
                 if health.degrade(f"schema of {table}", str(error)):
                     _LOG.error("%s", error)
+        if self._refused:
+            self._open_again = self._parts.clock() + self._opening.next()
+        else:
+            self._opening.reset()
+        return opened
 
     # -- truncations
 
-    def _truncate(self, before: Position) -> None:
-        """Publish those that stand before a mutation. Raises HeldError, ServiceError."""
-        truncations = self._parts.schema.truncations
-        while truncations.pending and (one := truncations.pending[0]).position < before:
-            self._transaction.send(self._translation.truncation(one))
-            truncations.published(one)
-
-    def _truncate_behind(self) -> None:
-        """Publish those behind which everything is published that there is, also in segments without an index."""
-        truncations, place = self._parts.schema.truncations, self._parts.schema.place
-        while truncations.pending:
-            one = truncations.pending[0]
-            if not self._capture.passed(one.position, settled=truncations.settled(one, place)):
+    def _truncate(self, before: Position | None = None) -> None:
+        """Publish those that stand before a mutation; without one, those before which everything was published that
+        there is, also in segments without an index. Those of tables that are held or parked wait. Raises ServiceError.
+        """
+        schema = self._parts.schema
+        for one in tuple(schema.truncations.pending):
+            if before is None:
+                settled = schema.truncations.settled(one, schema.place)
+                if not self._capture.passed(one.position, settled=settled):
+                    return
+            elif one.position >= before:
                 return
+            if self._parked.holds(one.table_id):
+                continue
             try:
                 records = self._translation.truncation(one)
-            except HeldError as error:
-                if self._parts.health.degrade("truncation", str(error)):
-                    _LOG.error("%s", error)
-                return
-            self._parts.health.recover("truncation")
+            except HeldError:  # health says so already, as the table's changes are held
+                continue
             self._transaction.send(records)
-            truncations.published(one)
+            schema.truncations.published(one)
 
     # -- committing
 
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
-        self._truncate_behind()
+        self._truncate()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
-        elif self._transaction.open or self._parts.schema.news or self._is_worth_moving():
+        elif self._transaction.open or self._is_untold or self._is_worth_moving():
             self._commit()
         else:
             # What an earlier run committed and did not come to delete.
             self._release()
             self._parts.wait(self._limits.poll_seconds)
+
+    @property
+    def _is_untold(self) -> bool:
+        """Whether there is more than a position to commit, though no change."""
+        return self._parts.schema.news or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
@@ -215,14 +248,15 @@ class _Run:
     def _commit(self, release: bool = True) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
         schema = self._parts.schema
-        if not self._transaction.open and self._done is None and not schema.news:
+        if not self._transaction.open and self._done is None and not self._is_untold:
             return
         segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
-        resume = schema.noted(Resume(self._done, segments, broken))
+        resume = schema.noted(Resume(self._done, segments, broken, parked=self._parked.lots))
         for event in schema.events:
             self._publisher.note(Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event))
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
+        self._parked.changed = False
         _LOG.debug("committed %d changes up to %s", changes, self._done)
         self.committed = True
         self._committed, self._schema_place, self._moved = resume.position, resume.schema, self._parts.clock()

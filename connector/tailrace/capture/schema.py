@@ -80,6 +80,11 @@ class LiveSchema:
         """Whether there is something to commit."""
         return bool(self.unsent or self._announced.unsent)
 
+    @property
+    def tells_epochs(self) -> bool:
+        """Whether the log has told of the epochs of the cluster's metadata (Cassandra 6)."""
+        return self._seen is not None
+
     # -- reads of the cluster
 
     def hint(self) -> None:
