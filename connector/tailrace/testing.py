@@ -25,6 +25,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Column, ColumnKind, Table
+from tailrace_schemas.topics import Internal
 
 _SCHEMA_IDS: Final = frozenset(table.id for table in system_tables() if table.keyspace == "system_schema")
 
@@ -60,15 +61,17 @@ class MemoryKafka:
     commits: int = 0
     announced: dict[bytes, bytes] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
+    notes: list[tuple[Internal, bytes, bytes]] = field(default_factory=list)
 
 
 class MemoryPublisher:
-    """A Publisher into MemoryKafka. Steps: start, send, commit (nothing committed yet), committed (all of it is)."""
+    """A Publisher into MemoryKafka. Steps: start, send, note, commit (nothing is committed yet), committed (all is)."""
 
     def __init__(self, kafka: MemoryKafka, faults: Faults) -> None:
         self._kafka = kafka
         self._faults = faults
         self._open: list[Record] = []
+        self._notes: list[tuple[Internal, bytes, bytes]] = []
         self._generation = 0
 
     def start(self) -> Resume:
@@ -84,6 +87,12 @@ class MemoryPublisher:
         self._check()
         self._open.append(record)
 
+    def note(self, which: Internal, key: bytes, value: bytes) -> None:
+        """The same, of an internal topic."""
+        self._faults.at("note")
+        self._check()
+        self._notes.append((which, key, value))
+
     def history(self) -> list[HistoryRecord]:
         """What is committed of it."""
         return list(self._kafka.history)
@@ -93,15 +102,16 @@ class MemoryPublisher:
         self._faults.at("commit")
         self._check()
         self._kafka.records += self._open
+        self._kafka.notes += self._notes
         self._kafka.history += history
         self._kafka.resume = resume
         self._kafka.commits += 1
-        self._open = []
+        self._open, self._notes = [], []
         self._faults.at("committed")
 
     def close(self) -> None:
         """Drop what is open."""
-        self._open = []
+        self._open, self._notes = [], []
 
     def _check(self) -> None:
         if self._generation != self._kafka.generation:

@@ -14,7 +14,8 @@ from uuid import uuid4
 
 from stamina.instrumentation import set_on_retry_hooks
 
-from tailrace.agent import Agent, Limits, Parts
+from tailrace.agent.loop import Agent
+from tailrace.agent.parts import Limits, Parts
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import KeptSegments, SchemaLog
 from tailrace.capture.schema import LiveSchema

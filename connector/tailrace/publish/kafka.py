@@ -220,6 +220,7 @@ class KafkaPublisher(KafkaTransactions):
         timeout: int = 10,
     ) -> None:
         super().__init__(config, f"{prefix}.{host}", clock=clock, timeout=timeout)
+        self._prefix = prefix
         self._topic = internal_topic(prefix, Internal.OFFSETS)
         self._history_topic = internal_topic(prefix, Internal.SCHEMA_HISTORY)
         self._key = offsets_key(cluster, host)
@@ -242,14 +243,18 @@ class KafkaPublisher(KafkaTransactions):
         found = read_to_end(self._config, self._history_topic, self._partition(self._history_topic))
         return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
 
+    def note(self, which: Internal, key: bytes, value: bytes) -> None:
+        """Add a record of an internal topic to the transaction, in this host's partition of it."""
+        topic = internal_topic(self._prefix, which)
+        self.send(Record(topic, self._partition(topic), key, value))
+
     def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
         """Commit everything sent since the last commit together with the schema history that it rests on, and with
         how far it goes. All or nothing."""
         self._begin()
         for record in history:
-            key, where = history_key(self._host, record), self._partition(self._history_topic)
-            self.send(Record(self._history_topic, where, key, encode_history(record)))
-        self.send(Record(self._topic, self._partition(self._topic), self._key, encode_offsets(resume)))
+            self.note(Internal.SCHEMA_HISTORY, history_key(self._host, record), encode_history(record))
+        self.note(Internal.OFFSETS, self._key, encode_offsets(resume))
         self.end()
 
     def forget(self) -> None:

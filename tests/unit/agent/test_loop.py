@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.agent import Agent, Limits, Parts
+from tailrace.agent.loop import Agent
+from tailrace.agent.parts import Limits, Parts
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.errors import FencedError, HeldError

@@ -1,0 +1,1 @@
+"""The run loop, written once: read -> translate -> publish -> commit -> release."""

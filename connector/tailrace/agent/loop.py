@@ -1,0 +1,235 @@
+"""The agent's run: sessions with Kafka, and in each of them read -> translate -> publish -> commit -> release."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import closing
+from typing import Final
+
+from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
+from tailrace.agent.transaction import Transaction
+from tailrace.agent.translation import Translation, UnexplainedError
+from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
+from tailrace.capture.segment import Entry
+from tailrace.errors import HeldError
+from tailrace.position import Position
+from tailrace_schemas.change import Source
+from tailrace_schemas.errors import DecodeError, ServiceError
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+
+
+class Agent:
+    """Publishes one node's changes until it is told to stop."""
+
+    def __init__(self, parts: Parts, host: str, datacenter: str, limits: Limits | None = None) -> None:
+        self._parts = parts
+        self._host = host
+        self._datacenter = datacenter
+        self._limits = limits or Limits()
+
+    def run(self) -> None:
+        """Run until `stop`. After a failure of Kafka or of the directory it starts over from what Kafka has.
+
+        Raises what no new start can cure: FencedError, LogEpochError, OffsetsError, SettingsError.
+        """
+        backoff = Backoff(self._limits)
+        while not self._parts.stop():
+            try:
+                self._session(backoff)
+            except ServiceError as error:
+                self._parts.health.ready(False)
+                if self._parts.health.degrade("service", str(error)):
+                    _LOG.error("%s", error)
+                self._parts.pause(backoff.next())
+
+    def _session(self, backoff: Backoff) -> None:
+        parts = self._parts
+        with closing(parts.publisher()) as publisher:
+            resume = publisher.start()
+            epoch = FIRST_EPOCH if resume.position is None else resume.position.epoch
+            parts.schema.begin(publisher.history(), resume.schema, epoch)
+            _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
+            with closing(parts.capture(resume)) as capture:
+                node = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
+                run = _Run(parts, self._limits, publisher, capture, resume, node)
+                for cause in ("service", "held"):
+                    parts.health.recover(cause)
+                parts.health.ready(True)
+                while not parts.stop():
+                    run.step()
+                    if run.committed:
+                        backoff.reset()
+                run.finish()
+
+
+class _Run:
+    """One stretch of work between two starts of the publisher: its position, and the transaction that is open."""
+
+    def __init__(
+        self, parts: Parts, limits: Limits, publisher: Publisher, capture: Capture, resume: Resume, node: Source
+    ) -> None:
+        self._parts = parts
+        self._limits = limits
+        self._capture = capture
+        self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
+        self._translation = Translation(parts, node, self._commit_what_is_open)
+        self.committed = False
+        """Whether a transaction came through: a start alone proves nothing."""
+        self._entries: deque[Entry] = deque()
+        self._held = self._refused = False
+        self._backoff = Backoff(limits)
+        self._done = self._committed = resume.position
+        self._moved = parts.clock()
+        self._schema_place = resume.schema
+
+    def step(self) -> None:
+        """One round: a batch of mutations, or a wait. Returns at a mutation's boundary."""
+        self._parts.health.alive()
+        if not self._entries:
+            self._read()
+        if not self._entries:
+            self._settle()
+            return
+        while self._entries and not self._parts.stop():
+            entry = self._entries[0]
+            try:
+                records = self._translation.records(entry)
+            except (UnexplainedError, HeldError) as error:
+                self._hold(entry, str(error))
+                return
+            except DecodeError as error:
+                self._quarantine(entry, error)
+                continue
+            self._go_on()
+            self._transaction.send(records)
+            self._entries.popleft()
+            self._done = entry.position
+            if self._transaction.full:
+                self._commit()
+
+    def finish(self) -> None:
+        """Commit what is open, and how far it came."""
+        if self._transaction.open or self._done != self._committed or self._parts.schema.unsent:
+            self._commit(release=not self._held)
+
+    # -- reading
+
+    def _read(self) -> None:
+        try:
+            self._entries.extend(self._capture.read(self._limits.read))
+            # What the index has released stands in the file: so does all DDL before it.
+            changed = self._parts.schema.follow(self._entries[-1].position if self._entries else None)
+        except ServiceError:
+            self.finish()  # what stands before the file that cannot be read is not held up by it
+            raise
+        self._report()
+        if self._parts.schema.hinted:
+            changed |= self._translation.learn()
+        if changed or self._refused:
+            self._open_topics()
+
+    def _report(self) -> None:
+        health = self._parts.health
+        for segment, one in self._capture.quarantined.items():
+            words = f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
+            health.degrade(f"segment {segment}", words)
+        for segment, words in self._capture.lost.items():
+            health.degrade(f"segment {segment}", words)
+        for table, words in self._parts.schema.inferred.items():
+            health.degrade(f"definition of {table}", words)
+
+    def _open_topics(self) -> None:
+        """What is refused is reported now, and held when its first change comes."""
+        health = self._parts.health
+        self._refused = False
+        for table in self._parts.schema.history.tracked():
+            try:
+                self._parts.routing.open(table)
+                health.recover(f"schema of {table}")
+            except HeldError as error:
+                self._refused = True
+                if health.degrade(f"schema of {table}", str(error)):
+                    _LOG.error("%s", error)
+
+    # -- committing
+
+    def _settle(self) -> None:
+        """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
+        self._parts.health.caught_up()
+        if self._transaction.open and self._transaction.left > 0:
+            self._parts.wait(self._transaction.left)
+        elif self._transaction.open or self._parts.schema.unsent or self._is_worth_moving():
+            self._commit()
+        else:
+            # What an earlier run committed and did not come to delete.
+            self._release()
+            self._parts.wait(self._limits.poll_seconds)
+
+    def _is_worth_moving(self) -> bool:
+        """Whether a commit without changes is due: before a release at once, else from time to time."""
+        place = self._parts.schema.place
+        moved = self._done is not None and self._done != self._committed
+        if self._done is not None and self._capture.finished(self._done) and (moved or place != self._schema_place):
+            return True
+        rolled = place is not None and (self._schema_place is None or place.segment != self._schema_place.segment)
+        return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
+
+    def _commit_what_is_open(self) -> None:
+        if self._transaction.open:
+            self._commit(release=False)
+
+    def _commit(self, release: bool = True) -> None:
+        """Commit changes and position in one transaction; then, and only then, finished segments may go."""
+        schema = self._parts.schema
+        if not self._transaction.open and self._done is None and not schema.unsent:
+            return
+        segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
+        resume = Resume(self._done, segments, broken, schema.place)
+        changes = self._transaction.commit(resume, schema.unsent)
+        schema.sent()
+        _LOG.debug("committed %d changes up to %s", changes, self._done)
+        self.committed = True
+        self._committed, self._schema_place, self._moved = resume.position, resume.schema, self._parts.clock()
+        if release:
+            self._release()
+
+    def _release(self) -> None:
+        """Release what is committed, but no segment of which DDL may be unread: none that `schema` is not behind."""
+        if self._committed is None or (place := self._schema_place) is None:
+            return
+        upto = min(self._committed, Position(place.epoch, place.segment, -1))
+        if self._capture.finished(upto):
+            self._parts.health.count(released=len(self._capture.release(upto)))
+
+    # -- what cannot be published
+
+    def _quarantine(self, entry: Entry, error: DecodeError) -> None:
+        """The mutation at hand cannot be read, and its segment from there on; the next segment goes on."""
+        segment = entry.position.segment
+        good = self._done if self._done is not None and self._done.segment == segment else None
+        error.file = error.file or entry.file
+        self._capture.quarantine(good or Position(entry.position.epoch, segment, 0), error)
+        self._entries = deque(other for other in self._entries if other.position.segment != segment)
+        self._report()
+
+    def _go_on(self) -> None:
+        """The mutation at hand can be published."""
+        if self._held:
+            self._held = False
+            self._backoff.reset()
+            self._parts.health.recover("held")
+            _LOG.info("going on: the mutation that held everything can be published")
+
+    def _hold(self, entry: Entry, reason: str) -> None:
+        """Publish nothing from this mutation on, release nothing, and try again: soon, then less often."""
+        self._commit_what_is_open()
+        words = (
+            f"stopped at {entry.position} in {entry.file}: {reason}. Nothing later is published and no file released "
+            "until that is settled"
+        )
+        if self._parts.health.degrade("held", words):
+            _LOG.error("%s", words)
+        self._held = True
+        self._parts.pause(self._backoff.next(), lambda: self._parts.schema.hinted)

@@ -1,0 +1,124 @@
+"""What the run loop runs on: Kafka, the node's files, schema, clock and limits, as parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.schema import LiveSchema
+from tailrace.capture.segment import Entry
+from tailrace.changes.transcode import Message, Transcoder
+from tailrace.history.records import HistoryRecord
+from tailrace.ops.health import HealthBoard
+from tailrace.position import Position
+from tailrace.publish.record import Record
+from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import Internal
+
+
+class Capture(Protocol):
+    """The node's released mutations in position order; see capture.cdcraw.CdcRaw."""
+
+    @property
+    def quarantined(self) -> dict[int, Quarantined]: ...
+
+    @property
+    def lost(self) -> dict[int, str]: ...
+
+    def read(self, limit: int) -> list[Entry]: ...
+
+    def open_segments(self) -> tuple[SegmentKey, ...]: ...
+
+    def finished(self, position: Position) -> bool: ...
+
+    def release(self, position: Position) -> tuple[int, ...]: ...
+
+    def quarantine(self, position: Position, error: DecodeError) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Publisher(Protocol):
+    """A fenced, transactional way into Kafka; see publish.kafka.KafkaPublisher."""
+
+    def start(self) -> Resume: ...
+
+    def send(self, record: Record) -> None: ...
+
+    def note(self, which: Internal, key: bytes, value: bytes) -> None: ...
+
+    def history(self) -> Sequence[HistoryRecord]: ...
+
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Routing(Protocol):
+    """Messages to records; see publish.routing.Router."""
+
+    def open(self, table: Table) -> None: ...
+
+    def records(self, messages: Iterable[Message]) -> list[Record]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the loop runs on. `clock` is monotonic seconds, `milliseconds` wall-clock time, `wait` sleeps until
+    something happens, at most so many seconds, `stop` says whether to end after the current transaction."""
+
+    publisher: Callable[[], Publisher]
+    capture: Callable[[Resume], Capture]
+    transcoder: Transcoder
+    routing: Routing
+    schema: LiveSchema
+    health: HealthBoard
+    clock: Callable[[], float]
+    milliseconds: Callable[[], int]
+    wait: Callable[[float], object]
+    stop: Callable[[], bool]
+
+    def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
+        """Wait, at most so long, until `over` or `stop`; DDL is read on, as segments come and go meanwhile."""
+        until = self.clock() + seconds
+        while not (self.stop() or over()) and (left := until - self.clock()) > 0:
+            self.health.alive()
+            self.wait(left)
+            with suppress(ServiceError):
+                self.schema.follow(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a transaction is committed: at so many changes for each partition that it touches (each costs the commit
+    about the same), or at an age. `idle_seconds` apart, at least, are commits that only move the position."""
+
+    changes: int = 64
+    seconds: float = 0.02
+    idle_seconds: float = 10.0
+    poll_seconds: float = 1.0
+    retry_seconds: float = 0.5
+    retry_seconds_most: float = 30.0
+    read: int = 256
+
+
+class Backoff:
+    """Waits that grow: `retry_seconds` first, twice as long each time, up to `retry_seconds_most`."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the shortest again."""
+        self._next = self._limits.retry_seconds
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        seconds, self._next = self._next, min(2 * self._next, self._limits.retry_seconds_most)
+        return seconds

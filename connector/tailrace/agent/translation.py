@@ -1,0 +1,81 @@
+"""A released mutation to the records of its changes, by the definitions that hold at its position."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tailrace.agent.parts import Parts
+from tailrace.capture.segment import Entry
+from tailrace.changes.transcode import Message
+from tailrace.errors import UnknownColumnError, UnknownTableError
+from tailrace.history.decode import messages_at, source_at
+from tailrace.history.schema import SchemaHistory
+from tailrace.publish.record import Record
+from tailrace_schemas.change import SCHEMA_INFERRED, Source
+from tailrace_schemas.errors import DecodeError, ServiceError
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+
+
+class UnexplainedError(Exception):
+    """A mutation that neither the log's DDL nor the present schema explains."""
+
+
+class Translation:
+    """`node` is the source of a mutation of this node, whose place is filled in. `pause` is called before the cluster
+    is asked, which may take long: readers would wait for an open transaction."""
+
+    def __init__(self, parts: Parts, node: Source, pause: Callable[[], None]) -> None:
+        self._parts = parts
+        self._node = node
+        self._pause = pause
+
+    def records(self, entry: Entry) -> list[Record]:
+        """The records of a mutation, in order; none for what is no table's of ours.
+
+        Raises UnexplainedError, HeldError (a table whose changes cannot be published yet), DecodeError (damage).
+        """
+        return self._parts.routing.records(self._messages(entry))
+
+    def learn(self) -> bool:
+        """Read the cluster's schema; where Cassandra does not answer, what is known goes on to hold, and health says
+        so. Whether it answered."""
+        health = self._parts.health
+        self._pause()
+        try:
+            self._parts.schema.learn()
+        except ServiceError as error:
+            if health.degrade("schema", str(error)):
+                _LOG.warning("%s", error)
+            return False
+        if health.recover("schema"):
+            _LOG.info("the schema can be read again")
+        return True
+
+    def _messages(self, entry: Entry) -> list[Message]:
+        schema = self._parts.schema
+        try:
+            return self._decode(entry, schema.history)
+        except (UnknownTableError, DecodeError) as error:
+            # A definition that does not fit looks like damage; only one that was read just now is believed.
+            if not self.learn():
+                raise UnexplainedError(f"{error}, and the schema cannot be read") from error
+        try:
+            messages = self._decode(entry, trial := schema.as_read(entry))
+        except (UnknownTableError, UnknownColumnError) as error:
+            raise UnexplainedError(str(error)) from error
+        schema.adopt(trial, entry)
+        return messages
+
+    def _decode(self, entry: Entry, history: SchemaHistory) -> list[Message]:
+        at = entry.position
+        source = source_at(self._node, at, self._parts.milliseconds())
+        if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
+            source = replace(source, flags=SCHEMA_INFERRED)
+        messages = messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
+        if source.flags:
+            self._parts.health.count(schema_inferred=len(messages))
+        return messages
