@@ -11,7 +11,7 @@ from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation, UnexplainedError
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError
 from tailrace.position import Position
 from tailrace_schemas.change import Source
@@ -93,6 +93,8 @@ class _Run:
             self._settle()
             return
         while self._entries and not self._parts.stop():
+            if self._publish_plain():
+                continue
             entry = self._entries[0]
             try:
                 records = self._translation.records(entry)
@@ -108,6 +110,20 @@ class _Run:
             self._done = entry.position
             if self._transaction.full:
                 self._commit()
+
+    def _publish_plain(self) -> bool:
+        """As many mutations in a row as there is nothing to say about, and room for; whether there was one."""
+        done, records = self._translation.plain(self._entries, self._transaction.room)
+        if not done:
+            return False
+        self._go_on()
+        self._transaction.send(records, done)
+        self._done = self._entries[done - 1].position
+        for _ in range(done):
+            self._entries.popleft()
+        if self._transaction.full:
+            self._commit()
+        return True
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""

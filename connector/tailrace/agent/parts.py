@@ -10,8 +10,8 @@ from typing import Protocol
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.schema import LiveSchema
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.entry import Entry
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
@@ -48,7 +48,7 @@ class Publisher(Protocol):
 
     def start(self) -> Resume: ...
 
-    def send(self, record: Record) -> None: ...
+    def send_all(self, records: Iterable[Record]) -> None: ...
 
     def note(self, which: Internal, key: bytes, value: bytes) -> None: ...
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.agent.parts import Limits, Publisher
 from tailrace.capture.cdcraw import Resume
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
-from tailrace.publish.record import Record
+from tailrace.publish.record import Record, Tally
 
 
 class Transaction:
@@ -24,10 +23,8 @@ class Transaction:
         self._health = health
         self._clock = clock
         self._began: float | None = None
-        self._changes = 0
         self._mutations = 0
-        self._touched: set[tuple[str, int]] = set()
-        self._by_topic: Counter[str] = Counter()
+        self._tally = Tally()
 
     @property
     def open(self) -> bool:
@@ -42,34 +39,31 @@ class Transaction:
     @property
     def full(self) -> bool:
         """Whether to commit before the next mutation."""
-        enough = self._changes >= self._limits.changes * len(self._touched)
-        return self._began is not None and (enough or self.left <= 0)
+        return self._began is not None and (self.room <= 0 or self.left <= 0)
 
-    def send(self, records: Iterable[Record]) -> None:
-        """One mutation's records, or none."""
-        for record in records:
-            self._begin()
-            self._publisher.send(record)
-            self._changes += 1
-            self._by_topic[record.topic] += 1
-            self._touched.add((record.topic, record.partition))
-        self._mutations += 1
+    @property
+    def room(self) -> int:
+        """How many more changes it takes, as far as it is known how many partitions they touch."""
+        return self._limits.changes * max(1, self._tally.partitions) - self._tally.records
+
+    def send(self, records: Sequence[Record], mutations: int = 1) -> None:
+        """The records of so many whole mutations."""
+        if records:
+            if self._began is None:
+                self._began = self._clock()
+            self._publisher.send_all(records)
+            self._tally.add(records)
+        self._mutations += mutations
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> int:
         """Commit what was sent, with the position behind it; how many changes that were."""
         self._publisher.commit(resume, history)
-        changes = self._changes
+        changes = self._tally.records
         self._health.count(changes=changes, mutations=self._mutations, transactions=1)
-        self._health.published(self._by_topic)
+        self._health.published(self._tally.by_topic())
         self._health.committed(resume.position)
-        self._began, self._changes, self._mutations = None, 0, 0
-        self._touched.clear()
-        self._by_topic.clear()
+        self._began, self._mutations, self._tally = None, 0, Tally()
         return changes
-
-    def _begin(self) -> None:
-        if self._began is None:
-            self._began = self._clock()
 
     def _age(self) -> float:
         return 0.0 if self._began is None else self._clock() - self._began

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
 from tailrace.agent.parts import Parts
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import UnknownColumnError, UnknownTableError
-from tailrace.history.decode import messages_at, source_at
+from tailrace.history.decode import Definitions, messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
 from tailrace_schemas.change import SCHEMA_INFERRED, Source
@@ -32,13 +32,31 @@ class Translation:
         self._parts = parts
         self._node = node
         self._pause = pause
+        self._definitions = Definitions(parts.schema.history)
 
     def records(self, entry: Entry) -> list[Record]:
         """The records of a mutation, in order; none for what is no table's of ours.
 
         Raises UnexplainedError, HeldError (a table whose changes cannot be published yet), DecodeError (damage).
         """
-        return self._parts.routing.records(self._messages(entry))
+        messages = self._messages(entry)
+        records = self._parts.routing.records(messages)
+        if self._definitions.history is self._parts.schema.history:
+            self._definitions.prove(messages)
+        return records
+
+    def plain(self, entries: Iterable[Entry], most: int) -> tuple[int, list[Record]]:
+        """How many of the first entries there is nothing to say about, up to about so many records, and their records:
+        every table in them had a change in `records` before, under the present history. All others are for it.
+
+        Raises ServiceError.
+        """
+        history = self._parts.schema.history
+        if self._definitions.history is not history:
+            self._definitions = Definitions(history)
+        node = replace(self._node, seen=self._parts.milliseconds())
+        done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most)
+        return done, self._parts.routing.records(messages)
 
     def learn(self) -> bool:
         """Read the cluster's schema; where Cassandra does not answer, what is known goes on to hold, and health says

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 from uuid import UUID
 
+from mypy_extensions import i64
+
 from tailrace.changes.transcode import Message
 from tailrace.publish.record import Record
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
@@ -78,14 +80,39 @@ class OwnIds:
         """There are none."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Route:
-    table: Table
-    topic: str
-    partitions: int
-    ids: SchemaIds
-    own: bool
-    keys: PrimaryKeys | None
+    """Where the changes of a definition go: `topic`, empty where they go nowhere, of so many partitions.
+
+    `ids` name its schemas, `plain` tells that messages have these ids, and their key, already.
+    """
+
+    def __init__(
+        self, table: Table, topic: str = "", partitions: int = 1, ids: SchemaIds | None = None, own: bool = True
+    ) -> None:
+        self.table = table
+        self.topic = topic
+        self.partitions: i64 = partitions
+        self._ids = ids
+        self._own = own
+        self._keys: PrimaryKeys | None = None
+        self.plain = own
+
+    def take_keys(self, keys: PrimaryKeys) -> None:
+        """Kafka's key is the primary key."""
+        self._keys, self.plain = keys, False
+
+    def framed(self, message: Message) -> tuple[bytes | None, bytes]:
+        """Kafka's key and value of a message that does not have them already."""
+        ids, value = self._ids, message.value
+        key: bytes | None = message.key
+        if ids is None:
+            return key, value
+        if self._keys is not None:
+            body = self._keys.body(value)
+            key = None if body is None else frame(ids.key) + body
+        elif not self._own:
+            key = reframed(message.key, ids.key)
+        return key, value if self._own else reframed(value, ids.value)
 
 
 class Router:
@@ -109,35 +136,45 @@ class Router:
         self._wants = wants
         self._store = store or OwnIds()
         self._routes: dict[UUID, _Route] = {}
+        self._last: _Route | None = None
 
     def open(self, table: Table) -> None:
         """Make topic and schema of a table ready, if it is published at all. Raises ServiceError, HeldError."""
-        if self._wants(table):
-            self._route(table)
+        self._route(table)
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """The records of those messages whose table is published, in order. Raises ServiceError, HeldError."""
-        return [self._record(message) for message in messages if self._wants(message.table)]
-
-    def _record(self, message: Message) -> Record:
-        route = self._route(message.table)
-        number, value = partition(message.token, route.partitions), message.value
-        key: bytes | None = message.key
-        if route.keys is not None:
-            body = route.keys.body(value)
-            key = None if body is None else frame(route.ids.key) + body
-        elif not route.own:
-            key = reframed(message.key, route.ids.key)
-        return Record(route.topic, number, key, value if route.own else reframed(value, route.ids.value))
+        records: list[Record] = []
+        route = self._last
+        for message in messages:
+            # Most often the very definition of the one before.
+            if route is None or message.table is not route.table:
+                route = self._last = self._route(message.table)
+            if not route.topic:
+                continue
+            number = partition(message.token, route.partitions)
+            if route.plain:
+                records.append(Record(route.topic, number, message.key, message.value))
+            else:
+                key, value = route.framed(message)
+                records.append(Record(route.topic, number, key, value))
+        return records
 
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)
         if route is None or (route.table is not table and route.table != table):
-            encoder = Encoder(table, self._prefix, self._key)
-            topic = self._destinations.topic(table)
-            ids = self._store.ids(encoder, topic)  # first: what is refused leaves nothing behind
-            partitions = self._destinations.partitions(topic)
-            self._destinations.announce(schema_records(encoder, topic, ids))
-            keys = PrimaryKeys(table, self._prefix) if self._key == "primary" else None
-            route = self._routes[table.id] = _Route(table, topic, partitions, ids, ids == own_ids(encoder), keys)
+            route = self._routes[table.id] = self._made(table)
+        return route
+
+    def _made(self, table: Table) -> _Route:
+        if not self._wants(table):
+            return _Route(table)
+        encoder = Encoder(table, self._prefix, self._key)
+        topic = self._destinations.topic(table)
+        ids = self._store.ids(encoder, topic)  # first: what is refused leaves nothing behind
+        partitions = self._destinations.partitions(topic)
+        self._destinations.announce(schema_records(encoder, topic, ids))
+        route = _Route(table, topic, partitions, ids, ids == own_ids(encoder))
+        if self._key == "primary":
+            route.take_keys(PrimaryKeys(table, self._prefix))
         return route
