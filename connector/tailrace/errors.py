@@ -30,6 +30,18 @@ class UnknownColumnError(DecodeError):
 class HeldError(TailraceError):
     """Changes of a table cannot be published yet, and nothing is damaged: the message says why and what to do."""
 
+    def __init__(self, message: str, table_id: UUID | None = None) -> None:
+        super().__init__(message)
+        self.table_id = table_id
+
+
+class UnexplainedError(TailraceError):
+    """A mutation that neither the log's DDL nor the present schema explains: it waits for that table's definition."""
+
+    def __init__(self, message: str, table_id: UUID) -> None:
+        super().__init__(message)
+        self.table_id = table_id
+
 
 class MissingKeyError(UnsupportedError):
     """A segment is encrypted with a key that was not given; the message names its alias."""

@@ -7,7 +7,7 @@ released segment is gone, and everything in them outlives the process that `Cras
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -174,6 +174,7 @@ class MemoryCapture:
         self._at = resume.position or Position(1, -1, 0)
         self._open = set(resume.open)
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
+        self._kept: frozenset[int] = frozenset()
         self.lost: dict[int, str] = {}
 
     def read(self, limit: int) -> list[Entry]:
@@ -191,6 +192,18 @@ class MemoryCapture:
                 self._at = Position(1, segment, number)
                 entries.append(_entry(self._at, payload, self._log.version))
         return entries
+
+    def keep(self, segments: frozenset[int]) -> None:
+        """Release none of these."""
+        self._kept = segments
+
+    def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
+        """Those of them that the log still has."""
+        self._faults.at("reread")
+        payloads = self._log.segments.get(segment, []) if checksum == segment else []
+        for number, payload in enumerate(payloads, 1):
+            if number in offsets:
+                yield _entry(Position(epoch, segment, number), payload, self._log.version)
 
     def open_segments(self) -> tuple[SegmentKey, ...]:
         """Every segment read."""
@@ -222,6 +235,7 @@ class MemoryCapture:
             for segment, payloads in sorted(self._log.segments.items())
             if segment in self._log.final
             and segment not in self.quarantined
+            and segment not in self._kept
             and segment not in self._log.plain
             and Position(1, segment, len(payloads)) <= position
         ]

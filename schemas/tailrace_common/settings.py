@@ -146,6 +146,12 @@ class AgentSettings(Section):
         default=10,
         description="Kafka aborts an agent's transaction after this; a dead agent delays readers by that + 10 s",
     )
+    park_seconds: Seconds = Field(
+        default=3600, description="A mutation that nothing explains is told in a dead letter after so long"
+    )
+    dead_letter_payloads: bool = Field(
+        default=False, description="Put such a mutation's bytes into dead letters too. They may be anybody's"
+    )
     health_address: str = Field(default="127.0.0.1", description="Address that the health endpoint listens on")
     health_port: Port | None = Field(default=None, examples=[8083], description="Its port. Unset: no endpoint")
 

@@ -9,6 +9,7 @@ from tailrace.capture.cdcraw import Resume
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally
+from tailrace_schemas.topics import Internal
 
 
 class Transaction:
@@ -49,11 +50,15 @@ class Transaction:
     def send(self, records: Sequence[Record], mutations: int = 1) -> None:
         """The records of so many whole mutations."""
         if records:
-            if self._began is None:
-                self._began = self._clock()
+            self._begin()
             self._publisher.send_all(records)
             self._tally.add(records)
         self._mutations += mutations
+
+    def note(self, which: Internal, key: bytes, value: bytes) -> None:
+        """A record of an internal topic."""
+        self._begin()
+        self._publisher.note(which, key, value)
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> int:
         """Commit what was sent, with the position behind it; how many changes that were."""
@@ -64,6 +69,10 @@ class Transaction:
         self._health.committed(resume.position)
         self._began, self._mutations, self._tally = None, 0, Tally()
         return changes
+
+    def _begin(self) -> None:
+        if self._began is None:
+            self._began = self._clock()
 
     def _age(self) -> float:
         return 0.0 if self._began is None else self._clock() - self._began

@@ -191,6 +191,8 @@ class _Start:
             changes=settings.agent.transaction_changes,
             seconds=settings.agent.transaction_milliseconds / 1000,
             poll_seconds=settings.agent.poll_seconds,
+            parked_seconds=settings.agent.park_seconds,
+            dead_letter_payloads=settings.agent.dead_letter_payloads,
         )
         return Agent(parts, node.host, node.datacenter, limits)
 
@@ -219,7 +221,9 @@ def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitS
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS))
+    topics.ensure_internal(
+        (Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS, Internal.DEAD_LETTER)
+    )
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))

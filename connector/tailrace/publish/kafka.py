@@ -12,9 +12,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.capture.cdcraw import Resume
+from tailrace.capture.parked import LotKey, Parked
 from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
-from tailrace.publish.offsets import decode_offsets, encode_offsets, offsets_key
+from tailrace.publish.offsets import encode_offsets, encode_parked, offsets_key, parked_key, read_offsets
 from tailrace.publish.record import Record
 from tailrace_common.kafka import read_to_end
 from tailrace_common.passthrough import Scalar
@@ -245,7 +246,8 @@ class KafkaPublisher(KafkaTransactions):
         self._topic = internal_topic(prefix, Internal.OFFSETS)
         self._history_topic = internal_topic(prefix, Internal.SCHEMA_HISTORY)
         self._key = offsets_key(cluster, host)
-        self._host = host
+        self._cluster, self._host = cluster, host
+        self._lots: dict[LotKey, Parked] = {}
 
     def start(self) -> Resume:
         """Fence an older agent, end its transaction, and read how far it came (contracts.md 1, "Start").
@@ -253,10 +255,9 @@ class KafkaPublisher(KafkaTransactions):
         Raises FencedError, ServiceError, OffsetsError.
         """
         self.open()
-        resume = Resume()
-        for record in read_to_end(self._config, self._topic, self._partition(self._topic)):
-            if record.key == self._key:
-                resume = Resume() if record.value is None else decode_offsets(record.value)
+        found = read_to_end(self._config, self._topic, self._partition(self._topic))
+        resume = read_offsets(self._cluster, self._host, ((record.key, record.value) for record in found))
+        self._lots = {lot.key: lot for lot in resume.parked}
         return resume
 
     def history(self) -> tuple[HistoryRecord, ...]:
@@ -264,10 +265,15 @@ class KafkaPublisher(KafkaTransactions):
         found = read_to_end(self._config, self._history_topic, self._partition(self._history_topic))
         return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
 
-    def note(self, which: Internal, key: bytes, value: bytes) -> None:
-        """Add a record of an internal topic to the transaction, in this host's partition of it."""
+    def note(self, which: Internal, key: bytes, value: bytes | None) -> None:
+        """Add a record, or a tombstone, of an internal topic to the transaction, in this host's partition of it."""
         topic = internal_topic(self._prefix, which)
-        self.send(Record(topic, self._partition(topic), key, value))
+        where = self._partition(topic)
+        if value is not None:
+            self.send(Record(topic, where, key, value))
+            return
+        self._begin()
+        self._call("a tombstone", lambda p: p.produce(topic, key=key, partition=where))
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
         """Commit everything sent since the last commit together with the schema history that it rests on, and with
@@ -275,15 +281,26 @@ class KafkaPublisher(KafkaTransactions):
         self._begin()
         for record in history:
             self.note(Internal.SCHEMA_HISTORY, history_key(self._host, record), encode_history(record))
+        self._note_parked(resume.parked)
         self.note(Internal.OFFSETS, self._key, encode_offsets(resume))
         self.end()
 
     def forget(self) -> None:
         """Commit a tombstone in the place of the host's offsets record."""
-        self._begin()
-        where = self._partition(self._topic)
-        self._call("a tombstone", lambda p: p.produce(self._topic, key=self._key, partition=where))
+        self._note_parked(())
+        self.note(Internal.OFFSETS, self._key, None)
         self.end()
+
+    def _note_parked(self, lots: Iterable[Parked]) -> None:
+        """What is new of them, and tombstones of those that are no more. A transaction that fails ends this publisher,
+        so that what was noted last is what is committed."""
+        present = {lot.key: lot for lot in lots}
+        for key in self._lots.keys() - present.keys():
+            self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), None)
+        for key, lot in present.items():
+            if self._lots.get(key) != lot:
+                self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), encode_parked(lot))
+        self._lots = present
 
     def _partition(self, topic: str) -> int:
         return host_partition(self._host, self.partitions(topic))

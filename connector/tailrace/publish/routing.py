@@ -11,6 +11,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from tailrace.changes.transcode import Message
+from tailrace.errors import HeldError
 from tailrace.publish.record import Record
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
@@ -137,9 +138,14 @@ class Router:
         self._store = store or OwnIds()
         self._routes: dict[UUID, _Route] = {}
         self._last: _Route | None = None
+        self._refused: dict[UUID, str] = {}
 
     def open(self, table: Table) -> None:
-        """Make topic and schema of a table ready, if it is published at all. Raises ServiceError, HeldError."""
+        """Make topic and schema of a table ready, if it is published at all; what was refused before is tried again.
+
+        Raises ServiceError, HeldError.
+        """
+        self._refused.pop(table.id, None)
         self._route(table)
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
@@ -163,12 +169,27 @@ class Router:
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)
         if route is None or (route.table is not table and route.table != table):
-            route = self._routes[table.id] = self._made(table)
+            route = self._routes[table.id] = self._opened(table)
         return route
 
-    def _made(self, table: Table) -> _Route:
+    def _opened(self, table: Table) -> _Route:
+        """The route of a shape, made ready where it is published. Raises ServiceError, HeldError.
+
+        Once refused it stays so until `open`: who refuses is not asked again for each change, and no later change of
+        the table overtakes those that wait.
+        """
         if not self._wants(table):
             return _Route(table)
+        if table.id in self._refused:
+            raise HeldError(self._refused[table.id], table.id)
+        try:
+            return self._prepare(table)
+        except HeldError as error:
+            self._refused[table.id] = str(error)
+            self._routes.pop(table.id, None)
+            raise HeldError(str(error), table.id) from error
+
+    def _prepare(self, table: Table) -> _Route:
         encoder = Encoder(table, self._prefix, self._key)
         topic = self._destinations.topic(table)
         ids = self._store.ids(encoder, topic)  # first: what is refused leaves nothing behind
