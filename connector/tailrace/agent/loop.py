@@ -203,6 +203,7 @@ class _Run:
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
+        self._transaction.relax()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
         elif self._transaction.open or self._is_untold or self._is_worth_moving():

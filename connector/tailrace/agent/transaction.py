@@ -15,7 +15,8 @@ from tailrace_schemas.topics import Internal
 class Transaction:
     """One after another on the same publisher; begins with the first record. It is only ever ended between mutations.
 
-    `clock` is monotonic, in seconds.
+    As long as each fills up, the next may be twice as large, and as old, within the limits: a commit costs more than
+    the changes in it. `clock` is monotonic, in seconds.
     """
 
     def __init__(self, publisher: Publisher, limits: Limits, health: HealthBoard, clock: Callable[[], float]) -> None:
@@ -26,6 +27,7 @@ class Transaction:
         self._began: float | None = None
         self._mutations = 0
         self._tally = Tally()
+        self._stretch = 1
 
     @property
     def open(self) -> bool:
@@ -35,7 +37,7 @@ class Transaction:
     @property
     def left(self) -> float:
         """Seconds until it has the age at which it is committed."""
-        return self._limits.seconds - self._age()
+        return self._limits.seconds * min(self._stretch, self._limits.stretch_seconds) - self._age()
 
     @property
     def full(self) -> bool:
@@ -45,7 +47,11 @@ class Transaction:
     @property
     def room(self) -> int:
         """How many more changes it takes, as far as it is known how many partitions they touch."""
-        return self._limits.changes * max(1, self._tally.partitions) - self._tally.records
+        return self._limits.changes * self._stretch * max(1, self._tally.partitions) - self._tally.records
+
+    def relax(self) -> None:
+        """Nothing waits behind what was sent: the next is as small, and as young, as can be."""
+        self._stretch = 1
 
     def send(self, records: Sequence[Record], mutations: int = 1) -> None:
         """The records of so many whole mutations."""
@@ -62,6 +68,8 @@ class Transaction:
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> int:
         """Commit what was sent, with the position behind it; how many changes that were."""
+        if self.full:
+            self._stretch = min(2 * self._stretch, self._limits.stretch_changes)
         self._publisher.commit(resume, history)
         changes = self._tally.records
         self._health.count(changes=changes, mutations=self._mutations, transactions=1)
