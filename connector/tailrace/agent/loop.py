@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from contextlib import closing
+from itertools import takewhile
 from typing import Final
 
 from tailrace.agent.parking import Parking
@@ -13,7 +15,7 @@ from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
 from tailrace.capture.parked import ParkingLot
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.history.events import encode_event, event_key
 from tailrace.position import Position
@@ -115,6 +117,8 @@ class _Run:
             self._settle()
             return
         while self._entries and not self._parts.stop():
+            if self._publish_plain():
+                continue
             entry = self._entries[0]
             try:
                 self._truncate(entry.position)
@@ -133,6 +137,24 @@ class _Run:
             self._done = entry.position
             if self._transaction.full:
                 self._commit()
+
+    def _publish_plain(self) -> bool:
+        """As many mutations in a row as there is nothing to say about, and room for; whether there was one."""
+        entries: Iterable[Entry] = self._entries
+        if pending := self._parts.schema.truncations.pending:
+            first = pending[0].position
+            entries = takewhile(lambda entry: entry.position <= first, entries)
+        done, records = self._translation.plain(entries, self._transaction.room)
+        if not done:
+            return False
+        self._go_on()
+        self._transaction.send(records, done)
+        self._done = self._entries[done - 1].position
+        for _ in range(done):
+            self._entries.popleft()
+        if self._transaction.full:
+            self._commit()
+        return True
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
@@ -217,6 +239,7 @@ class _Run:
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
+        self._transaction.relax()
         self._truncate()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)

@@ -20,8 +20,8 @@ from tailrace.capture.announcements import (
 from tailrace.capture.cdcraw import Resume
 from tailrace.capture.cluster_view import SYSTEM, ClusterView, SchemaReader, SchemaSource, told
 from tailrace.capture.ddl import WATCHED, Gap
-from tailrace.capture.segment import Entry
 from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncations_in
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.commitlog.times import oldest_write

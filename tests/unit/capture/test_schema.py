@@ -11,7 +11,7 @@ import pytest
 from tailrace.capture.cdcraw import Resume
 from tailrace.capture.ddl import Gap
 from tailrace.capture.schema import LiveSchema
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import NewerSchemaError
 from tailrace.history.events import Subject
 from tailrace.history.records import BEGINNING, HistoryRecord
@@ -311,7 +311,7 @@ def test_where_the_log_tells_of_no_epochs_the_cluster_does() -> None:
     schema.begin((), Resume(), 1)
     reader.tables[:], reader.epoch = [WIDE], 5
     schema.learn()
-    entry = Entry(at(5, 3), ORDERS.id.bytes, 9, "CommitLog-9-5.log")
+    entry = Entry(1, 5, 3, ORDERS.id.bytes, 9, "CommitLog-9-5.log")
     trial = schema.as_read(entry)
     assert trial.written_by(ORDERS.id, entry.position, 5) == WIDE
 
