@@ -120,6 +120,13 @@ class SchemaHistory:
         """With all DDL of the epochs up to this one in it; never going back."""
         return self if metadata is None else replace(self, metadata=max(metadata, self.metadata or 0))
 
+    def publishing(self, ids: Iterable[UUID]) -> SchemaHistory:
+        """With cdc = true in all definitions of these ids."""
+        known = dict(self.timelines)
+        for id in set(ids) & known.keys():
+            known[id] = replace(known[id], tables=tuple(replace(table, cdc=True) for table in known[id].tables))
+        return self._with(known, self.current, [timeline.newest for timeline in known.values()])
+
     def newest(self, table_id: UUID) -> Table | None:
         """The last definition that is known of an id."""
         timeline = self.timelines.get(table_id)
