@@ -199,7 +199,8 @@ class LiveSchema:
             self._add(HistoryRecord(at, id, name, rows, inferred=True))
             before, written = self.history.table(id, at), max(row.written for row in rows)
             self._announced.tell(inferred_event(before, table, at, written), (at, id))
-            self._note(table, f"a write at {entry.position} has columns that no DDL told of: the cluster's are taken")
+            untold = "a later definition than" if trial.metadata != self.history.metadata else "columns that no"
+            self._note(table, f"a write at {entry.position} has {untold} DDL told of: the cluster's word is taken")
         self.history = trial
 
     def sent(self) -> None:
