@@ -11,7 +11,7 @@ from cassandra.cluster import Session
 from tailrace.history.events import EventKind, SchemaEvent, decode_event
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace_common.kafka import read_to_end
-from tailrace_schemas.change import Op
+from tailrace_schemas.change import SCHEMA_INFERRED, Op
 from tailrace_schemas.tokens import partition
 from tests.integration.agents import (
     AgentProcess,
@@ -19,6 +19,7 @@ from tests.integration.agents import (
     cql,
     create_keyspace,
     published,
+    roll_over,
     settings_for,
     start_here,
 )
@@ -198,6 +199,35 @@ def test_everything_that_a_listener_would_hear_of(cassandra: LocalCassandra, ben
     """Keyspaces, types and tables that are created, altered and dropped, and truncations: once, in the log's order."""
     with cql(cassandra) as session:
         everything(bench_of(session, cassandra))
+
+
+def test_truncations_in_segments_without_cdc_data(cassandra: LocalCassandra, bench_of: BenchOf) -> None:
+    """Such a segment never has an index: published when everything before it was, and from the cluster's word, marked,
+    where the segment was gone before anybody read it."""
+    with cql(cassandra) as session:
+        bench = bench_of(session, cassandra)
+        bench.run("CREATE TABLE #.t (k int PRIMARY KEY) WITH cdc = true", "INSERT INTO #.t (k) VALUES (1)")
+        with bench.agent as agent:
+            agent.until(lambda: bench.operations() == [1])
+            roll_over(session, cassandra, bench.keyspace)
+            bench.run("TRUNCATE #.t")
+            roll_over(session, cassandra, bench.keyspace)
+            agent.until(lambda: bench.operations() == [1, "truncate"])
+            assert agent.stop() == 0
+        roll_over(session, cassandra, bench.keyspace)
+        bench.run("TRUNCATE #.t")
+        last = roll_over(session, cassandra, bench.keyspace)
+        for path in cassandra.cdc_raw.glob("*.log"):
+            if int(path.stem.rpartition("-")[2]) <= last and not path.with_name(f"{path.stem}_cdc.idx").exists():
+                path.unlink(missing_ok=True)
+        bench.run("INSERT INTO #.t (k) VALUES (2)")
+        with bench.agent as agent:
+            agent.until(lambda: bench.operations() == [1, "truncate", "truncate", 2])
+            assert agent.stop() == 0
+    truncations = [event for event in bench.events() if event.kind is EventKind.TRUNCATED]
+    assert [event.inferred for event in truncations] == [False, True]
+    found = [one for one in bench.records() if one.change.op is Op.TRUNCATE]
+    assert [one.change.source and one.change.source.flags for one in found] == [0, 0, 0] + 3 * [SCHEMA_INFERRED]
 
 
 @pytest.mark.long
