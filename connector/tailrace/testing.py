@@ -7,13 +7,14 @@ released segment is gone, and everything in them outlives the process that `Cras
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ddl import Gap
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.missing import Loss, Span, spans
 from tailrace.capture.segment import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import FencedError
@@ -169,7 +170,8 @@ class MemoryCapture:
         self._at = resume.position or Position(1, -1, 0)
         self._open = set(resume.open)
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
-        self.lost: dict[int, str] = {}
+        self.losses: tuple[Loss, ...] = ()
+        self._told = -1
 
     def read(self, limit: int) -> list[Entry]:
         """What follows, in order."""
@@ -191,13 +193,31 @@ class MemoryCapture:
         """Every segment read."""
         return tuple(sorted(self._open))
 
+    def unread(self, position: Position | None) -> tuple[Span, ...]:
+        """Every segment of the log that is not at or below the position."""
+        return spans(set(self._log.segments) - self._log.plain - set(self._finished(position)))
+
+    def reported(self, position: Position | None) -> tuple[Span, ...]:
+        """None are missing."""
+        del position
+        return ()
+
+    def news(self, position: Position) -> bool:
+        """Whether a segment has ended, or something is missing."""
+        return bool(self.losses) or max(self._finished(position), default=-1) > self._told
+
+    def committed(self, position: Position | None, losses: Collection[Loss]) -> None:
+        """These are told."""
+        self._told = max((self._told, *self._finished(position)))
+        self.losses = tuple(loss for loss in self.losses if loss not in losses)
+
     def finished(self, position: Position) -> bool:
         """Whether a final segment ends at or below the position."""
         return bool(self._finished(position))
 
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete final segments that end at or below the position."""
-        done = self._finished(position)
+        done = [segment for segment in self._finished(position) if segment <= self._told]
         for segment in done:
             self._faults.at("release")
             del self._log.segments[segment]
@@ -211,7 +231,9 @@ class MemoryCapture:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _finished(self, position: Position) -> list[int]:
+    def _finished(self, position: Position | None) -> list[int]:
+        if position is None:
+            return []
         return [
             segment
             for segment, payloads in sorted(self._log.segments.items())

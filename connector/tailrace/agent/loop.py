@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from contextlib import closing
 from typing import Final
 
@@ -16,6 +16,7 @@ from tailrace.errors import HeldError
 from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.topics import Internal
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 
@@ -111,7 +112,8 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._transaction.open or self._done != self._committed or self._parts.schema.unsent:
+        news = self._done != self._committed or (self._done is not None and self._capture.news(self._done))
+        if self._transaction.open or news or self._parts.schema.unsent:
             self._commit(release=not self._held)
 
     # -- reading
@@ -135,8 +137,8 @@ class _Run:
         for segment, one in self._capture.quarantined.items():
             words = f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
             health.degrade(f"segment {segment}", words)
-        for segment, words in self._capture.lost.items():
-            health.degrade(f"segment {segment}", words)
+        for loss in self._capture.losses:
+            health.degrade(f"loss of {loss.segments[0]}", str(loss))
         for table, words in self._parts.schema.inferred.items():
             health.degrade(f"definition of {table}", words)
 
@@ -171,8 +173,10 @@ class _Run:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
-        if self._done is not None and self._capture.finished(self._done) and (moved or place != self._schema_place):
-            return True
+        if self._done is not None:
+            news = moved or place != self._schema_place
+            if (self._capture.finished(self._done) and news) or self._capture.news(self._done):
+                return True
         rolled = place is not None and (self._schema_place is None or place.segment != self._schema_place.segment)
         return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
 
@@ -185,10 +189,17 @@ class _Run:
         schema = self._parts.schema
         if not self._transaction.open and self._done is None and not schema.unsent:
             return
-        segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
-        resume = Resume(self._done, segments, broken, schema.place)
+        capture, done = self._capture, self._done
+        losses = capture.losses
+        for loss in losses:
+            self._transaction.note(Internal.PROGRESS, *self._parts.loss_record(loss))
+        segments, broken = capture.open_segments(), tuple(capture.quarantined.values())
+        resume = Resume(done, segments, broken, schema.place, capture.unread(done), capture.reported(done))
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
+        capture.committed(done, losses)
+        for kind, number in Counter(loss.kind.value for loss in losses).items():
+            self._parts.health.count(**{kind: number})
         _LOG.debug("committed %d changes up to %s", changes, self._done)
         self.committed = True
         self._committed, self._schema_place, self._moved = resume.position, resume.schema, self._parts.clock()

@@ -32,6 +32,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
+from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
@@ -161,18 +162,19 @@ class _Start:
                 cluster.ring,
                 KafkaLog(kafka, topic),
                 reader,
-                now_ms=lambda: time.time_ns() // 1_000_000,
+                now_ms=_milliseconds,
                 new_uuid=uuid4,
                 entries=EntrySettings(generations.streams_per_entry, generations.ignore_msb),
             )
 
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router) -> Agent:
         settings = self.settings
+        cluster = settings.cluster.name or node.cluster
         parts = Parts(
             publisher=lambda: KafkaPublisher(
                 settings.kafka.reveal(),
                 prefix=settings.topics.prefix,
-                cluster=settings.cluster.name or node.cluster,
+                cluster=cluster,
                 host=node.host,
                 clock=time.monotonic,
                 timeout=settings.agent.transaction_timeout_seconds,
@@ -183,9 +185,10 @@ class _Start:
             schema=schema,
             health=self.health,
             clock=time.monotonic,
-            milliseconds=lambda: time.time_ns() // 1_000_000,
+            milliseconds=_milliseconds,
             wait=self.wakeup.wait,
             stop=self.stop,
+            loss_record=lambda loss: loss_record(cluster, node.host, loss, _milliseconds()),
         )
         limits = Limits(
             changes=settings.agent.transaction_changes,
@@ -212,6 +215,10 @@ class _Start:
         return None
 
 
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitStack) -> Router:
     """Topics, schemas known so far, and what publishes more of them; `stack` ends what has connections.
 
@@ -219,7 +226,9 @@ def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitS
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS))
+    topics.ensure_internal(
+        (Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS, Internal.PROGRESS)
+    )
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))

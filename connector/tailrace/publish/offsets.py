@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tailrace.capture.cdcraw import Quarantined, Resume
@@ -24,12 +24,15 @@ def offsets_key(cluster: str, host: str) -> bytes:
 
 def encode_offsets(resume: Resume) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
-    quarantined: [[id, checksum, offset, why]], parked: [], version: 1}."""
+    quarantined: [[id, checksum, offset, why]], unread: [[first id, last id]], reported: the same, parked: [],
+    version: 1}."""
     record = {
         "position": _place(resume.position),
         "schema": _place(resume.schema),
         "open": [list(key) for key in resume.open],
         "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
+        "unread": [list(span) for span in resume.unread],
+        "reported": [list(span) for span in resume.reported],
         "parked": [],
         "version": VERSION,
     }
@@ -53,9 +56,15 @@ def decode_offsets(value: bytes) -> Resume:
                 Quarantined(int(segment), int(checksum), int(offset), str(reason))
                 for segment, checksum, offset, reason in record.get("quarantined", ())
             ),
+            unread=_spans(record.get("unread", ())),
+            reported=_spans(record.get("reported", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
+
+
+def _spans(given: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(last)) for first, last in given)
 
 
 def _place(at: Position | None) -> dict[str, int] | None:

@@ -15,6 +15,7 @@ from tailrace.changes.transcode import Transcoder
 from tailrace.errors import FencedError, HeldError
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
+from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import Router, Selection
 from tailrace.testing import (
     Crash,
@@ -81,6 +82,7 @@ class World:
             milliseconds=lambda: 1_700_000_000_000,
             wait=wait,
             stop=lambda: waited >= idle_waits,
+            loss_record=lambda loss: loss_record("c", "h1", loss, 0),
         )
         Agent(parts, "h1", "dc1", self.limits).run()
 
