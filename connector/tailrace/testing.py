@@ -145,14 +145,15 @@ class MemoryDestinations:
 class MemoryLog:
     """Segments by id: each a list of serialized mutations, all released by the index.
 
-    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes. Steps
-    of its captures: read, release (before), released (after).
+    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes, and
+    `losses` is what is missing and was not told. Steps of its captures: read, release (before), released (after).
     """
 
     segments: dict[int, list[bytes]] = field(default_factory=dict)
     final: set[int] = field(default_factory=set)
     plain: set[int] = field(default_factory=set)
     version: int = 7
+    losses: tuple[Loss, ...] = ()
 
     def append(self, segment: int, payloads: Iterable[bytes], final: bool = True) -> None:
         """More mutations for a segment; a final one gets no others."""
@@ -170,8 +171,12 @@ class MemoryCapture:
         self._at = resume.position or Position(1, -1, 0)
         self._open = set(resume.open)
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
-        self.losses: tuple[Loss, ...] = ()
         self._told = -1
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What is missing."""
+        return self._log.losses
 
     def read(self, limit: int) -> list[Entry]:
         """What follows, in order."""
@@ -209,7 +214,7 @@ class MemoryCapture:
     def committed(self, position: Position | None, losses: Collection[Loss]) -> None:
         """These are told."""
         self._told = max((self._told, *self._finished(position)))
-        self.losses = tuple(loss for loss in self.losses if loss not in losses)
+        self._log.losses = tuple(loss for loss in self.losses if loss not in losses)
 
     def finished(self, position: Position) -> bool:
         """Whether a final segment ends at or below the position."""

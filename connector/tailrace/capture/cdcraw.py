@@ -91,8 +91,8 @@ class CdcRaw:
         self._index: Index | None = None
         self._foreign: frozenset[str] = frozenset()
         self._kept: frozenset[int] = frozenset()
-        self._left: set[int] = set()  # done, and left in cdc_raw
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
+        self.keep(frozenset())
         # The last segment that was read to its end: here, as of a position that is in Kafka.
         self._read_up_to = self._told = min((self._at.segment, *(first - 1 for first, _ in resume.unread)))
         self._register.begin(self._told, resume.unread, resume.reported)
@@ -161,6 +161,7 @@ class CdcRaw:
     def keep(self, segments: frozenset[int]) -> None:
         """From now on these, and no others, are not released: something of them is not in Kafka yet."""
         self._kept = segments
+        self._register.spared = segments | frozenset(self.quarantined)
 
     def finished(self, position: Position) -> bool:
         """Whether `release(position)` would release something, once a commit has told of it."""
@@ -182,7 +183,7 @@ class CdcRaw:
                 except OSError as error:
                     raise self._refused(self._release.verb, error) from error
                 if self._release.away is None:
-                    self._left.add(segment)
+                    self._register.left |= {segment}
                 else:
                     self._segments.pop(segment, None)
                 del self._finished[segment]
@@ -211,6 +212,7 @@ class CdcRaw:
         self._finished.pop(segment, None)
         checksum = dict(self._ledger.keys()).get(segment, 0)
         self.quarantined[segment] = Quarantined(segment, checksum, position.offset, str(error))
+        self.keep(self._kept)
         _LOG.error("segment %d quarantined behind %d: %s", segment, position.offset, error)
 
     def close(self) -> None:
@@ -277,7 +279,7 @@ class CdcRaw:
         for id, files in sorted(self._segments.items()):
             if id < self._at.segment or id in self._finished or id in self.quarantined:
                 continue
-            if files.index is None or files.log is None or id in self._left:
+            if files.index is None or files.log is None or id in self._register.left:
                 continue
             after = self._at.offset if id == self._at.segment else 0
             try:
@@ -357,5 +359,7 @@ class CdcRaw:
         if raw is not None and not self._ledger.knows(id, raw):
             raise LogEpochError(files.name, str(self._at))
         self._ledger.note(id, files.log)
-        if read and away is not None:
+        if read and away is None:
+            self._register.left |= {id}
+        elif read:
             self._finished[id] = Position(self._epoch, id, 0)

@@ -130,6 +130,10 @@ class Register:
         self._done = -1
         self.losses: tuple[Loss, ...] = ()
         """Found, and not in Kafka yet."""
+        self.spared: frozenset[int] = frozenset()
+        """Segments that must not be dropped: what they hold is nowhere else."""
+        self.left: frozenset[int] = frozenset()
+        """Segments that are published, and were left in cdc_raw."""
 
     def begin(self, done: int, unread: Iterable[Span], reported: Iterable[Span]) -> None:
         """A session begins, from a record by which all up to segment `done` was read."""

@@ -15,6 +15,8 @@ from typing import Final
 
 from tailrace.capture.directory import Listing, SegmentFiles, list_cdc_raw, list_segments
 from tailrace.capture.moving import DISK, Disk, copy_file, move_file, sweep
+from tailrace.capture.segment import header_checksum
+from tailrace_schemas.errors import ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _FIRST_EPOCH: Final = 1
@@ -54,15 +56,12 @@ class Spool:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 for name in early:
                     move_file(before / name, self.directory / name, self._disk)
-            if self.root.is_dir():
+            if os.path.isdir(self.root) and os.access(self.root, os.W_OK):
                 self._note_epoch()
 
     def listing(self) -> Listing:
-        """What stands here; empty where there is no such directory. Raises OSError."""
-        try:
-            return list_segments(self.directory)
-        except FileNotFoundError:
-            return Listing((), ())
+        """What stands here; empty where there is no such directory, as far as this user may see. Raises OSError."""
+        return list_segments(self.directory) if os.path.isdir(self.directory) else Listing((), ())
 
     def size(self) -> int:
         """Bytes of all segments here."""
@@ -70,7 +69,7 @@ class Spool:
 
     def left_behind(self) -> tuple[Path, ...]:
         """Directories of earlier log epochs that still have segments: nobody reads them any more."""
-        if not self.root.is_dir():
+        if not os.path.isdir(self.root):
             return ()
         others = (path for path in sorted(self.root.iterdir()) if path.is_dir() and path != self.directory)
         return tuple(path for path in others if any(path.glob("CommitLog-*.log")))
@@ -98,12 +97,31 @@ class Spool:
                 raise SpoolError(_words(self.directory, error)) from error
         _LOG.info("spooled segment %d to %s", files.id, self.directory)
 
+    def settle(self, files: SegmentFiles) -> int:
+        """Delete what cdc_raw still has of a segment that is here: a move was cut off, or the node has linked it again.
+
+        Bytes that cdc_raw has less; files of another log (by the header's checksum) stay, for their reader to judge.
+        """
+        size = size_in_raw(files)
+        with self.lock:
+            try:
+                for path in files.doubles:
+                    if path.suffix == ".log" and (
+                        files.log is None or header_checksum(path) != header_checksum(files.log)
+                    ):
+                        return 0
+                    self._disk.unlink(path)
+            except OSError as error:
+                _LOG.warning("cannot delete what the spool has of segment %d: %s", files.id, error)
+                return 0
+        return size
+
     def problem(self) -> str | None:
         """Why nothing could be moved here, without making anything; None: it could."""
         path = self.directory
-        while not path.exists() and path != path.parent:
+        while not os.path.exists(path) and path != path.parent:
             path = path.parent
-        if not path.is_dir():
+        if not os.path.isdir(path):
             return f"agent.spool_directory: {path} is not a directory"
         if not os.access(path, os.W_OK | os.X_OK):
             where = "write" if path == self.directory else f"make {self.directory} in"
@@ -111,7 +129,7 @@ class Spool:
         return None
 
     def _open(self) -> None:
-        if self.directory.is_dir() and self._swept:
+        if os.path.isdir(self.directory) and self._swept:
             return
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o750)
         sweep(self.directory)
@@ -146,13 +164,27 @@ def size_of(files: SegmentFiles) -> int:
     return total
 
 
+def size_in_raw(files: SegmentFiles) -> int:
+    """The same, of what stands in cdc_raw."""
+    if not files.spooled:
+        return size_of(files)
+    log, index = (next((path for path in files.doubles if path.suffix == end), None) for end in (".log", ".idx"))
+    return size_of(SegmentFiles(files.id, log, index))
+
+
 def list_both(directory: Path, spool: Spool | None) -> Listing:
-    """cdc_raw and the spool as one sequence. Raises ServiceError for cdc_raw, OSError for the spool.
+    """cdc_raw and the spool as one sequence. Raises ServiceError.
 
     cdc_raw is listed first: what is moved meanwhile is then seen twice rather than not at all.
     """
     raw = list_cdc_raw(directory)
-    return raw if spool is None else merged(raw, spool.listing())
+    if spool is None:
+        return raw
+    try:
+        return merged(raw, spool.listing())
+    except OSError as error:
+        words = f"cannot list {spool.directory}: {error.strerror}; may this user read agent.spool_directory?"
+        raise ServiceError(words) from error
 
 
 def merged(raw: Listing, spool: Listing) -> Listing:

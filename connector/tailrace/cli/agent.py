@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
+import typer
 from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace.agent.loop import Agent
 from tailrace.agent.parts import Limits, Parts
-from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import KeptSegments, SchemaLog
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
+from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory
@@ -84,8 +85,9 @@ def _on_signals(stop: _Stop) -> Iterator[None]:
 def agent(config: SettingsFile = None) -> None:
     """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
 
-    Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 5: another agent
-    was started for this node; do not restart in a loop.
+    Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 3: it ended in order,
+    and something was quarantined; 4: and segments were lost; 5: another agent was started for this node, do not
+    restart in a loop.
 
     Example: tailrace agent -c tailrace.toml
     """
@@ -101,6 +103,9 @@ def agent(config: SettingsFile = None) -> None:
         if settings.agent.health_port is not None:
             stack.enter_context(HealthServer(health, settings.agent.health_address, settings.agent.health_port))
         _Start(settings, keys, wakeup, stop, health, stack).run()
+        code = exit_code(health.now)
+    if code:
+        raise typer.Exit(code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +134,11 @@ class _Start:
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
         require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))
         directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments()
-        log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys)))
+        care = Care(self.settings.agent, node.host, self.health, lambda: node_settings(cluster))
+        log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys, care.spool)))
         # From now on no segment comes and goes unseen, however long the services take.
         self.stack.enter_context(Watch(directory, self.wakeup, kept.keep))
+        self.stack.enter_context(closing(care.begin()))
         schema = LiveSchema(cluster, log)
         hints.insert(0, schema.hint)
         if self._until_done(lambda: (schema.learn(),)) is None:
@@ -139,7 +146,7 @@ class _Start:
         router = self._until_done(lambda: self._router(node))
         if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
             return
-        self._agent(node, schema, router).run()
+        self._agent(node, schema, router, care).run()
 
     def _connect(self, changed: Callable[[str], None]) -> LiveCluster:
         cluster = LiveCluster(contact_of(self.settings.cluster), changed)
@@ -167,7 +174,7 @@ class _Start:
                 entries=EntrySettings(generations.streams_per_entry, generations.ignore_msb),
             )
 
-    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router) -> Agent:
+    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, care: Care) -> Agent:
         settings = self.settings
         cluster = settings.cluster.name or node.cluster
         parts = Parts(
@@ -179,7 +186,7 @@ class _Start:
                 clock=time.monotonic,
                 timeout=settings.agent.transaction_timeout_seconds,
             ),
-            capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume, self.keys),
+            capture=lambda resume: care.capture(resume, self.keys),
             transcoder=Transcoder(settings.topics.prefix),
             routing=router,
             schema=schema,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from tailrace.ops.headroom import Headroom
 from tailrace.position import Position
 
 
@@ -16,7 +17,7 @@ class Health:
 
     `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
     transactions committed, mutations read, segments released; `published` too: changes committed, by topic.
-    `caught_up` is when nothing that Cassandra had released was left to read.
+    `caught_up` is when nothing that Cassandra had released was left to read. `headroom` is cdc_raw's.
     """
 
     ready: bool = False
@@ -26,6 +27,7 @@ class Health:
     published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     caught_up: float = 0.0
     seen_alive: float = 0.0
+    headroom: Headroom | None = None
 
     def live(self, now: float, limit_seconds: float = 60.0) -> bool:
         """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
@@ -46,6 +48,7 @@ class Health:
             "counts": dict(self.counts),
             "published": dict(self.published),
             "behind_seconds": round(self.behind(now), 3),
+            "cdc_raw": None if self.headroom is None else _headroom_json(self.headroom),
         }
 
 
@@ -108,6 +111,10 @@ class HealthBoard:
         """Nothing that was released is left to read."""
         self._change(caught_up=self._clock())
 
+    def headroom(self, headroom: Headroom) -> None:
+        """How full cdc_raw is now."""
+        self._change(headroom=headroom)
+
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""
         return self._clock()
@@ -115,3 +122,15 @@ class HealthBoard:
     def _change(self, **fields: object) -> None:
         with self._lock:
             self._health = replace(self._health, **fields)  # type: ignore[arg-type]  # replace checks names at run time
+
+
+def _headroom_json(headroom: Headroom) -> dict[str, object]:
+    rate, seconds = headroom.rate, headroom.seconds
+    return {
+        "used_bytes": headroom.used,
+        "limit_bytes": headroom.limit,
+        "bytes_per_second": None if rate is None else round(rate),
+        "seconds_to_full": None if seconds is None else round(seconds),
+        "spooled_bytes": headroom.spooled,
+        "words": str(headroom),
+    }
