@@ -118,15 +118,8 @@ class Spool:
 
     def problem(self) -> str | None:
         """Why nothing could be moved here, without making anything; None: it could."""
-        path = self.directory
-        while not os.path.exists(path) and path != path.parent:
-            path = path.parent
-        if not os.path.isdir(path):
-            return f"agent.spool_directory: {path} is not a directory"
-        if not os.access(path, os.W_OK | os.X_OK):
-            where = "write" if path == self.directory else f"make {self.directory} in"
-            return f"agent.spool_directory: this user may not {where} {path}"
-        return None
+        refused = unwritable(self.directory)
+        return None if refused is None else f"agent.spool_directory: {refused}"
 
     def _open(self) -> None:
         if os.path.isdir(self.directory) and self._swept:
@@ -151,6 +144,20 @@ def _last_epoch(root: Path) -> int:
 
 def _words(directory: Path, error: OSError) -> str:
     return f"agent.spool_directory: cannot move segments to {directory}: {error.strerror or error}"
+
+
+def unwritable(directory: Path) -> str | None:
+    """Why nothing could be put into a directory that may have to be made first; None: it could."""
+    path = directory
+    while not os.path.exists(path) and path != path.parent:
+        path = path.parent
+    if not os.path.isdir(path):
+        return f"{path} is not a directory"
+    if not os.access(path, os.W_OK | os.X_OK):
+        return (
+            f"this user may not write {path}" if path == directory else f"this user may not make {directory} in {path}"
+        )
+    return None
 
 
 def size_of(files: SegmentFiles) -> int:
