@@ -21,8 +21,8 @@ Span = tuple[int, int]
 
 # A step between ids that is longer than this may be a restart of the node; a shorter one cannot, as it takes a second.
 _RUN_STEP: Final = 1000
-# Longer without a look than this, and nobody watched: the process was stopped, or the machine slept.
-UNWATCHED_SECONDS: Final = 15.0
+# Longer without a look than this, and nobody watched: the process was stopped, or the machine slept, or was busy.
+UNWATCHED_SECONDS: Final = 3.0
 
 
 class Missing(StrEnum):
@@ -173,8 +173,9 @@ class Register:
             if self._blind and any(id > self._done for id in there):
                 self._blind = False
                 asked = at.segment >= 0 and self._may_delete()
-                for span in unwatched_gaps(self._done, listing, starts_run) if asked else ():
-                    self._add(Missing.UNKNOWN, span, at)
+                for gap in unwatched_gaps(max(self._done, read), listing, starts_run) if asked else ():
+                    for span in without(gap, spans(known)):
+                        self._add(Missing.UNKNOWN, span, at)
         return self.losses[len(before) :]
 
     def unread(self, done: int) -> tuple[Span, ...]:
