@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import closing
 from itertools import takewhile
@@ -81,7 +81,6 @@ class _Run:
         self._parts = parts
         self._limits = limits
         self._capture = capture
-        self._publisher = publisher
         self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
         self._parked = ParkingLot(resume.parked, limits.parked)
@@ -158,7 +157,8 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._transaction.open or self._done != self._committed or self._is_untold:
+        news = self._done != self._committed or (self._done is not None and self._capture.news(self._done))
+        if self._transaction.open or news or self._is_untold:
             self._commit(release=not self._held)
 
     # -- reading
@@ -187,8 +187,8 @@ class _Run:
         for segment, one in self._capture.quarantined.items():
             words = f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
             health.degrade(f"segment {segment}", words)
-        for segment, words in self._capture.lost.items():
-            health.degrade(f"segment {segment}", words)
+        for loss in self._capture.losses:
+            health.degrade(f"loss of {loss.segments[0]}", str(loss))
         for table, words in self._parts.schema.inferred.items():
             health.degrade(f"definition of {table}", words)
 
@@ -259,8 +259,10 @@ class _Run:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
-        if self._done is not None and self._capture.finished(self._done) and (moved or place != self._schema_place):
-            return True
+        if self._done is not None:
+            news = moved or place != self._schema_place
+            if (self._capture.finished(self._done) and news) or self._capture.news(self._done):
+                return True
         rolled = place is not None and (self._schema_place is None or place.segment != self._schema_place.segment)
         return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
 
@@ -273,13 +275,29 @@ class _Run:
         schema = self._parts.schema
         if not self._transaction.open and self._done is None and not self._is_untold:
             return
-        segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
-        resume = schema.noted(Resume(self._done, segments, broken, parked=self._parked.lots))
+        capture, done = self._capture, self._done
+        losses = capture.losses
+        for loss in losses:
+            self._transaction.note(Internal.PROGRESS, *self._parts.loss_record(loss))
         for event in schema.events:
-            self._publisher.note(Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event))
+            self._transaction.note(
+                Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event)
+            )
+        resume = Resume(
+            done,
+            capture.open_segments(),
+            tuple(capture.quarantined.values()),
+            unread=capture.unread(done),
+            reported=capture.reported(done),
+            parked=self._parked.lots,
+        )
+        resume = schema.noted(resume)
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
         self._parked.changed = False
+        capture.committed(done, losses)
+        for kind, number in Counter(loss.kind.value for loss in losses).items():
+            self._parts.health.count(**{kind: number})
         _LOG.debug("committed %d changes up to %s", changes, self._done)
         self.committed = True
         self._committed, self._schema_place, self._moved = resume.position, resume.schema, self._parts.clock()

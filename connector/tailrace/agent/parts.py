@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.missing import Loss, Span
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
@@ -29,13 +30,21 @@ class Capture(Protocol):
     def quarantined(self) -> dict[int, Quarantined]: ...
 
     @property
-    def lost(self) -> dict[int, str]: ...
+    def losses(self) -> tuple[Loss, ...]: ...
 
     def read(self, limit: int) -> list[Entry]: ...
 
     def open_segments(self) -> tuple[SegmentKey, ...]: ...
 
     def passed(self, position: Position, *, settled: bool) -> bool: ...
+
+    def unread(self, position: Position | None) -> tuple[Span, ...]: ...
+
+    def reported(self, position: Position | None) -> tuple[Span, ...]: ...
+
+    def news(self, position: Position) -> bool: ...
+
+    def committed(self, position: Position | None, losses: Collection[Loss]) -> None: ...
 
     def finished(self, position: Position) -> bool: ...
 
@@ -81,7 +90,8 @@ class Routing(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What the loop runs on. `clock` is monotonic seconds, `milliseconds` wall-clock time, `wait` sleeps until
-    something happens, at most so many seconds, `stop` says whether to end after the current transaction."""
+    something happens, at most so many seconds, `stop` says whether to end after the current transaction. `loss_record`
+    makes key and value of what is missing, for `.progress`."""
 
     publisher: Callable[[], Publisher]
     capture: Callable[[Resume], Capture]
@@ -93,6 +103,7 @@ class Parts:
     milliseconds: Callable[[], int]
     wait: Callable[[float], object]
     stop: Callable[[], bool]
+    loss_record: Callable[[Loss], tuple[bytes, bytes]]
 
     def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
         """Wait, at most so long, until `over` or `stop`; DDL is read on, as segments come and go meanwhile."""

@@ -34,6 +34,8 @@ RESUMES = st.builds(
     st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     st.lists(st.builds(Quarantined, NUMBERS, NUMBERS, NUMBERS, st.text())).map(tuple),
     st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
+    st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
+    st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     truncations=st.lists(
         st.builds(
             Truncation,
@@ -108,6 +110,8 @@ def test_reads_as_the_contract_says() -> None:
         "schema": {"epoch": 1, "segment": 1795247025693, "offset": 20},
         "open": [[1795247025692, 0xCAFE]],
         "quarantined": [],
+        "unread": [],
+        "reported": [],
         "truncations": [
             [
                 "2be43760-e57f-11f1-8599-73518cff440e",
