@@ -169,11 +169,13 @@ class _Start:
 
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics) -> Agent:
         settings, tenure = self.settings, Tenure(uuid4().hex)
+        cluster = settings.cluster.name or node.cluster
         parts = Parts(
+            cluster=cluster,
             publisher=lambda: KafkaPublisher(
                 settings.kafka.reveal(),
                 prefix=settings.topics.prefix,
-                cluster=settings.cluster.name or node.cluster,
+                cluster=cluster,
                 host=node.host,
                 clock=time.monotonic,
                 timeout=settings.agent.transaction_timeout_seconds,
@@ -196,6 +198,7 @@ class _Start:
             changes=settings.agent.transaction_changes,
             seconds=settings.agent.transaction_milliseconds / 1000,
             poll_seconds=settings.agent.poll_seconds,
+            progress_seconds=settings.agent.progress_seconds,
             parked_seconds=settings.agent.park_seconds,
             dead_letter_payloads=settings.agent.dead_letter_payloads,
         )
@@ -238,7 +241,14 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     topics.ensure_internal(
-        (Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS, Internal.DEAD_LETTER)
+        (
+            Internal.OFFSETS,
+            Internal.SCHEMAS,
+            Internal.SCHEMA_HISTORY,
+            Internal.GENERATIONS,
+            Internal.DEAD_LETTER,
+            Internal.PROGRESS,
+        )
     )
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
