@@ -35,6 +35,10 @@ class HeldError(TailraceError):
         self.table_id = table_id
 
 
+class TooLargeError(HeldError):
+    """A change has more bytes than its topic takes; the table's other changes go on."""
+
+
 class UnexplainedError(TailraceError):
     """A mutation that neither the log's DDL nor the present schema explains: it waits for that table's definition."""
 

@@ -61,6 +61,7 @@ class MemoryKafka:
     commits: int = 0
     announced: dict[bytes, bytes] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
     notes: list[tuple[Internal, bytes, bytes]] = field(default_factory=list)
 
 
@@ -134,9 +135,9 @@ class MemoryDestinations:
         self._faults.at("topic")
         return self._kafka.topics.setdefault(topic, 3)
 
-    def limit(self, topic: str) -> int:  # noqa: ARG002 - one for all
-        """As large as a topic's is by default."""
-        return 16 << 20
+    def limit(self, topic: str) -> int:
+        """As large as a topic's is by default, where it is not set."""
+        return self._kafka.limits.get(topic, 16 << 20)
 
     def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
         """Keep the records of `.schemas`."""

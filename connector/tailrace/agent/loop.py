@@ -15,7 +15,7 @@ from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
 from tailrace.capture.parked import ParkingLot
 from tailrace.capture.segment import Entry
-from tailrace.errors import HeldError, UnexplainedError
+from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -43,6 +43,8 @@ class Agent:
             try:
                 self._session(backoff)
             except ServiceError as error:
+                if isinstance(error, RefusedError):
+                    self._parts.routing.refuse(error.topic, str(error))
                 self._parts.health.ready(False)
                 if self._parts.health.degrade("service", str(error)):
                     _LOG.error("%s", error)

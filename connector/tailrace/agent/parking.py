@@ -13,7 +13,7 @@ from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.parked import Parked, ParkingLot
 from tailrace.capture.segment import Entry
-from tailrace.errors import HeldError, UnexplainedError
+from tailrace.errors import HeldError, TooLargeError, UnexplainedError
 from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.topics import Internal
@@ -50,6 +50,7 @@ class Parking:
         self._backoff = Backoff(limits)
         self._next = float("-inf")
         self._begun = False
+        self._urgent: set[str] = set()
         self._tell()
 
     def park(self, entry: Entry, error: UnexplainedError | HeldError) -> bool:
@@ -60,6 +61,8 @@ class Parking:
             self._backoff.reset()
             self._next = self._parts.clock() + self._backoff.next()
         self._put(entry, error.table_id, str(error))
+        if isinstance(error, TooLargeError):
+            self._urgent.add(str(error))  # waiting alone does not help
         self._tell()
         return True
 
@@ -111,6 +114,8 @@ class Parking:
         """One mutation; a table that still cannot be published is added to those that are blocked."""
         try:
             records = self._translation.parked_records(entry)
+        except TooLargeError:
+            return
         except (UnexplainedError, HeldError) as error:
             if error.table_id in (None, lot.table):
                 blocked.add(lot.table)
@@ -133,7 +138,8 @@ class Parking:
         """Dead letters of what has waited for too long; the segments stay."""
         now = self._parts.milliseconds()
         for lot in self._state.lots:
-            if lot.dead or now - lot.since < self._limits.parked_seconds * 1000:
+            waited = now - lot.since >= self._limits.parked_seconds * 1000 or lot.reason in self._urgent
+            if lot.dead or not waited:
                 continue
             lost = self._letter(lot, now)
             self._state.bury(lot)

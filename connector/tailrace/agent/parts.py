@@ -70,6 +70,8 @@ class Routing(Protocol):
 
     def records(self, messages: Iterable[Message]) -> list[Record]: ...
 
+    def refuse(self, topic: str, words: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:

@@ -82,9 +82,9 @@ class Translation:
         return self._as_read(entry, Origin.LOG)
 
     def _require_read(self, error: Exception, table: UUID) -> None:
-        """Read the schema. Raises UnexplainedError where that fails, or has failed just now."""
+        """Read the schema. Raises UnexplainedError where that fails, or has failed just now: health says why."""
         if self._parts.clock() < self._unreadable_until or not self.learn():
-            raise UnexplainedError(f"{error}, and the schema cannot be read", table) from error
+            raise UnexplainedError(str(error), table) from error
 
     def _as_read(self, entry: Entry, origin: Origin) -> list[Message]:
         """With the columns that were read last."""

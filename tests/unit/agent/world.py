@@ -68,7 +68,7 @@ class World:
             publisher=lambda: MemoryPublisher(self.kafka, faults),
             capture=lambda resume: MemoryCapture(self.log, resume, faults),
             transcoder=Transcoder("p"),
-            routing=Router("p", MemoryDestinations(self.kafka, faults), Selection().wants),
+            routing=Router("p", MemoryDestinations(self.kafka, faults), Selection().wants, clock=self.clock),
             schema=schema,
             health=self.health,
             clock=self.clock,

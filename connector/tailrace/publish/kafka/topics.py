@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import stamina
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
+from tailrace.errors import RefusedError
 from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, TopicOptions, TopicPlan, internal_plan, table_plan
+
+# Somebody has to act before such a topic can be created.
+_FORBIDDEN: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_CONFIG,
+    }
+)
 
 
 class KafkaTopics:
@@ -133,7 +148,10 @@ class KafkaTopics:
                 future.result(self._timeout + 5)
                 LOG.info("created topic %s", name)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                code = error.args[0].code()
+                if code in _FORBIDDEN:
+                    raise RefusedError(name, f"it cannot be created: {redact(error.args[0].str())}") from error
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise service_error(f"creating topic {name}", error.args[0], self._errors) from error
 
 
