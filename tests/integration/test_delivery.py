@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import signal
 import threading
 import time
@@ -14,8 +16,10 @@ import pytest
 from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+from typer.testing import CliRunner
 
+from tailrace.cli.main import app
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
@@ -53,10 +57,16 @@ class Stage:
         self._insert = session.prepare(f"INSERT INTO {keyspace}.t (k, v) VALUES (?, ?)")
         self.written = 0
 
-    def agent(self, name: str, settings: Mapping[str, object] | None = None) -> AgentProcess:
-        """One with these settings of [agent], not started."""
+    def agent(
+        self,
+        name: str,
+        settings: Mapping[str, object] | None = None,
+        others: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> AgentProcess:
+        """One with these settings of [agent] and of other sections, not started."""
         whole = settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
-        whole["agent"].update(settings or {})
+        for section, values in {"agent": settings or {}, **(others or {})}.items():
+            whole[section].update(values)
         return AgentProcess(self._place, whole, name)
 
     def write(self, count: int, text: str = "v") -> None:
@@ -197,6 +207,39 @@ def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
     for position, known in looks:
         assert {place for place in seen if place <= position} <= known
     assert looks[-1][0] >= max(seen)
+
+
+def test_topics_that_their_owner_makes(stage: Stage) -> None:
+    """Without the right to create: the agent says what is missing, the plan prints it, and with that it runs."""
+    settings = {"topics": {"create": False}}
+    with stage.agent("early", {}, settings) as early:
+        assert early.process.wait(60) == 2
+    assert "topics.create is false, and these topics are missing" in early.words()
+    answer = CliRunner().invoke(app, ["topics", "plan", "-c", str(early.settings), "--commands"])
+    assert answer.exit_code == 0, answer.output
+    missing = [line for line in answer.stdout.splitlines() if line.startswith("kafka-topics.sh")]
+    words = [shlex.split(line) for line in missing]
+    made = [
+        NewTopic(
+            line[line.index("--topic") + 1],
+            int(line[line.index("--partitions") + 1]),
+            int(line[line.index("--replication-factor") + 1]),
+            config=dict(line[number + 1].split("=", 1) for number, word in enumerate(line) if word == "--config"),
+        )
+        for line in words
+    ]
+    assert stage.topic in {topic.topic for topic in made}
+    admin = AdminClient({"bootstrap.servers": stage.kafka.bootstrap})
+    for future in admin.create_topics(made).values():
+        future.result(30)
+    answer = CliRunner().invoke(app, ["topics", "plan", "-c", str(early.settings)])
+    rows = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
+    assert {row["state"] for row in rows} == {"there"}
+    with stage.agent("agent", {}, settings) as agent:
+        stage.write(10)
+        agent.until(lambda: agent.count("changes") >= 10)
+        assert agent.stop() == 0
+    assert stage.keys() == Counter(range(10))
 
 
 def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
