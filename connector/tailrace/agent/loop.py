@@ -11,6 +11,7 @@ from typing import Final
 
 from tailrace.agent.parking import Parking
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
+from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
@@ -81,6 +82,7 @@ class _Run:
         self._parts = parts
         self._limits = limits
         self._capture = capture
+        self._publisher = publisher
         self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
         self._parked = ParkingLot(resume.parked, limits.parked)
@@ -94,6 +96,9 @@ class _Run:
             self._transaction,
             self._parked,
             self._commit_what_is_open,
+        )
+        self._progress = ProgressNotes(
+            parts.cluster, node.host, limits.progress_seconds, parts.clock, parts.milliseconds
         )
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
@@ -243,8 +248,13 @@ class _Run:
         self._truncate()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
-        elif self._transaction.open or self._is_untold or self._is_worth_moving():
-            self._commit()
+        elif (
+            self._transaction.open
+            or self._is_untold
+            or self._is_worth_moving()
+            or self._progress.due(self._done, caught_up=True)
+        ):
+            self._commit(caught_up=True)
         else:
             # What an earlier run committed and did not come to delete.
             self._release()
@@ -256,9 +266,11 @@ class _Run:
         return self._parts.schema.news or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
-        """Whether a commit without changes is due: before a release at once, else from time to time."""
+        """Whether a commit without changes is due: of news and before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
+        if self._is_untold:
+            return True
         if self._done is not None:
             news = moved or place != self._schema_place
             if (self._capture.finished(self._done) and news) or self._capture.news(self._done):
@@ -270,7 +282,7 @@ class _Run:
         if self._transaction.open:
             self._commit(release=False)
 
-    def _commit(self, release: bool = True) -> None:
+    def _commit(self, release: bool = True, caught_up: bool = False) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
         schema = self._parts.schema
         if not self._transaction.open and self._done is None and not self._is_untold:
@@ -279,10 +291,6 @@ class _Run:
         losses = capture.losses
         for loss in losses:
             self._transaction.note(Internal.PROGRESS, *self._parts.loss_record(loss))
-        for event in schema.events:
-            self._transaction.note(
-                Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event)
-            )
         resume = Resume(
             done,
             capture.open_segments(),
@@ -292,6 +300,12 @@ class _Run:
             parked=self._parked.lots,
         )
         resume = schema.noted(resume)
+        if (progress := self._progress.record(resume, caught_up)) is not None:
+            self._transaction.note(Internal.PROGRESS, *progress)
+        for event in schema.events:
+            self._transaction.note(
+                Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event)
+            )
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
         self._parked.changed = False

@@ -50,11 +50,11 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `unread` are segments
-    that had an index and were not read to their end, `reported` those that were told to be missing (capture.missing).
-    `parked` are mutations at or below the position whose changes wait, `truncations` those up to `schema` that do,
-    `truncated` each table's newest (None: never asked), `metadata` the metadata epochs of Cassandra 6 up to which all
-    DDL was met, and of the DDL that comes next or came last.
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet); up to there `truncations`
+    were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
+    the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
+    segments that had an index and were not read to their end, `reported` those that were told to be missing
+    (capture.missing). `parked` are mutations at or below the position whose changes wait.
     """
 
     position: Position | None = None
@@ -153,17 +153,22 @@ class CdcRaw:
         return self._register.losses
 
     def passed(self, position: Position, *, settled: bool) -> bool:
-        """Whether `read` gives nothing at or below a position any more: it has come there; or nothing up to there has
-        an index and is unread, and the log is `settled`: it has gone on, so that an index would be there by now."""
-        if self._at >= position or self._current is not None or not settled:
-            return self._at >= position
+        """Whether `read` will give nothing at or below a position any more: it has come there; or the segment there
+        has no index, and everything before was read. `settled`: the log has gone on behind the position, so that an
+        index that was to come is there. Raises as `read` does."""
+        if self._at >= position:
+            return True
+        if self._current is not None or not settled:
+            return False
         try:
-            self._scan()
+            with self._lock:
+                self._scan()
         except OSError as error:
             raise self._refused("read", error) from error
-        done = {*self._finished, *self.quarantined}
-        unread = (id for id, files in self._segments.items() if files.index is not None and id not in done)
-        return not any(self._at.segment <= id <= position.segment for id in unread)
+        unread = (
+            id for id in self._segments if id >= self._at.segment and id not in {*self._finished, *self.quarantined}
+        )
+        return not any(self._segments[id].index is not None for id in unread if id <= position.segment)
 
     def unread(self, position: Position | None) -> tuple[Span, ...]:
         """Segments that have an index and are not published to their end: `unread` of the offsets record."""

@@ -34,8 +34,10 @@ def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
     quarantined: [[id, checksum, offset, why]], unread: [[first id, last id]], reported: the same,
     truncations: [[table id, position, ms, [segment, offset], inferred]], truncated: [[table id, ms, inferred]] | null,
-    metadata: [epoch, epoch | null] | null, agent: who wrote it | null, version: 1}. Parked mutations have records of
-    their own."""
+    metadata: [epoch, epoch | null] | null, agent: who wrote it | null, version: 1}.
+
+    Parked mutations have records of their own.
+    """
     record = {
         "position": _place(resume.position),
         "schema": _place(resume.schema),
