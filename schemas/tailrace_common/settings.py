@@ -18,6 +18,7 @@ from tailrace_common.passthrough import (
     SparkSettings,
 )
 from tailrace_common.secrets import redact
+from tailrace_common.settings_cdc_raw import CdcRawSettings
 from tailrace_common.settings_section import Section
 from tailrace_common.settings_sources import load_into
 
@@ -90,17 +91,9 @@ class ClusterSettings(Section):
         return self
 
 
-class AgentSettings(Section):
+class AgentSettings(CdcRawSettings):
     """The agent beside each node."""
 
-    cdc_raw_directory: Path = Field(
-        default=Path("/var/lib/cassandra/cdc_raw"), description="The node's cdc_raw_directory"
-    )
-    commitlog_directory: Path | None = Field(
-        default=None,
-        examples=["/var/lib/cassandra/commitlog"],
-        description="The node's commitlog_directory, for `tailrace check` to look at. Unset: it does not",
-    )
     segment_key: SecretStr | None = Field(
         default=None, examples=["..."], description="AES key of encrypted segments, as hexadecimal digits"
     )
@@ -388,6 +381,7 @@ def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settin
 
 
 __all__ = [
+    "AgentSettings",
     "JavaKafkaSettings",
     "KafkaSettings",
     "RegistrySettings",

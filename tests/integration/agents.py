@@ -134,9 +134,10 @@ def settings_for(
     cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str | None = None
 ) -> dict[str, dict[str, object]]:
     """An agent's settings: this node, this Kafka, this prefix; only this keyspace's tables where one is named."""
+    agent = {"cdc_raw_directory": str(cassandra.cdc_raw), "poll_seconds": 0.2}
     return {
         "cluster": {"contact_points": [cassandra.address], "port": cassandra.port},
-        "agent": {"cdc_raw_directory": str(cassandra.cdc_raw), "poll_seconds": 0.2},
+        "agent": {**agent, "spool_directory": str(cassandra.directory / "spool")},
         "kafka": {"bootstrap.servers": kafka.bootstrap},
         "topics": {"prefix": prefix},
         "tables": {"include": ["*.*" if keyspace is None else f"{keyspace}.*"]},

@@ -76,7 +76,7 @@ def test_a_transaction_of_many_partitions_may_be_older(partitions: int, seconds:
     publisher = MemoryPublisher(MemoryKafka(), Faults())
     publisher.start()
     transaction = Transaction(publisher, Limits(), HealthBoard(clock), clock)
-    transaction.send(Record("t", number, None, b"") for number in range(partitions))
+    transaction.send([Record("t", number, None, b"") for number in range(partitions)])
     assert transaction.left == pytest.approx(seconds)
     assert not transaction.full
     clock.wait(seconds + 0.001)

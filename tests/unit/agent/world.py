@@ -11,6 +11,7 @@ from tailrace.agent.parts import Limits, Parts
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.ops.health import HealthBoard
+from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import Router, Selection
 from tailrace.testing import (
     Faults,
@@ -75,6 +76,7 @@ class World:
             milliseconds=lambda: 1_700_000_000_000 + int(self.clock.now * 1000),
             wait=wait,
             stop=lambda: waited >= idle_waits,
+            loss_record=lambda loss: loss_record("c", "h1", loss, 0),
         )
         Agent(parts, "h1", "dc1", self.limits).run()
 
