@@ -17,6 +17,7 @@ from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal
@@ -42,6 +43,7 @@ class Capture(Protocol):
     def news(self, position: Position) -> bool: ...
 
     def committed(self, position: Position | None, losses: Collection[Loss]) -> None: ...
+    def passed(self, position: Position, *, settled: bool) -> bool: ...
 
     def finished(self, position: Position) -> bool: ...
 
@@ -79,6 +81,8 @@ class Routing(Protocol):
 
     def records(self, messages: Iterable[Message]) -> list[Record]: ...
 
+    def truncation(self, table: Table, written: int, source: Source) -> list[Record]: ...
+
     def refuse(self, topic: str, words: str) -> None: ...
 
 
@@ -114,17 +118,18 @@ class Parts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """When a transaction is committed: at so many changes for each partition that it touches (each costs the commit
-    about the same), or at an age: `seconds` for up to so many `partitions`, in proportion for more; while more waits
-    than one takes, at up to so many times as many changes, and as old; never older than `seconds_most`. `idle_seconds`
-    apart, at least, are commits that only move the position, `progress_seconds` those that only tell it. Of mutations
-    that nothing explains at most `parked` are set aside; for `parked_seconds` before dead letters tell."""
+    about the same), or at an age: `seconds` for up to so many `partitions`, in proportion for more, at most
+    `seconds_most`. While more waits than one takes, it takes up to `stretch_changes` times as many, and gets up to
+    `stretch_seconds` times as old. `idle_seconds` apart, at least, are commits that only move the position,
+    `progress_seconds` those that only tell it. Of mutations that nothing explains at most `parked` are set aside; for
+    `parked_seconds` before dead letters tell."""
 
     changes: int = 64
     seconds: float = 0.02
     partitions: int = 36
+    seconds_most: float = 1.0
     stretch_changes: int = 64
     stretch_seconds: int = 8
-    seconds_most: float = 1.0
     idle_seconds: float = 10.0
     progress_seconds: float = 10.0
     poll_seconds: float = 1.0

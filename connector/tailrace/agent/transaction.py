@@ -39,8 +39,9 @@ class Transaction:
         """Seconds until it has the age at which it is committed."""
         limits = self._limits
         # A commit takes about 0.55 ms for each partition: the more it takes, the longer it pays to fill up.
-        times = max(min(self._stretch, limits.stretch_seconds), self._tally.partitions / limits.partitions)
-        return min(limits.seconds * times, limits.seconds_most) - self._age()
+        share = self._tally.partitions / limits.partitions
+        ripe = limits.seconds * max(min(self._stretch, limits.stretch_seconds), share)
+        return min(ripe, limits.seconds_most) - self._age()
 
     @property
     def full(self) -> bool:

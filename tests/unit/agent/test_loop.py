@@ -18,7 +18,7 @@ from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries
-from tests.unit.ddl import NOW, alter, create, drop
+from tests.unit.ddl import NOW, alter, create, drop, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
 
@@ -39,11 +39,6 @@ def test_publishes_everything_once_in_order_and_releases_what_is_final() -> None
 LOSS = Loss(Missing.LOST, (2, 2), Position(1, 2, 0), Position(1, 3, 0))
 
 
-def told_losses(world: World) -> list[tuple[Internal, bytes, bytes]]:
-    """What was told beside the progress itself."""
-    return [note for note in world.kafka.notes if b"/loss/" in note[1]]
-
-
 @pytest.mark.parametrize("step", ["", "note", "commit", "committed"])
 def test_what_is_missing_is_told_once_with_the_position(step: str) -> None:
     """In the transaction of what was read before it; a crash on the way tells it again, or did not tell it at all."""
@@ -57,13 +52,18 @@ def test_what_is_missing_is_told_once_with_the_position(step: str) -> None:
         # The capture that died had not heard of its commit; its successor has the record, by which it finds no more.
         world.log.losses = () if step == "committed" else (LOSS,)
     world.live()
-    (note,) = told_losses(world)
+    (note,) = told(world)
     assert note[:2] == (Internal.PROGRESS, b"c/h1/loss/1/2")
     assert json.loads(note[2])["segments"] == [2, 2]
     assert world.keys() == ["a", "b"]
     if step != "committed":
         assert world.health.now.counts["lost"] == 1
         assert world.health.now.degraded["loss of 2"] == str(LOSS)
+
+
+def told(world: World) -> list[tuple[Internal, bytes, bytes]]:
+    """The records of losses."""
+    return [note for note in world.kafka.notes if b"/loss/" in note[1]]
 
 
 def test_a_loss_is_told_though_nothing_else_happens() -> None:
@@ -73,7 +73,7 @@ def test_a_loss_is_told_though_nothing_else_happens() -> None:
     commits = world.kafka.commits
     world.log.losses = (LOSS,)
     world.live()
-    assert (len(told_losses(world)), world.kafka.commits) == (1, commits + 1)
+    assert (len(told(world)), world.kafka.commits) == (1, commits + 1)
 
 
 def test_the_record_says_what_was_not_read_to_its_end() -> None:
@@ -409,10 +409,31 @@ def busy_world() -> World:
     """Segments with and without changes, DDL in between."""
     world = World()
     world.log.append(1, [*entries("abcde"), *entries("x", NOTES)])
-    world.log.append(2, entries("yz", NOTES))
-    world.log.append(4, [*entries("fg"), alter(NOTES, replace(NOTES, cdc=True)), *entries("hijkl")])
-    world.log.append(5, entries("mn"), final=False)
+    world.log.append(2, [*entries("yz", NOTES), truncate(NOTES.id, 1)])
+    world.log.append(3, [truncate(ORDERS.id, 2)])
+    world.log.plain.add(3)
+    world.log.append(
+        4,
+        [
+            *entries("fg"),
+            alter(NOTES, replace(NOTES, cdc=True)),
+            *entries("hi"),
+            truncate(ORDERS.id, 3),
+            *entries("jkl"),
+        ],
+    )
+    world.log.append(5, [*entries("mn"), truncate(ORDERS.id, 4)], final=False)
     return world
+
+
+BUSY = list("abcdeTTTfghiTTTjklmnTTT")
+TOLD = [
+    "table ks.notes truncated",
+    "table ks.orders truncated",
+    "table ks.notes altered: cdc on",
+    "table ks.orders truncated",
+    "table ks.orders truncated",
+]
 
 
 def every_fault(error: Callable[[], BaseException], *, first_read: bool = True) -> list[Faults]:
@@ -438,8 +459,10 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -
         world.live(faults)
     except Crash:
         world.live()
-    assert world.keys() == list("abcdefghijklmn")
-    assert sorted(world.log.segments) == [5]
+    assert world.keys() == BUSY
+    assert world.told() == TOLD
+    assert world.kafka.resume.truncations == ()
+    assert sorted(world.log.segments) == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -449,8 +472,9 @@ def test_a_failing_service_at_any_step_is_retried_without_loss_or_repetition(fau
     """The same agent starts over from what Kafka has, by itself."""
     world = busy_world()
     world.live(faults, idle_waits=60)
-    assert world.keys() == list("abcdefghijklmn")
-    assert sorted(world.log.segments) == [5]
+    assert world.keys() == BUSY
+    assert world.told() == TOLD
+    assert sorted(world.log.segments) == [3, 5]
     assert world.health.now.degraded == {}
 
 
