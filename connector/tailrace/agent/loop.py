@@ -266,7 +266,7 @@ class _Run:
         return self._parts.schema.news or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
-        """Whether a commit without changes is due: of news and before a release at once, else from time to time."""
+        """Whether a commit without changes is due: before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
         if self._is_untold:
