@@ -18,6 +18,7 @@ from tailrace_common.passthrough import (
     SparkSettings,
 )
 from tailrace_common.secrets import redact
+from tailrace_common.settings_cdc_raw import CdcRawSettings
 from tailrace_common.settings_section import Section
 from tailrace_common.settings_sources import load_into
 
@@ -90,17 +91,9 @@ class ClusterSettings(Section):
         return self
 
 
-class AgentSettings(Section):
+class AgentSettings(CdcRawSettings):
     """The agent beside each node."""
 
-    cdc_raw_directory: Path = Field(
-        default=Path("/var/lib/cassandra/cdc_raw"), description="The node's cdc_raw_directory"
-    )
-    commitlog_directory: Path | None = Field(
-        default=None,
-        examples=["/var/lib/cassandra/commitlog"],
-        description="The node's commitlog_directory, for `tailrace check` to look at. Unset: it does not",
-    )
     segment_key: SecretStr | None = Field(
         default=None, examples=["..."], description="AES key of encrypted segments, as hexadecimal digits"
     )
@@ -138,7 +131,7 @@ class AgentSettings(Section):
     )
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once",
-        description='"exactly-once", by Kafka transactions; "at-least-once", without them, is not there yet',
+        description='"exactly-once", by Kafka transactions; "at-least-once", without them: a crash repeats changes',
     )
     transaction_changes: Positive = Field(default=64, description="A transaction is committed at this many changes")
     transaction_milliseconds: Positive = Field(default=20, description="or at this age, whichever comes first")
@@ -146,6 +139,10 @@ class AgentSettings(Section):
         default=10,
         description="Kafka aborts an agent's transaction after this; a dead agent delays readers by that + 10 s",
     )
+    buffer_mebibytes: Annotated[int, Field(ge=1, le=2047)] = Field(
+        default=32, description="Most memory for what Kafka has not acknowledged; at least topics.max_message_bytes"
+    )
+    progress_seconds: Seconds = Field(default=10, description="The least time between two progress records of a host")
     park_seconds: Seconds = Field(
         default=3600, description="A mutation that nothing explains is told in a dead letter after so long"
     )
@@ -351,6 +348,12 @@ class Settings(BaseSettings):
         return (init_settings,)
 
     @model_validator(mode="after")
+    def _check_buffer(self) -> Self:
+        if self.agent.buffer_mebibytes << 20 < self.topics.max_message_bytes:
+            raise ValueError("agent.buffer_mebibytes must be as large as topics.max_message_bytes at least")
+        return self
+
+    @model_validator(mode="after")
     def _check_sink(self) -> Self:
         if self.stream.sink is not None and self.stream.sink not in self.sink:
             raise ValueError(f'stream.sink = "{self.stream.sink}" has no [sink.{self.stream.sink}]; {self._sinks()}')
@@ -378,6 +381,7 @@ def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settin
 
 
 __all__ = [
+    "AgentSettings",
     "JavaKafkaSettings",
     "KafkaSettings",
     "RegistrySettings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 from uuid import UUID
@@ -13,8 +14,8 @@ from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.parked import Parked, ParkingLot
 from tailrace.commitlog.entry import Entry
-from tailrace.errors import HeldError, UnexplainedError
-from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
+from tailrace.errors import HeldError, TooLargeError, UnexplainedError
+from tailrace.publish.dead_letters import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.topics import Internal
 
@@ -50,6 +51,7 @@ class Parking:
         self._backoff = Backoff(limits)
         self._next = float("-inf")
         self._begun = False
+        self._urgent: set[str] = set()
         self._tell()
 
     def park(self, entry: Entry, error: UnexplainedError | HeldError) -> bool:
@@ -60,6 +62,8 @@ class Parking:
             self._backoff.reset()
             self._next = self._parts.clock() + self._backoff.next()
         self._put(entry, error.table_id, str(error))
+        if isinstance(error, TooLargeError):
+            self._urgent.add(str(error))  # waiting alone does not help
         self._tell()
         return True
 
@@ -93,8 +97,12 @@ class Parking:
                 lot = waiting.pop(entry.position.offset)
                 if lot.table not in blocked:
                     self._again(entry, lot, blocked)
+            gone: dict[Parked, list[int]] = {}
             for offset, lot in waiting.items():
-                self._lose(lot, (offset,))
+                gone.setdefault(lot, []).append(offset)
+            for lot, offsets in gone.items():
+                self._tell_letter(dead_letter(replace(lot, offsets=tuple(offsets)), ()), self._parts.milliseconds())
+                self._lose(lot, tuple(offsets))
 
     def _may_go(self, table: UUID) -> bool:
         """Whether what waits for a table has a chance."""
@@ -111,6 +119,8 @@ class Parking:
         """One mutation; a table that still cannot be published is added to those that are blocked."""
         try:
             records = self._translation.parked_records(entry)
+        except TooLargeError:
+            return
         except (UnexplainedError, HeldError) as error:
             if error.table_id in (None, lot.table):
                 blocked.add(lot.table)
@@ -133,7 +143,8 @@ class Parking:
         """Dead letters of what has waited for too long; the segments stay."""
         now = self._parts.milliseconds()
         for lot in self._state.lots:
-            if lot.dead or now - lot.since < self._limits.parked_seconds * 1000:
+            waited = now - lot.since >= self._limits.parked_seconds * 1000 or lot.reason in self._urgent
+            if lot.dead or not waited:
                 continue
             lost = self._letter(lot, now)
             self._state.bury(lot)
@@ -152,13 +163,16 @@ class Parking:
             return self._capture.reread(lot.epoch, lot.segment, lot.checksum, lot.offsets)
 
         letter = dead_letter(lot, again())
-        newest = self._parts.schema.history.newest(lot.table)
-        value = encode_letter(self._host, letter, None if newest is None else str(newest), now)
-        self._transaction.note(Internal.DEAD_LETTER, letter_key(self._host, lot), value)
+        self._tell_letter(letter, now)
         for entry in again() if self._limits.dead_letter_payloads else ():
             for key, chunk in payload_records(self._host, lot, entry):
                 self._transaction.note(Internal.DEAD_LETTER, key, chunk)
         return letter.lost
+
+    def _tell_letter(self, letter: DeadLetter, now: int) -> None:
+        newest = self._parts.schema.history.newest(letter.lot.table)
+        value = encode_letter(self._host, letter, None if newest is None else str(newest), now)
+        self._transaction.note(Internal.DEAD_LETTER, letter_key(self._host, letter.lot), value)
 
     def _lose(self, lot: Parked, offsets: tuple[int, ...]) -> None:
         words = (

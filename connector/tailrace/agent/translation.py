@@ -12,7 +12,7 @@ from tailrace.agent.parts import Backoff, Limits, Parts
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
-from tailrace.errors import UnexplainedError, UnknownColumnError, UnknownTableError
+from tailrace.errors import HeldError, UnexplainedError, UnknownColumnError, UnknownTableError
 from tailrace.history.decode import Definitions, messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
@@ -37,12 +37,14 @@ class Translation:
         self._parked = parked
         self._backoff = Backoff(limits)
         self._unreadable_until = float("-inf")
+        self._careful = 0
 
     def records(self, entry: Entry) -> list[Record]:
         """The records of a mutation, in order; none for what is no table's of ours.
 
         Raises UnexplainedError, HeldError (a table whose changes cannot be published yet), DecodeError (damage).
         """
+        self._careful = max(0, self._careful - 1)
         messages = self._messages(entry)
         records = self._parts.routing.records(messages)
         if self._definitions.history is self._parts.schema.history:
@@ -55,12 +57,18 @@ class Translation:
 
         Raises ServiceError.
         """
+        if self._careful:
+            return 0, []
         history = self._parts.schema.history
         if self._definitions.history is not history:
             self._definitions = Definitions(history)
         node = replace(self._node, seen=self._parts.milliseconds())
         done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most)
-        return done, self._parts.routing.records(messages)
+        try:
+            return done, self._parts.routing.records(messages)
+        except HeldError:
+            self._careful = done  # one of them: which one shows when they come singly
+            return 0, []
 
     def parked_records(self, entry: Entry) -> list[Record]:
         """The records of a mutation that was parked, by what is known now. Raises the same."""
@@ -100,9 +108,9 @@ class Translation:
         return self._as_read(entry, Origin.LOG)
 
     def _require_read(self, error: Exception, table: UUID) -> None:
-        """Read the schema. Raises UnexplainedError where that fails, or has failed just now."""
+        """Read the schema. Raises UnexplainedError where that fails, or has failed just now: health says why."""
         if self._parts.clock() < self._unreadable_until or not self.learn():
-            raise UnexplainedError(f"{error}, and the schema cannot be read", table) from error
+            raise UnexplainedError(str(error), table) from error
 
     def _as_read(self, entry: Entry, origin: Origin) -> list[Message]:
         """With the columns that were read last."""

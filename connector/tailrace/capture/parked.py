@@ -18,7 +18,7 @@ LotKey = tuple[int, int, UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A lot: mutations of one segment that wait for the same table. None of their changes was published.
+    """A lot: mutations of one segment that wait for the same table and reason. None of their changes was published.
 
     `checksum` is that of the segment's header, `offsets` are the ends of the mutations, ascending; `since` is when the
     first was parked (milliseconds). `dead`: told in dead letters; tried again all the same when the schema changes.
@@ -82,8 +82,8 @@ class ParkingLot:
         """Set one more aside; whether it begins a lot."""
         self.changed = True
         for lot in self._lots.values():
-            same = (lot.epoch, lot.segment, lot.table, lot.dead) == (at.epoch, at.segment, table, False)
-            if same and len(lot.offsets) < LOT and lot.offsets[-1] < at.offset:
+            same = (lot.epoch, lot.segment, lot.table, lot.reason) == (at.epoch, at.segment, table, reason)
+            if same and not lot.dead and len(lot.offsets) < LOT and lot.offsets[-1] < at.offset:
                 self._lots[lot.key] = replace(lot, offsets=(*lot.offsets, at.offset))
                 return False
         lot = Parked(at.epoch, at.segment, checksum, table, at.offset, (at.offset,), now, reason)

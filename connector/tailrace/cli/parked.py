@@ -16,7 +16,7 @@ from tailrace.agent.by_hand import publish_parked
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.parked import Parked
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.cli.agent import open_router
+from tailrace.cli.agent import open_router, topics_of
 from tailrace.cli.console import print_rows, say
 from tailrace.cli.offsets import (
     Fence,
@@ -114,7 +114,8 @@ def retry(
     confirm("Publish what can be decoded?", yes)
     where = directory or settings.agent.cdc_raw_directory
     with ExitStack() as stack:
-        router = open_router(settings, Selection(settings.tables.include, settings.tables.exclude).wants, stack)
+        selection = Selection(settings.tables.include, settings.tables.exclude)
+        router = open_router(settings, topics_of(settings), selection.wants, stack)
         messages = _Messages(settings, schema, record.host)
         capture = stack.enter_context(closing(CdcRaw(where, resume, keys_of_settings(settings.agent))))
         publisher = stack.enter_context(closing(publisher_of(settings, record)))

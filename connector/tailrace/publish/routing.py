@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from mypy_extensions import i64
 
 from tailrace.changes.transcode import Message
-from tailrace.errors import HeldError
+from tailrace.errors import HeldError, RefusedError, TooLargeError
 from tailrace.publish.record import Record
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
 from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.avro.schema import KeyChoice
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tailrace_schemas.topics import table_topic
@@ -47,6 +49,22 @@ def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]
     return topics
 
 
+Clock = Callable[[], float]
+# What a batch of one record has around its key and value: 61 bytes, and a few of lengths and times.
+_AROUND: Final = 128
+_BARRED_SECONDS: Final = 5.0
+_BARRED_SECONDS_MOST: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """A topic for which Kafka took nothing, and until when it is not tried again."""
+
+    words: str
+    seconds: float
+    until: float
+
+
 class Destinations(Protocol):
     """Where records go: topics are there and schemas known before the first record that needs them."""
 
@@ -55,6 +73,9 @@ class Destinations(Protocol):
 
     def partitions(self, topic: str) -> int:
         """How many partitions it has; it is created where it is missing. Raises ServiceError."""
+
+    def limit(self, topic: str) -> int:
+        """The most bytes that a batch of the topic may have, a single record with what is around it too."""
 
     def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
         """Put records into `<prefix>.schemas`, and wait until they are acknowledged. Raises ServiceError."""
@@ -83,16 +104,24 @@ class OwnIds:
 
 class _Route:
     """Where the changes of a definition go: `topic`, empty where they go nowhere, of so many partitions.
+    `limit` is what key and value may have, in bytes.
 
     `ids` name its schemas, `plain` tells that messages have these ids, and their key, already.
     """
 
     def __init__(
-        self, table: Table, topic: str = "", partitions: int = 1, ids: SchemaIds | None = None, own: bool = True
+        self,
+        table: Table,
+        topic: str = "",
+        partitions: int = 1,
+        limit: int = 0,
+        ids: SchemaIds | None = None,
+        own: bool = True,
     ) -> None:
         self.table = table
         self.topic = topic
         self.partitions: i64 = partitions
+        self.limit: i64 = limit
         self._ids = ids
         self._own = own
         self._keys: PrimaryKeys | None = None
@@ -120,7 +149,8 @@ class Router:
     """Makes records of messages. Everything that a table shape needs is done at its first one.
 
     `store` names the schemas; messages come with the schemas' own ids, and are framed anew where it has others. They
-    come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead.
+    come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead. `clock` is
+    monotonic, in seconds.
     """
 
     def __init__(
@@ -130,7 +160,9 @@ class Router:
         wants: Callable[[Table], bool],
         store: SchemaStore | None = None,
         key: KeyChoice = "partition",
+        clock: Clock = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._key: KeyChoice = key
         self._prefix = prefix
         self._destinations = destinations
@@ -139,6 +171,7 @@ class Router:
         self._routes: dict[UUID, _Route] = {}
         self._last: _Route | None = None
         self._refused: dict[UUID, str] = {}
+        self._barred: dict[str, _Bar] = {}
 
     def open(self, table: Table) -> None:
         """Make topic and schema of a table ready, if it is published at all; what was refused before is tried again.
@@ -159,12 +192,26 @@ class Router:
             if not route.topic:
                 continue
             number = partition(message.token, route.partitions)
-            if route.plain:
-                records.append(Record(route.topic, number, message.key, message.value))
-            else:
+            key: bytes | None = message.key
+            value = message.value
+            if not route.plain:
                 key, value = route.framed(message)
-                records.append(Record(route.topic, number, key, value))
+            if len(value) + (0 if key is None else len(key)) > route.limit:
+                raise _too_large(route, key, value)
+            records.append(Record(route.topic, number, key, value))
         return records
+
+    def refuse(self, topic: str, words: str) -> None:
+        """Kafka takes nothing for a topic: its tables are held, and it is tried again after a while, then less often.
+        What is no table's topic is passed over."""
+        for id, route in list(self._routes.items()):
+            if route.topic == topic:
+                self._refused[id] = f"changes of {route.table} are held: {words}"
+                del self._routes[id]
+        self._last = None
+        before = self._barred.get(topic)
+        seconds = _BARRED_SECONDS if before is None else min(2 * before.seconds, _BARRED_SECONDS_MOST)
+        self._barred[topic] = _Bar(words, seconds, self._clock() + seconds)
 
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)
@@ -187,15 +234,32 @@ class Router:
         except HeldError as error:
             self._refused[table.id] = str(error)
             self._routes.pop(table.id, None)
+            self._last = None
             raise HeldError(str(error), table.id) from error
 
     def _prepare(self, table: Table) -> _Route:
         encoder = Encoder(table, self._prefix, self._key)
         topic = self._destinations.topic(table)
+        bar = self._barred.get(topic)
+        if bar is not None and self._clock() < bar.until:
+            raise HeldError(f"changes of {table} are held: {bar.words}", table.id)
         ids = self._store.ids(encoder, topic)  # first: what is refused leaves nothing behind
-        partitions = self._destinations.partitions(topic)
+        try:
+            partitions = self._destinations.partitions(topic)
+        except (RefusedError, SettingsError) as error:
+            raise HeldError(f"changes of {table} are held: {error}", table.id) from error
+        limit = self._destinations.limit(topic) - _AROUND
         self._destinations.announce(schema_records(encoder, topic, ids))
-        route = _Route(table, topic, partitions, ids, ids == own_ids(encoder))
+        route = _Route(table, topic, partitions, limit, ids, ids == own_ids(encoder))
         if self._key == "primary":
             route.take_keys(PrimaryKeys(table, self._prefix))
         return route
+
+
+def _too_large(route: _Route, key: bytes | None, value: bytes) -> TooLargeError:
+    size = len(value) + len(key or b"")
+    return TooLargeError(
+        f"a change of {route.table} has {size} bytes, and topic {route.topic} takes {route.limit}: raise its "
+        "max.message.bytes and topics.max_message_bytes, and start the agent again",
+        route.table.id,
+    )

@@ -11,13 +11,13 @@ from uuid import uuid4
 import pytest
 
 from tailrace.agent.parts import Limits
-from tailrace.errors import HeldError
+from tailrace.errors import HeldError, RefusedError
 from tailrace.testing import Crash, Faults
 from tailrace_schemas.change import Origin
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries
-from tests.unit.mutations import EPOCH, insertion, mutation
+from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
 
 SECRET = replace(ORDERS, name="late", id=LATE)
@@ -207,6 +207,44 @@ def test_a_refused_shape_parks_its_table_alone() -> None:
     assert world.health.now.degraded == {}
 
 
+def test_a_topic_that_kafka_refuses_parks_its_table_alone() -> None:
+    """The session starts over without it: others go on, and it is tried again after a while."""
+    world = World()
+    world.tables.append(SECRET)
+    world.log.append(1, [*entries("a"), *entries("b", SECRET), *entries("c")], final=False)
+
+    class Refusing(Faults):
+        """Refuses the second record, and each later one of that topic up to the fourth time."""
+
+        refused = 0
+
+        def at(self, step: str) -> None:
+            self.seen[step] += 1
+            if step == "send" and self.seen["send"] in (2, 4):
+                raise RefusedError("ks.late", "no right to write")
+
+    world.live(Refusing(), idle_waits=60)
+    assert world.keys() == list("acb")
+    assert world.health.now.degraded == {}
+
+
+def test_a_change_too_large_for_its_topic_goes_to_dead_letters_at_once() -> None:
+    """The table's other changes go on, the segment is kept; it is published when the topic takes it."""
+    world = World()
+    world.kafka.limits["ks.orders"] = 1000
+    world.log.append(1, [*entries("a"), *[deletion(ORDERS, b"x" * 1000)], *entries("b")])
+    world.log.append(2, entries("c"))
+    world.live(idle_waits=4)
+    assert world.keys() == list("abc")
+    (letter,) = letters(world)
+    assert "max.message.bytes" in str(letter["reason"])
+    assert parked(world) == [(1, "orders", (2,), True)]
+    assert sorted(world.log.segments) == [1]
+    del world.kafka.limits["ks.orders"]
+    world.live()
+    assert (world.keys(), world.log.segments) == ([*"abc", "x" * 1000], {})
+
+
 def test_a_mutation_that_waits_for_two_tables_waits_for_the_second_when_the_first_has_come() -> None:
     """It is parked for the first unknown one in its bytes."""
     world = World()
@@ -245,6 +283,8 @@ def test_parked_mutations_whose_file_is_gone_are_reported_as_lost() -> None:
     world.live()
     assert (world.keys(), parked(world)) == ([], [])
     assert world.health.now.counts["lost_parked"] == 2
+    (letter,) = letters(world)
+    assert (letter["mutations"], letter["lost"]) == ([], [1, 2])
     assert "lost" in world.health.now.degraded["lost 1"]
 
 

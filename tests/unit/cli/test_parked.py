@@ -89,6 +89,9 @@ class Letters:
     def open(self, table: Table) -> None:
         """Nothing to do."""
 
+    def refuse(self, topic: str, words: str) -> None:
+        """Nobody does."""
+
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """One each."""
         return [Record("t", 0, None, message) for message in messages]  # type: ignore[arg-type]  # bytes do here

@@ -15,6 +15,7 @@ from tailrace.capture.parked import Parked
 from tailrace.position import Position
 from tailrace.publish.offsets import (
     OffsetsError,
+    agent_of,
     decode_offsets,
     decode_parked,
     encode_offsets,
@@ -32,6 +33,8 @@ RESUMES = st.builds(
     st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     st.lists(st.builds(Quarantined, NUMBERS, NUMBERS, NUMBERS, st.text())).map(tuple),
     st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
+    st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
+    st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
 )
 
 
@@ -81,13 +84,19 @@ def test_reads_as_the_contract_says() -> None:
     """UTF-8 JSON, docs/contracts.md section 1."""
     schema = Position(1, 1795247025693, 20)
     resume = Resume(Position(1, 1795247025692, 4711), ((1795247025692, 0xCAFE),), schema=schema)
-    assert json.loads(encode_offsets(resume)) == {
+    assert json.loads(encode_offsets(resume, "4f2a")) == {
         "position": {"epoch": 1, "segment": 1795247025692, "offset": 4711},
         "schema": {"epoch": 1, "segment": 1795247025693, "offset": 20},
         "open": [[1795247025692, 0xCAFE]],
         "quarantined": [],
+        "unread": [],
+        "reported": [],
+        "agent": "4f2a",
         "version": 1,
     }
+    assert agent_of(encode_offsets(resume, "4f2a")) == "4f2a"
+    assert agent_of(encode_offsets(resume)) is None
+    assert agent_of(b'{"version": 1, "position": null, "open": []}') is None
 
 
 @pytest.mark.parametrize(
