@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-import tailrace.publish.kafka
+import tailrace.publish.kafka.producer
 from tailrace.cli.main import run
 
 
@@ -54,5 +54,5 @@ class DyingProducer(Producer):
 
 if __name__ == "__main__":
     DyingProducer.step = Step(sys.argv.pop(1))
-    tailrace.publish.kafka.Producer = DyingProducer  # type: ignore[attr-defined]  # not its own, so not exported
+    tailrace.publish.kafka.producer.Producer = DyingProducer  # type: ignore[attr-defined]  # not its own, so not exported
     run()

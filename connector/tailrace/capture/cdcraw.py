@@ -7,7 +7,7 @@ segment's index. So once a later segment has an index, an earlier one is final, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ from tailrace.capture.directory import Listing, SegmentFiles
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.missing import Loss, Register, Span
-from tailrace.capture.segment import Entry, OpenSegment
+from tailrace.capture.parked import Parked
+from tailrace.capture.segment import Entry, OpenSegment, header_checksum
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
 from tailrace.commitlog.encryption import NO_KEYS, Keys
@@ -29,6 +30,7 @@ _LOG: Final = logging.getLogger("tailrace.capture")
 FIRST_EPOCH: Final = 1
 # A node's first segment has mutations of its own start; those that come later in a run are of later times.
 _RUN_START_MS: Final = 60_000
+_REREAD: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,16 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `unread` are segments
-    that had an index and were not read to their end, `reported` those that were told to be missing (capture.missing).
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `parked` are mutations at
+    or below the position whose changes wait. `unread` are segments that had an index and were not read to their end,
+    `reported` those that were told to be missing (capture.missing).
     """
 
     position: Position | None = None
     open: tuple[SegmentKey, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
     schema: Position | None = None
+    parked: tuple[Parked, ...] = ()
     unread: tuple[Span, ...] = ()
     reported: tuple[Span, ...] = ()
 
@@ -191,6 +195,27 @@ class CdcRaw:
                 if id < position.segment and files.log is None and files.index is not None:
                     files.index.unlink(missing_ok=True)  # of a loss, which is told
         return done
+
+    def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
+        """Mutations of a segment once more, those that end at these offsets, in order; fewer where it is gone, is
+        another one than before, or is damaged. Raises ServiceError."""
+        wanted = set(offsets)
+        try:
+            with self._lock:  # between the listing and the opening nothing is moved
+                path = next((files.log for files in self._list().segments if files.id == segment), None)
+                if path is None or header_checksum(path) != checksum:
+                    return
+                opened = OpenSegment(path, segment, epoch, 0, self._keys)
+            with closing(opened) as again:
+                while wanted and (entries := again.read(_REREAD, None)[0]):
+                    for entry in entries:
+                        if entry.position.offset in wanted:
+                            wanted.discard(entry.position.offset)
+                            yield entry
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._refused("read", error) from error
 
     def _done(self, position: Position | None) -> int:
         """The last segment of which everything is at or below a position."""

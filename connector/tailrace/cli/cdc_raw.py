@@ -98,7 +98,9 @@ def release_of(settings: AgentSettings, host: str, epoch: int) -> Release:
 
 
 def exit_code(health: Health) -> int:
-    """What an agent that was told to stop ends with: 4 if it found loss, 3 if something is quarantined, else 0."""
+    """What an agent that was told to stop ends with: 4 if it found loss, 3 if something is quarantined, or it wrote
+    dead letters, else 0."""
     if any(health.counts.get(kind, 0) for kind in ("lost", "unknown")):
         return DataLossError.exit_code
-    return QUARANTINED if any(cause.startswith("segment ") for cause in health.degraded) else 0
+    quarantined = any(cause.startswith("segment ") for cause in health.degraded)
+    return QUARANTINED if quarantined or health.counts.get("dead_letters", 0) else 0

@@ -73,7 +73,8 @@ def adopted(resume: Resume) -> Resume:
     at = resume.position
     if at is None:
         raise SettingsError("this host has no position yet: its agent starts with any log")
-    return Resume(Position(at.epoch + 1, -1, 0))
+    new = Position(at.epoch + 1, -1, 0)
+    return replace(resume, position=new, open=(), quarantined=(), schema=None, unread=(), reported=())
 
 
 def position_words(position: Position | None) -> str:

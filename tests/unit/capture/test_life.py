@@ -92,9 +92,8 @@ def record(capture: CdcRaw, position: Position) -> Resume:
     """Commit a position: what Kafka then has."""
     losses = capture.losses
     broken = tuple(capture.quarantined.values())
-    resume = Resume(
-        position, capture.open_segments(), broken, None, capture.unread(position), capture.reported(position)
-    )
+    unread, reported = capture.unread(position), capture.reported(position)
+    resume = Resume(position, capture.open_segments(), broken, unread=unread, reported=reported)
     capture.committed(position, losses)
     return resume
 
@@ -151,7 +150,7 @@ def test_what_is_kept_is_not_released_until_it_is_let_go(node: Node) -> None:
     assert len(capture.read(1)) == 1
     assert len(capture.read(1)) == 1
     capture.quarantine(Position(1, 6, 0), CorruptError("no mutation"))
-    assert node.register.spared == {5, 6}
+    assert node.register.spared == frozenset({5, 6})
     assert payloads(capture) == [C]
     node.spooling(5, 6)
     resume = record(capture, Position(1, 7, FAR))
