@@ -363,3 +363,15 @@ def test_a_directory_that_is_not_there_says_which_setting(tmp_path: Path) -> Non
     """And that it can be tried again."""
     with pytest.raises(ServiceError, match=r"agent\.cdc_raw_directory"):
         reader(tmp_path).read(1)
+
+
+def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was released once stays released."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    end = segment.write(A)[-1]
+    segment.write(B)
+    segment.sync()
+    assert payloads(capture, 1) == [A]
+    segment.index.write_text(str(end))
+    assert payloads(capture) == [B]
+    assert f"the index of segment 5 went from {segment.at} to {end}" in caplog.text

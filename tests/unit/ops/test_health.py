@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -107,6 +109,7 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
             "committed": {"epoch": 1, "segment": 77, "offset": 4096},
             "counts": {"changes": 7},
             "published": {"p.shop.orders": 7},
+            "gauges": {},
             "behind_seconds": 0.0,
             "cdc_raw": None,
         },
@@ -122,6 +125,19 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
         "spooled_bytes": 7,
         "words": "75 MiB of 100 MiB in cdc_raw (75 %), full in about 7 h at the present rate",
     }
+
+
+def test_threads_that_count_at_once_lose_nothing(board: HealthBoard) -> None:
+    """The run loop, and who looks after cdc_raw."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(4):
+                pool.submit(lambda: [board.count(changes=1) for _ in range(2000)])
+    finally:
+        sys.setswitchinterval(interval)
+    assert board.now.counts == {"changes": 8000}
 
 
 def text(server: HealthServer, path: str, accept: str = "*/*") -> tuple[str, str]:
