@@ -249,10 +249,11 @@ def _lose_and_report(bench: Bench) -> None:
     with cql(bench.node) as session:
         with bench.agent() as agent:
             agent.until_ready()
-            bench.write(session, range(100))
+            assert len(bench.write(session, range(100))) == 100
             agent.until(lambda: agent.count("changes") >= 100)
             before = agent.status()["committed"]
             assert agent.stop() == 0, agent.words()
+        assert ints(bench.records()) == Counter(range(100))
         total = 2 * LIMIT * ROWS
         assert len(bench.write(session, range(100, total))) == total - 100
     first = min(bench.logs())
