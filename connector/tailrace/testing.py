@@ -15,7 +15,7 @@ from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ddl import Gap
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.missing import Loss, Span, spans
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord
@@ -88,6 +88,11 @@ class MemoryPublisher:
         self._faults.at("send")
         self._check()
         self._open.append(record)
+
+    def send_all(self, records: Iterable[Record]) -> None:
+        """Each of them."""
+        for record in records:
+            self.send(record)
 
     def note(self, which: Internal, key: bytes, value: bytes) -> None:
         """The same, of an internal topic."""
@@ -197,7 +202,7 @@ class MemoryCapture:
                 if len(entries) == limit:
                     return entries
                 self._at = Position(1, segment, number)
-                entries.append(Entry(self._at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
+                entries.append(_entry(self._at, payload, self._log.version))
         return entries
 
     def keep(self, segments: frozenset[int]) -> None:
@@ -210,7 +215,7 @@ class MemoryCapture:
         payloads = self._log.segments.get(segment, []) if checksum == segment else []
         for number, payload in enumerate(payloads, 1):
             if number in offsets:
-                yield Entry(Position(epoch, segment, number), payload, self._log.version, f"CommitLog-7-{segment}.log")
+                yield _entry(Position(epoch, segment, number), payload, self._log.version)
 
     def open_segments(self) -> tuple[SegmentKey, ...]:
         """Every segment read."""
@@ -218,7 +223,7 @@ class MemoryCapture:
 
     def unread(self, position: Position | None) -> tuple[Span, ...]:
         """Every segment of the log that is not at or below the position."""
-        return spans(set(self._log.segments) - self._log.plain - set(self._finished(position)))
+        return spans(set(self._log.segments) - self._log.plain - set(self._ended(position)))
 
     def reported(self, position: Position | None) -> tuple[Span, ...]:
         """None are missing."""
@@ -227,20 +232,20 @@ class MemoryCapture:
 
     def news(self, position: Position) -> bool:
         """Whether a segment has ended, or something is missing."""
-        return bool(self.losses) or max(self._finished(position), default=-1) > self._told
+        return bool(self.losses) or max(self._ended(position), default=-1) > self._told
 
     def committed(self, position: Position | None, losses: Collection[Loss]) -> None:
         """These are told."""
-        self._told = max((self._told, *self._finished(position)))
+        self._told = max((self._told, *self._ended(position)))
         self._log.losses = tuple(loss for loss in self.losses if loss not in losses)
 
     def finished(self, position: Position) -> bool:
-        """Whether a final segment ends at or below the position."""
-        return bool(self._finished(position))
+        """Whether a final segment ends at or below the position, and is not kept."""
+        return bool(set(self._ended(position)) - self._kept)
 
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete final segments that end at or below the position."""
-        done = [segment for segment in self._finished(position) if segment <= self._told]
+        done = [one for one in self._ended(position) if one <= self._told and one not in self._kept]
         for segment in done:
             self._faults.at("release")
             del self._log.segments[segment]
@@ -254,7 +259,7 @@ class MemoryCapture:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _finished(self, position: Position | None) -> list[int]:
+    def _ended(self, position: Position | None) -> list[int]:
         if position is None:
             return []
         return [
@@ -262,7 +267,6 @@ class MemoryCapture:
             for segment, payloads in sorted(self._log.segments.items())
             if segment in self._log.final
             and segment not in self.quarantined
-            and segment not in self._kept
             and segment not in self._log.plain
             and Position(1, segment, len(payloads)) <= position
         ]
@@ -296,8 +300,12 @@ class MemorySchemaLog:
                     at if number < len(payloads) or segment not in self._log.final else Position(1, segment + 1, 0)
                 )
                 if first_table(payload, self._log.version)[1] in _SCHEMA_IDS:
-                    entries.append(Entry(at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
+                    entries.append(_entry(at, payload, self._log.version))
         return entries
+
+
+def _entry(at: Position, payload: bytes, version: int) -> Entry:
+    return Entry(at.epoch, at.segment, at.offset, payload, version, f"CommitLog-7-{at.segment}.log")
 
 
 @dataclass(slots=True)

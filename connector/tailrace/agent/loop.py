@@ -13,7 +13,7 @@ from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
 from tailrace.capture.parked import ParkingLot
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.position import Position
 from tailrace_schemas.change import Source
@@ -112,6 +112,8 @@ class _Run:
             self._settle()
             return
         while self._entries and not self._parts.stop():
+            if self._publish_plain():
+                continue
             entry = self._entries[0]
             try:
                 records = self._translation.records(entry)
@@ -129,6 +131,20 @@ class _Run:
             self._done = entry.position
             if self._transaction.full:
                 self._commit()
+
+    def _publish_plain(self) -> bool:
+        """As many mutations in a row as there is nothing to say about, and room for; whether there was one."""
+        done, records = self._translation.plain(self._entries, self._transaction.room)
+        if not done:
+            return False
+        self._go_on()
+        self._transaction.send(records, done)
+        self._done = self._entries[done - 1].position
+        for _ in range(done):
+            self._entries.popleft()
+        if self._transaction.full:
+            self._commit()
+        return True
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
@@ -191,6 +207,7 @@ class _Run:
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
+        self._transaction.relax()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
         elif self._transaction.open or self._is_untold or self._is_worth_moving():
@@ -229,9 +246,15 @@ class _Run:
         losses = capture.losses
         for loss in losses:
             self._transaction.note(Internal.PROGRESS, *self._parts.loss_record(loss))
-        segments, broken = capture.open_segments(), tuple(capture.quarantined.values())
-        missing = capture.unread(done), capture.reported(done)
-        resume = Resume(done, segments, broken, schema.place, self._parked.lots, *missing)
+        resume = Resume(
+            done,
+            capture.open_segments(),
+            tuple(capture.quarantined.values()),
+            schema.place,
+            unread=capture.unread(done),
+            reported=capture.reported(done),
+            parked=self._parked.lots,
+        )
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
         self._parked.changed = False

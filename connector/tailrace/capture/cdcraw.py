@@ -18,19 +18,20 @@ from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.missing import Loss, Register, Span
 from tailrace.capture.parked import Parked
-from tailrace.capture.segment import Entry, OpenSegment, header_checksum
+from tailrace.capture.segment import OpenSegment, header_checksum
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
 from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
 from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 FIRST_EPOCH: Final = 1
+_REREAD: Final = 256
 # A node's first segment has mutations of its own start; those that come later in a run are of later times.
 _RUN_START_MS: Final = 60_000
-_REREAD: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,18 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `parked` are mutations at
-    or below the position whose changes wait. `unread` are segments that had an index and were not read to their end,
-    `reported` those that were told to be missing (capture.missing).
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `unread` are segments
+    that had an index and were not read to their end, `reported` those that were told to be missing (capture.missing).
+    `parked` are mutations at or below the position whose changes wait.
     """
 
     position: Position | None = None
     open: tuple[SegmentKey, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
     schema: Position | None = None
-    parked: tuple[Parked, ...] = ()
     unread: tuple[Span, ...] = ()
     reported: tuple[Span, ...] = ()
+    parked: tuple[Parked, ...] = ()
 
 
 class CdcRaw:

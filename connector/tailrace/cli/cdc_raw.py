@@ -98,9 +98,9 @@ def release_of(settings: AgentSettings, host: str, epoch: int) -> Release:
 
 
 def exit_code(health: Health) -> int:
-    """What an agent that was told to stop ends with: 4 if it found loss, 3 if something is quarantined, or it wrote
+    """What an agent that was told to stop ends with: 4 if it found loss, 3 if something is quarantined, or was told in
     dead letters, else 0."""
-    if any(health.counts.get(kind, 0) for kind in ("lost", "unknown")):
+    if any(health.counts.get(kind, 0) for kind in ("lost", "unknown", "lost_parked")):
         return DataLossError.exit_code
-    quarantined = any(cause.startswith("segment ") for cause in health.degraded)
-    return QUARANTINED if quarantined or health.counts.get("dead_letters", 0) else 0
+    aside = health.counts.get("dead_letters", 0) or any(cause.startswith("segment ") for cause in health.degraded)
+    return QUARANTINED if aside else 0

@@ -17,8 +17,8 @@ class Health:
 
     `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
     transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
-    are levels, such as mutations that are parked now.
-    `caught_up` is when nothing that Cassandra had released was left to read. `headroom` is cdc_raw's.
+    are levels, such as mutations that are parked now. `caught_up` is when nothing that Cassandra had released was left
+    to read. `headroom` is cdc_raw's.
     """
 
     ready: bool = False

@@ -20,6 +20,11 @@ _COUNTS: Final = {
     "transactions": ("tailrace_transactions", "Kafka transactions committed."),
     "released": ("tailrace_segments_released", "Segments deleted, archived or left after their last commit."),
     "spooled": ("tailrace_segments_spooled", "Segments moved to the spool, as cdc_raw was nearly full."),
+    "parked": ("tailrace_parked", "Mutations set aside, as nothing explained them, or nobody took their changes."),
+    "unparked": ("tailrace_unparked", "Mutations published after they were set aside."),
+    "lost_parked": ("tailrace_parked_lost", "Mutations set aside whose segment was gone when they were tried again."),
+    "dead_letters": ("tailrace_dead_letters", "Dead letters: of mutations set aside for too long, or too large."),
+    "schema_inferred": ("tailrace_changes_schema_inferred", "Changes read with a definition that was inferred."),
     "dropped": ("tailrace_segments_dropped", "Segments deleted unread, as agent.on_pressure = drop-oldest says."),
 }
 
@@ -61,6 +66,7 @@ class _Moment(Collector):
             CounterMetricFamily("tailrace_losses", "Reports of missing segments, by kind.", labels=["kind"]),
             {kind: health.counts.get(kind, 0) for kind in ("lost", "unknown")},
         )
+        yield _gauge("tailrace_parked_now", "Mutations set aside now.", health.gauges.get("parked_now", 0))
         if health.headroom is not None:
             yield from _headroom(health.headroom)
         for name, (metric, words) in _COUNTS.items():

@@ -31,11 +31,8 @@ def offsets_key(cluster: str, host: str) -> bytes:
 
 def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
-    quarantined: [[id, checksum, offset, why]], unread: [[first id, last id]], reported: the same, agent: who wrote it
-    | null, version: 1}.
-
-    Parked mutations have records of their own.
-    """
+    quarantined: [[id, checksum, offset, why]], unread: [[first id, last id]], reported: the same,
+    agent: who wrote it | null, version: 1}. Parked mutations have records of their own."""
     record = {
         "position": _place(resume.position),
         "schema": _place(resume.schema),
