@@ -142,7 +142,7 @@ class AgentSettings(CdcRawSettings):
     buffer_mebibytes: Annotated[int, Field(ge=1, le=2047)] = Field(
         default=32, description="Most memory for what Kafka has not acknowledged; at least topics.max_message_bytes"
     )
-    progress_seconds: Seconds = Field(default=5.0, description="The least time between two progress records of a host")
+    progress_seconds: Seconds = Field(default=10, description="The least time between two progress records of a host")
     park_seconds: Seconds = Field(
         default=3600, description="A mutation that nothing explains is told in a dead letter after so long"
     )

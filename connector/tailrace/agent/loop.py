@@ -9,6 +9,7 @@ from typing import Final
 
 from tailrace.agent.parking import Parking
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
+from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
@@ -90,6 +91,9 @@ class _Run:
             self._transaction,
             self._parked,
             self._commit_what_is_open,
+        )
+        self._progress = ProgressNotes(
+            parts.cluster, node.host, limits.progress_seconds, parts.clock, parts.milliseconds
         )
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
@@ -210,8 +214,13 @@ class _Run:
         self._transaction.relax()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
-        elif self._transaction.open or self._is_untold or self._is_worth_moving():
-            self._commit()
+        elif (
+            self._transaction.open
+            or self._is_untold
+            or self._is_worth_moving()
+            or self._progress.due(self._done, caught_up=True)
+        ):
+            self._commit(caught_up=True)
         else:
             # What an earlier run committed and did not come to delete.
             self._release()
@@ -223,9 +232,11 @@ class _Run:
         return bool(self._parts.schema.unsent) or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
-        """Whether a commit without changes is due: before a release at once, else from time to time."""
+        """Whether a commit without changes is due: of news and before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
+        if self._is_untold:
+            return True
         if self._done is not None:
             news = moved or place != self._schema_place
             if (self._capture.finished(self._done) and news) or self._capture.news(self._done):
@@ -237,7 +248,7 @@ class _Run:
         if self._transaction.open:
             self._commit(release=False)
 
-    def _commit(self, release: bool = True) -> None:
+    def _commit(self, release: bool = True, caught_up: bool = False) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
         schema = self._parts.schema
         if not self._transaction.open and self._done is None and not self._is_untold:
@@ -255,6 +266,8 @@ class _Run:
             reported=capture.reported(done),
             parked=self._parked.lots,
         )
+        if (progress := self._progress.record(resume, caught_up)) is not None:
+            self._transaction.note(Internal.PROGRESS, *progress)
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
         self._parked.changed = False

@@ -179,6 +179,7 @@ class _Start:
         settings, tenure = self.settings, Tenure(uuid4().hex)
         cluster = settings.cluster.name or node.cluster
         parts = Parts(
+            cluster=cluster,
             publisher=lambda: KafkaPublisher(
                 settings.kafka.reveal(),
                 prefix=settings.topics.prefix,
@@ -206,6 +207,7 @@ class _Start:
             changes=settings.agent.transaction_changes,
             seconds=settings.agent.transaction_milliseconds / 1000,
             poll_seconds=settings.agent.poll_seconds,
+            progress_seconds=settings.agent.progress_seconds,
             parked_seconds=settings.agent.park_seconds,
             dead_letter_payloads=settings.agent.dead_letter_payloads,
         )

@@ -146,6 +146,35 @@ def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
         problems = [str(error)]
     detail = "; ".join(problems) or f"{len(ours)} under {settings.topics.prefix}"
     yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
+    if ours:
+        try:
+            yield judge_copies({name: topics.copies().get(name, 0) for name in ours}, topics.in_sync(ours))
+        except ServiceError as error:
+            yield Check("copies", False, str(error), "the agent's user needs DescribeConfigs on its topics for this")
+
+
+def judge_copies(copies: Mapping[str, int], in_sync: Mapping[str, int]) -> Check:
+    """What the loss of a broker means, by topics' copies and how many of them must have a record for it to count."""
+    fewest, most = min(copies.values()), max(copies.values())
+    detail = f"{fewest} of each partition" if fewest == most else f"{fewest} to {most} of each partition"
+    refused = sorted(name for name, count in copies.items() if in_sync[name] > count)
+    if refused:
+        words = f"{', '.join(refused)}: min.insync.replicas is more than there are copies, so nothing can be written"
+        return Check("copies", False, words, "lower min.insync.replicas, or add copies")
+    advice = []
+    if few := sorted(name for name, count in copies.items() if count < 3):
+        advice.append(f"with fewer than three copies, two lost brokers lose what {_some(few)} had")
+    if stiff := sorted(name for name, count in copies.items() if count > 1 and in_sync[name] == count):
+        advice.append(f"one broker that is down stops {_some(stiff)}: min.insync.replicas is the number of copies")
+    if loose := sorted(name for name, count in copies.items() if count > 2 and in_sync[name] == 1):
+        advice.append(f"a record of {_some(loose)} counts with one copy: raise min.insync.replicas to 2")
+    return Check("copies", True, detail, "; ".join(advice))
+
+
+def _some(names: Collection[str]) -> str:
+    """The first of them, and how many more."""
+    first, *more = names
+    return f"{first} and {len(more)} more" if more else first
 
 
 def check_registry(settings: Settings) -> Iterator[Check]:

@@ -65,6 +65,7 @@ class World:
                 on_wait()
 
         parts = Parts(
+            cluster="c",
             publisher=lambda: MemoryPublisher(self.kafka, faults),
             capture=lambda resume: MemoryCapture(self.log, resume, faults),
             transcoder=Transcoder("p"),

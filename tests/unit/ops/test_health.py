@@ -173,6 +173,8 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
     board.published({"p.shop.orders": 1})
     board.committed(Position(1, 77, 4096))
     board.count(spooled=3, dropped=4, lost=5)
+    board.count(parked=8, unparked=2, lost_parked=1, dead_letters=3, schema_inferred=4)
+    board.gauge(parked_now=6)
     board.headroom(Headroom(60, 100, 2.0, 7))
     board.degrade("segment 12", "quarantined")
     board.degrade("segment 13", "quarantined")
@@ -189,6 +191,12 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
         ("tailrace_segments_released_total", ""): 1,
         ("tailrace_segments_spooled_total", ""): 3,
         ("tailrace_segments_dropped_total", ""): 4,
+        ("tailrace_parked_now", ""): 6,
+        ("tailrace_parked_total", ""): 8,
+        ("tailrace_unparked_total", ""): 2,
+        ("tailrace_parked_lost_total", ""): 1,
+        ("tailrace_dead_letters_total", ""): 3,
+        ("tailrace_changes_schema_inferred_total", ""): 4,
         ("tailrace_losses_total", "lost"): 5,
         ("tailrace_losses_total", "unknown"): 0,
         ("tailrace_cdc_raw_bytes", ""): 60,
