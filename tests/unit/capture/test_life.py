@@ -125,6 +125,20 @@ def test_a_segment_is_spooled_while_it_is_read(node: Node) -> None:
     assert capture.losses == ()
 
 
+def test_what_was_final_by_its_links_is_so_in_the_spool(node: Node) -> None:
+    """Its index never said COMPLETED, nothing comes behind it, and the name by which it was opened is gone."""
+    segment = SegmentWriter(node.root, 5)
+    segment.write(A)
+    segment.sync()
+    capture = node.start()
+    assert payloads(capture) == [A]
+    assert not capture.finished(Position(1, 5, FAR))
+    segment.discard()
+    node.spooling(5)
+    assert payloads(capture) == []
+    assert capture.finished(Position(1, 5, FAR))
+
+
 def test_a_successor_goes_on_in_the_spool(node: Node) -> None:
     """In the middle of a segment that stands there."""
     segment = SegmentWriter(node.root, 5)
