@@ -97,8 +97,8 @@ def agent(config: SettingsFile = None) -> None:
     """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
 
     Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 3: it ended in order,
-    and something was quarantined; 4: and segments were lost; 5: another agent was started for this node, do not
-    restart in a loop.
+    and something is quarantined, or went to dead letters; 4: and changes were lost; 5: another agent was started for
+    this node, do not restart in a loop.
 
     Example: tailrace agent -c tailrace.toml
     """
