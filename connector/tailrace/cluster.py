@@ -19,7 +19,7 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.metadata import Metadata
-from cassandra.policies import ConstantReconnectionPolicy, WhiteListRoundRobinPolicy
+from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
 from cassandra.query import dict_factory
 
 from tailrace.history.rows import KeyedRow, definitions_of
@@ -109,10 +109,34 @@ class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
         self._listener(" ".join((target_type or "connection", ".".join(names), change_type or "")).strip())
 
 
+class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no types
+    """Tells of the connection's end, and of its return: by then queries are answered again."""
+
+    def __init__(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    def on_down(self, host: Any) -> None:
+        """The driver gave the node up for now."""
+        del host
+        self._listener("connection lost")
+
+    def on_up(self, host: Any) -> None:
+        """It has connections to it again."""
+        del host
+        self._listener("connection back")
+
+    def on_add(self, host: Any) -> None:
+        """A node of the ring: no matter here."""
+
+    def on_remove(self, host: Any) -> None:
+        """The same."""
+
+
 class LiveCluster:
     """A connection to one node. The driver keeps it, and reconnects; queries raise ServiceError meanwhile.
 
-    `listener` is called from the driver's threads, with words for the log, when the schema may have changed.
+    `listener` is called from the driver's threads, with words for the log, when the schema may have changed, and when
+    the connection was lost or is back: a node that says nothing for two request timeouts is given up.
     """
 
     def __init__(self, contact: Contact, listener: Callable[[str], None] = lambda _: None) -> None:
@@ -235,9 +259,13 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
         schema_event_refresh_window=0,
         max_schema_agreement_wait=0,
         token_metadata_enabled=False,
+        # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
+        idle_heartbeat_interval=max(1, round(contact.request_seconds)),
+        idle_heartbeat_timeout=contact.request_seconds,
         **more,
     )
     cluster.metadata = _Events(listener)
+    cluster.register_listener(_Presence(listener))
     return cluster
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -99,12 +101,12 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self._ends.add(writer)
+        self._keep(writer)
         there: asyncio.StreamWriter | None = None
         try:
             await self._open.wait()
             back, there = await asyncio.open_connection(*self._target)
-            self._ends.add(there)
+            self._keep(there)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass(reader, there))
                 both.create_task(self._pass(back, writer))
@@ -118,6 +120,11 @@ class Proxy:
                     with suppress(OSError):
                         await end.wait_closed()
             self._tasks.discard(task)
+
+    def _keep(self, end: asyncio.StreamWriter) -> None:
+        self._ends.add(end)
+        # Whenever it is closed, the other side is told by a reset, as it is by a host that is gone.
+        end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     async def _pass(self, source: asyncio.StreamReader, end: asyncio.StreamWriter) -> None:
         while data := await source.read(_BYTES):

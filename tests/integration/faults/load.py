@@ -53,7 +53,8 @@ _KINDS: Final = {
 """Statements and how often each comes."""
 
 _IN_FLIGHT: Final = 16
-_TRANSIENT: Final = (DriverException, NoHostAvailable, ConnectionException)
+UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException)
+"""What the driver raises where a node refuses, or does not answer."""
 
 
 class Load:
@@ -113,7 +114,7 @@ class Load:
         self.sent += 1
         try:
             return self._session.execute_async(kind, wanted, timeout=5)
-        except _TRANSIENT:
+        except UNANSWERED:
             self.refused += 1
             return None
 
@@ -121,7 +122,7 @@ class Load:
         try:
             if one is not None:
                 one.result()
-        except _TRANSIENT:
+        except UNANSWERED:
             self.refused += 1
 
     def _values(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tests.integration.agents import (
     start_here,
 )
 from tests.integration.dying_agent import Step
-from tests.integration.faults.load import TABLES, Load, connect_again
+from tests.integration.faults.load import TABLES, UNANSWERED, Load, connect_again
 from tests.integration.faults.oracle import Links, Script, Verdict, compare, facts_in, logged
 
 Settings = dict[str, dict[str, object]]
@@ -93,6 +93,14 @@ class Trial:
     def run(self, statement: str) -> None:
         """Execute a statement in which # is the keyspace."""
         self.session.execute(statement.replace("#", self.keyspace))
+
+    def is_answered(self) -> bool:
+        """Whether Cassandra answers."""
+        try:
+            self.session.execute("SELECT key FROM system.local")
+        except UNANSWERED:
+            return False
+        return True
 
     def ddl(self, *statements: str, writes: tuple[str, ...] = ()) -> None:
         """Alter the schema, write at once, and note from where in the log which definitions hold.

@@ -15,8 +15,9 @@ from tests.services.proxy import Proxy
 
 class Echo(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        while data := self.request.recv(1000):
-            self.request.sendall(data)
+        with suppress(ConnectionResetError):
+            while data := self.request.recv(1000):
+                self.request.sendall(data)
 
 
 @pytest.fixture
@@ -83,5 +84,5 @@ def test_stalled_says_nothing_and_loses_nothing(proxy: Proxy) -> None:
 def test_a_server_that_is_gone_ends_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
-    with Proxy(("127.0.0.1", port)) as proxy, client(proxy) as one, suppress(ConnectionResetError):
+    with Proxy(("127.0.0.1", port)) as proxy, suppress(ConnectionResetError), client(proxy) as one:
         assert one.recv(1000) == b""
