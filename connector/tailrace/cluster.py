@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cassandra import DriverException, OperationTimedOut, Unauthorized
+from cassandra import AuthenticationFailed, DriverException, OperationTimedOut, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
@@ -18,6 +18,7 @@ from cassandra.cluster import (
     NoHostAvailable,
     Session,
 )
+from cassandra.connection import ConnectionException
 from cassandra.metadata import Metadata
 from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
 from cassandra.query import dict_factory
@@ -107,6 +108,18 @@ class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
         del connection, timeout
         names = [str(what[name]) for name in ("keyspace", "table", "type", "view") if what.get(name)]
         self._listener(" ".join((target_type or "connection", ".".join(names), change_type or "")).strip())
+
+
+class _Connection(Cluster.connection_class):  # type: ignore[misc]  # the driver has no types
+    """Takes a refused login for a failed connection: after the one the driver tries again, after the other never."""
+
+    @classmethod
+    def factory(cls, *arguments: Any, **named: Any) -> Any:
+        """A connection. Raises what the driver does, but AuthenticationFailed."""
+        try:
+            return super().factory(*arguments, **named)
+        except AuthenticationFailed as error:
+            raise ConnectionException(str(error)) from error
 
 
 class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no types
@@ -255,6 +268,7 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
         connect_timeout=contact.connect_seconds,
+        connection_class=_Connection,
         # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
         schema_event_refresh_window=0,
         max_schema_agreement_wait=0,

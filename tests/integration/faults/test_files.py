@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
 from tailrace.commitlog.frames import frames
@@ -107,7 +110,7 @@ def finished(trial: Trial) -> list[Path]:
 def test_damaged_segments(trial: Trial) -> None:
     """Of each damage one, while the agent stands still, sound segments between them: each is kept, named in health with
     the place and the reason, and read up to there, once, by the next agent too; the log of it all stays short."""
-    load = trial.load(rate=700, bulk=8000)
+    load = trial.load(rate=150, bulk=60_000)
     with trial.agent() as agent:
         until_more(agent)
         agent.signal(signal.SIGSTOP)
@@ -138,7 +141,7 @@ def test_damaged_segments(trial: Trial) -> None:
         segment, offset, _ = fact.place
         assert offset > limits.get(segment, 2**31), f"{fact} stands before the damage, or in a sound segment"
     assert {fact.place[0] for fact in verdict.lost} == limits.keys()
-    assert not (verdict.doubled or verdict.altered or verdict.invented or verdict.reordered), verdict
+    assert replace(verdict, lost=()).sound, verdict
     for path in good:
         path.unlink()
         path.with_name(f"{path.stem}_cdc.idx").unlink()
@@ -179,12 +182,13 @@ def test_files_that_are_none_of_cassandras(trial: Trial) -> None:
             others[2].rmdir()
             for path in (others[0], others[1], others[3]):
                 path.unlink()
-    words = agent.log.read_text()
+    told = [line for line in agent.log.read_text().splitlines() if "left alone" in line]
     for path in others:
-        assert words.count(path.name) == 1, path.name
+        assert len([line for line in told if path.name in line]) == 1, path.name
     assert agent.log.stat().st_size < LOG_BYTES
 
 
+@pytest.mark.long
 def test_an_older_segment_of_another_log(trial: Trial) -> None:
     """It may be the node's with another disk: the agent ends and says so, and goes on when the file is moved away."""
     load = trial.load(rate=200)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tests.integration.agents import AgentProcess
 from tests.integration.dying_agent import Step
 from tests.integration.faults.load import Load
-from tests.integration.faults.trial import Trial
+from tests.integration.faults.trial import Trial, trial_on
 
 _IN_TRANSACTION = (Step.CHANGE, Step.HISTORY, Step.CHANGES, Step.OFFSETS)
 """What was produced before the death at these is in Kafka, for nobody to see."""
@@ -88,3 +90,29 @@ def test_while_catching_up(trial: Trial, capsys: pytest.CaptureFixture[str]) -> 
         verdict = trial.settle(agent)
     with capsys.disabled():
         sys.stdout.write(f"\nkill -9 while catching up: 20 kills, {verdict}\n")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_in_one_large_segment(
+    kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of Cassandra's own size, 32 MiB: the agent is killed again and again inside of it."""
+    settings = CassandraSettings(segment_mib=32)
+    with (
+        LocalCassandra(tmp_path / "cassandra", settings) as cassandra,
+        trial_on(cassandra, kafka, prefix, keyspace_name, tmp_path) as trial,
+    ):
+        load = trial.load(seed=5, rate=400)
+        agent = trial.agent()
+        for _ in range(20):
+            with agent:
+                agent.until_ready()
+                agent.until(lambda: agent.count("changes") >= 100)
+                agent.kill()
+        load.end()
+        with agent:
+            verdict = trial.settle(agent)
+        segments = len(trial.links.paths())
+    with capsys.disabled():
+        sys.stdout.write(f"\nkill -9 in {segments} segments of 32 MiB: 20 kills, {verdict}\n")

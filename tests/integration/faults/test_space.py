@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess
+from tests.integration.faults.load import Load
 from tests.integration.faults.test_crashes import until_more
 from tests.integration.faults.trial import Trial, trial_on
 
@@ -31,40 +32,48 @@ def small_file_system(place: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def is_full(place: Path) -> bool:
-    """Whether not a block is left."""
-    return os.statvfs(place).f_bavail == 0
+def fill(place: Path) -> None:
+    """Leave no space in it."""
+    with suppress(OSError), (place / "filler").open("wb", buffering=0) as filler:
+        while filler.write(bytes(4096)):
+            pass
+    assert os.statvfs(place).f_bavail == 0
 
 
 def test_a_disk_that_is_full(trial: Trial, tmp_path: Path) -> None:
     """What the agent has to say goes nowhere; changes go on, and it ends in order."""
     load = trial.load(rate=200)
-    with small_file_system(tmp_path / "small", "32k") as place, AgentProcess(place, trial.settings) as agent:
+    with small_file_system(tmp_path / "small", "256k") as place, AgentProcess(place, trial.settings) as agent:
         until_more(agent)
-        agent.until(lambda: is_full(place))
-        until_more(agent)
+        fill(place)
+        size = agent.log.stat().st_size
+        until_more(agent, 600)
         load.end()
         trial.settle(agent)
+        assert agent.log.stat().st_size < size + 4096, "there was space: this shows nothing"
 
 
 def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
     """Cassandra refuses writes while the agent stands still; it frees space when it goes on, writes go on, and all
     that was taken is there."""
-    settings = CassandraSettings(cdc_total_mib=4, heap_mib=384)
+    settings = CassandraSettings(cdc_total_mib=8, heap_mib=384)
     with (
         LocalCassandra(tmp_path / "cassandra", settings) as cassandra,
         trial_on(cassandra, kafka, prefix, keyspace_name, tmp_path) as trial,
         trial.agent() as agent,
     ):
-        load = trial.load(rate=400, bulk=8000)
+        load = trial.load(rate=150, bulk=60_000)
         until_more(agent)
         agent.signal(signal.SIGSTOP)
         refused = load.refused
         assert wait_until(lambda: load.refused >= refused + 100, 60), "it never was full: this shows nothing"
         agent.signal(signal.SIGCONT)
-        until_more(agent, 2000)
-        refused, sent = load.refused, load.sent
-        assert wait_until(lambda: load.sent >= sent + 400, 60)
-        assert load.refused == refused, "writes are refused still"
+        assert wait_until(lambda: flows(load), 60), "writes are refused still"
         load.end()
         trial.settle(agent)
+
+
+def flows(load: Load) -> bool:
+    """Whether of the next 150 statements none is refused."""
+    refused, sent = load.refused, load.sent
+    return wait_until(lambda: load.sent >= sent + 150, 30) and load.refused == refused

@@ -53,6 +53,7 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     limits: Limits = field(default_factory=lambda: Limits(changes=3, read=4))
     schema: LiveSchema | None = None
+    milliseconds: Callable[[], int] = lambda: 1_700_000_000_000
 
     def live(
         self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
@@ -78,7 +79,7 @@ class World:
             schema=schema,
             health=self.health,
             clock=self.clock,
-            milliseconds=lambda: 1_700_000_000_000,
+            milliseconds=self.milliseconds,
             wait=wait,
             stop=lambda: waited >= idle_waits,
         )
