@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tailrace_schemas.errors import CorruptError, DecodeError, TailraceError, UnsupportedError
+from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, TailraceError, UnsupportedError
 
 
 class UnknownTableError(TailraceError):
@@ -29,6 +29,34 @@ class UnknownColumnError(DecodeError):
 
 class HeldError(TailraceError):
     """Changes of a table cannot be published yet, and nothing is damaged: the message says why and what to do."""
+
+    def __init__(self, message: str, table_id: UUID | None = None) -> None:
+        super().__init__(message)
+        self.table_id = table_id
+
+
+class TooLargeError(HeldError):
+    """A change has more bytes than its topic takes; the table's other changes go on."""
+
+
+class UnexplainedError(TailraceError):
+    """A mutation that neither the log's DDL nor the present schema explains: it waits for that table's definition."""
+
+    def __init__(self, message: str, table_id: UUID) -> None:
+        super().__init__(message)
+        self.table_id = table_id
+
+
+class RefusedError(ServiceError):
+    """Kafka takes nothing for a topic until somebody acts: no right to write, deleted, a rule that its records break.
+
+    Whatever was not committed is lost with the transaction; other topics' records can go on, in a new one. `topic` may
+    be one of our internal ones, without which nothing can go on.
+    """
+
+    def __init__(self, topic: str, words: str) -> None:
+        super().__init__(f"Kafka refuses records of topic {topic}: {words}")
+        self.topic = topic
 
 
 class MissingKeyError(UnsupportedError):

@@ -7,7 +7,7 @@ released segment is gone, and everything in them outlives the process that `Cras
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,6 +61,7 @@ class MemoryKafka:
     commits: int = 0
     announced: dict[bytes, bytes] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
     notes: list[tuple[Internal, bytes, bytes]] = field(default_factory=list)
 
 
@@ -134,6 +135,10 @@ class MemoryDestinations:
         self._faults.at("topic")
         return self._kafka.topics.setdefault(topic, 3)
 
+    def limit(self, topic: str) -> int:
+        """As large as a topic's is by default, where it is not set."""
+        return self._kafka.limits.get(topic, 16 << 20)
+
     def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
         """Keep the records of `.schemas`."""
         self._faults.at("announce")
@@ -169,6 +174,7 @@ class MemoryCapture:
         self._at = resume.position or Position(1, -1, 0)
         self._open = set(resume.open)
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
+        self._kept: frozenset[int] = frozenset()
         self.lost: dict[int, str] = {}
 
     def read(self, limit: int) -> list[Entry]:
@@ -186,6 +192,18 @@ class MemoryCapture:
                 self._at = Position(1, segment, number)
                 entries.append(Entry(self._at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
         return entries
+
+    def keep(self, segments: frozenset[int]) -> None:
+        """Release none of these."""
+        self._kept = segments
+
+    def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
+        """Those of them that the log still has."""
+        self._faults.at("reread")
+        payloads = self._log.segments.get(segment, []) if checksum == segment else []
+        for number, payload in enumerate(payloads, 1):
+            if number in offsets:
+                yield Entry(Position(epoch, segment, number), payload, self._log.version, f"CommitLog-7-{segment}.log")
 
     def open_segments(self) -> tuple[SegmentKey, ...]:
         """Every segment read."""
@@ -217,6 +235,7 @@ class MemoryCapture:
             for segment, payloads in sorted(self._log.segments.items())
             if segment in self._log.final
             and segment not in self.quarantined
+            and segment not in self._kept
             and segment not in self._log.plain
             and Position(1, segment, len(payloads)) <= position
         ]

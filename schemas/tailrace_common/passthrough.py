@@ -91,6 +91,9 @@ class KafkaSettings(Properties):
         "enable.idempotence": "the producer is always idempotent",
         "isolation.level": "readers are always read_committed",
         "transaction.timeout.ms": "set agent.transaction_timeout_seconds",
+        "queue.buffering.max.kbytes": "set agent.buffer_mebibytes",
+        "queue.buffering.max.messages": "it follows agent.buffer_mebibytes",
+        "message.max.bytes": "set topics.max_message_bytes",
     }
 
     examples: ClassVar[Mapping[str, Scalar]] = {

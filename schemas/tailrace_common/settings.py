@@ -138,13 +138,23 @@ class AgentSettings(Section):
     )
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once",
-        description='"exactly-once", by Kafka transactions; "at-least-once", without them, is not there yet',
+        description='"exactly-once", by Kafka transactions; "at-least-once", without them: a crash repeats changes',
     )
     transaction_changes: Positive = Field(default=64, description="A transaction is committed at this many changes")
     transaction_milliseconds: Positive = Field(default=20, description="or at this age, whichever comes first")
     transaction_timeout_seconds: Annotated[int, Field(ge=2, le=900)] = Field(
         default=10,
         description="Kafka aborts an agent's transaction after this; a dead agent delays readers by that + 10 s",
+    )
+    buffer_mebibytes: Annotated[int, Field(ge=1, le=2047)] = Field(
+        default=32, description="Most memory for what Kafka has not acknowledged; at least topics.max_message_bytes"
+    )
+    progress_seconds: Seconds = Field(default=5.0, description="The least time between two progress records of a host")
+    park_seconds: Seconds = Field(
+        default=3600, description="A mutation that nothing explains is told in a dead letter after so long"
+    )
+    dead_letter_payloads: bool = Field(
+        default=False, description="Put such a mutation's bytes into dead letters too. They may be anybody's"
     )
     health_address: str = Field(default="127.0.0.1", description="Address that the health endpoint listens on")
     health_port: Port | None = Field(default=None, examples=[8083], description="Its port. Unset: no endpoint")
@@ -343,6 +353,12 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what is handed in: the process's environment reaches a Settings through `load_settings` alone."""
         return (init_settings,)
+
+    @model_validator(mode="after")
+    def _check_buffer(self) -> Self:
+        if self.agent.buffer_mebibytes << 20 < self.topics.max_message_bytes:
+            raise ValueError("agent.buffer_mebibytes must be as large as topics.max_message_bytes at least")
+        return self
 
     @model_validator(mode="after")
     def _check_sink(self) -> Self:

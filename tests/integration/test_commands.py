@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from cassandra.cluster import Session
@@ -31,6 +31,7 @@ from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.change import Origin
+from tailrace_schemas.definitions import schema_row_to_json
 from tailrace_schemas.topics import Internal
 from tests.integration.agents import AgentProcess, Published, cql, create_keyspace, ints, published, settings_for
 from tests.unit.capture.segments import SegmentWriter
@@ -99,6 +100,22 @@ class Bench:
     def _is_ours(self, entry: Entry) -> bool:
         assert entry.version == 7  # as SegmentWriter writes
         return first_table(entry.payload, entry.version)[1] == self._table
+
+    def retold(self, payload: bytes, table: UUID) -> bytes:
+        """A mutation as if it were of another table of the same columns."""
+        assert payload.count(self._table.bytes) == 1
+        return payload.replace(self._table.bytes, table.bytes)
+
+    def schema_of_ghost(self, table: UUID) -> Path:
+        """A file of definitions with such a table, named ghost."""
+        with closing(LiveCluster(Contact(hosts=(self._cassandra.address,), port=self._cassandra.port))) as live:
+            rows = [one for one in live.schema_rows() if one.owner == (self.keyspace, "t")]
+        file = self.root / "schema.jsonl"
+        with file.open("w") as out:
+            for one in rows:
+                row = {**one.row, "table_name": "ghost", **({"id": table} if one.table == "tables" else {})}
+                out.write(json.dumps({"table": one.table, "row": schema_row_to_json(row)}) + "\n")
+        return file
 
     def agent(self) -> AgentProcess:
         """The host's agent, not started."""
@@ -188,6 +205,52 @@ def test_a_position_is_moved_back_and_forward_and_a_new_log_adopted(bench: Bench
     assert not segment.link.exists()
 
     _another_log(bench, later, payloads[12:])
+
+
+def test_what_nothing_explains_is_parked_told_and_published_by_hand(bench: Bench) -> None:
+    """A table of which there is no trace: everything else goes on, its segment is kept, a dead letter tells of it; a
+    file of definitions brings it back, once, and what is given up lets its segment go."""
+    ghost, lost = uuid4(), uuid4()
+    known = bench.payloads(6)
+    unknown = [bench.retold(known[0], ghost), bench.retold(known[1], ghost), bench.retold(known[2], lost)]
+    first = SegmentWriter(bench.root, 1000, size=1 << 20)
+    ends = first.write(known[0], unknown[0], known[1], unknown[1])
+    first.sync(completed=True)
+    second = SegmentWriter(bench.root, 2000, size=1 << 20)
+    second.write(known[2], unknown[2])
+    second.sync(completed=True)
+    bench.settings["agent"]["park_seconds"] = 1
+    with bench.agent() as agent:
+        agent.until(lambda: agent.count("changes") >= 3 and agent.count("dead_letters") >= 2)
+        assert "parked" in agent.status()["degraded"]
+        rows = bench.run("parked", "list").rows
+        assert [(row["segment"], row["table_id"], row["mutations"], row["state"]) for row in rows] == [
+            (1000, str(ghost), 2, "dead"),
+            (2000, str(lost), 1, "dead"),
+        ]
+        letters = bench.run("dead-letters", "--host", bench.host).rows
+        assert [one["segment"] for one in letters] == [1000, 2000]
+        assert [at for at, _ in letters[0]["mutations"]] == [ends[1], ends[3]]
+        refused = bench.run("parked", "retry", "--yes")
+        assert (refused.code, "its agent seems to run" in refused.words) == (1, True), refused.words
+        agent.stop()
+    assert (ints(bench.records()), first.link.exists()) == (Counter({0: 1, 1: 1, 2: 1}), True)
+
+    schema = bench.schema_of_ghost(ghost)
+    partly = bench.run("parked", "retry", "--schema", str(schema), "--fence", "--yes")
+    assert (partly.code, "2 mutations published, 2 changes" in partly.words) == (3, True), partly.words
+    ghosts = published(bench.kafka, bench.prefix, f"{bench.prefix}.{bench.keyspace}.ghost")
+    assert ints(ghosts) == Counter({0: 1, 1: 1})
+    assert {one.change.source and one.change.source.origin for one in ghosts} == {Origin.PARKED}
+    again = bench.run("parked", "retry", "--schema", str(schema), "--table-id", str(ghost), "--fence", "--yes")
+    assert (again.code, "nothing of that is parked" in again.words) == (2, True)
+
+    dropped = bench.run("parked", "drop", "--table-id", str(lost), "--fence", "--yes")
+    assert (dropped.code, "1 mutation" in dropped.words) == (0, True), dropped.words
+    with bench.agent() as agent:
+        agent.until(lambda: not first.link.exists() and not second.link.exists())
+        agent.stop()
+    assert ints(published(bench.kafka, bench.prefix, f"{bench.prefix}.{bench.keyspace}.ghost")) == Counter({0: 1, 1: 1})
 
 
 def _move_back(bench: Bench, ends: list[int]) -> None:

@@ -7,12 +7,14 @@ from collections import deque
 from contextlib import closing
 from typing import Final
 
+from tailrace.agent.parking import Parking
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
 from tailrace.agent.transaction import Transaction
-from tailrace.agent.translation import Translation, UnexplainedError
+from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
+from tailrace.capture.parked import ParkingLot
 from tailrace.capture.segment import Entry
-from tailrace.errors import HeldError
+from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -39,6 +41,8 @@ class Agent:
             try:
                 self._session(backoff)
             except ServiceError as error:
+                if isinstance(error, RefusedError):
+                    self._parts.routing.refuse(error.topic, str(error))
                 self._parts.health.ready(False)
                 if self._parts.health.degrade("service", str(error)):
                     _LOG.error("%s", error)
@@ -74,12 +78,24 @@ class _Run:
         self._limits = limits
         self._capture = capture
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
-        self._translation = Translation(parts, node, self._commit_what_is_open)
+        self._parked = ParkingLot(resume.parked, limits.parked)
+        self._translation = Translation(parts, limits, node, self._commit_what_is_open, self._parked.holds)
+        self._parking = Parking(
+            parts,
+            limits,
+            node.host,
+            capture,
+            self._translation,
+            self._transaction,
+            self._parked,
+            self._commit_what_is_open,
+        )
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
         self._held = self._refused = False
-        self._backoff = Backoff(limits)
+        self._backoff, self._opening = Backoff(limits), Backoff(limits)
+        self._open_again = 0.0
         self._done = self._committed = resume.position
         self._moved = parts.clock()
         self._schema_place = resume.schema
@@ -89,6 +105,8 @@ class _Run:
         self._parts.health.alive()
         if not self._entries:
             self._read()
+        elif self._held:
+            self._look_again(changed=False)
         if not self._entries:
             self._settle()
             return
@@ -97,8 +115,10 @@ class _Run:
             try:
                 records = self._translation.records(entry)
             except (UnexplainedError, HeldError) as error:
-                self._hold(entry, str(error))
-                return
+                if not self._parking.park(entry, error):
+                    self._hold(entry, str(error))
+                    return
+                records = []
             except DecodeError as error:
                 self._quarantine(entry, error)
                 continue
@@ -111,7 +131,7 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._transaction.open or self._done != self._committed or self._parts.schema.unsent:
+        if self._transaction.open or self._done != self._committed or self._is_untold:
             self._commit(release=not self._held)
 
     # -- reading
@@ -125,10 +145,15 @@ class _Run:
             self.finish()  # what stands before the file that cannot be read is not held up by it
             raise
         self._report()
+        self._look_again(changed)
+
+    def _look_again(self, changed: bool) -> None:
+        """Follow events, and try what was refused or parked: at once where the schema has changed."""
         if self._parts.schema.hinted:
             changed |= self._translation.learn()
-        if changed or self._refused:
-            self._open_topics()
+        if changed or (self._refused and self._parts.clock() >= self._open_again):
+            changed |= self._open_topics()
+        self._parking.tend(changed)
 
     def _report(self) -> None:
         health = self._parts.health
@@ -140,18 +165,24 @@ class _Run:
         for table, words in self._parts.schema.inferred.items():
             health.degrade(f"definition of {table}", words)
 
-    def _open_topics(self) -> None:
-        """What is refused is reported now, and held when its first change comes."""
+    def _open_topics(self) -> bool:
+        """Make ready what there is; whether something is that was refused before. What is refused is reported now, and
+        parked when its changes come."""
         health = self._parts.health
-        self._refused = False
+        self._refused, opened = False, False
         for table in self._parts.schema.history.tracked():
             try:
                 self._parts.routing.open(table)
-                health.recover(f"schema of {table}")
+                opened |= health.recover(f"schema of {table}")
             except HeldError as error:
                 self._refused = True
                 if health.degrade(f"schema of {table}", str(error)):
                     _LOG.error("%s", error)
+        if self._refused:
+            self._open_again = self._parts.clock() + self._opening.next()
+        else:
+            self._opening.reset()
+        return opened
 
     # -- committing
 
@@ -160,12 +191,17 @@ class _Run:
         self._parts.health.caught_up()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
-        elif self._transaction.open or self._parts.schema.unsent or self._is_worth_moving():
+        elif self._transaction.open or self._is_untold or self._is_worth_moving():
             self._commit()
         else:
             # What an earlier run committed and did not come to delete.
             self._release()
             self._parts.wait(self._limits.poll_seconds)
+
+    @property
+    def _is_untold(self) -> bool:
+        """Whether there is more than a position to commit, though no change."""
+        return bool(self._parts.schema.unsent) or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
@@ -183,12 +219,13 @@ class _Run:
     def _commit(self, release: bool = True) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
         schema = self._parts.schema
-        if not self._transaction.open and self._done is None and not schema.unsent:
+        if not self._transaction.open and self._done is None and not self._is_untold:
             return
         segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
-        resume = Resume(self._done, segments, broken, schema.place)
+        resume = Resume(self._done, segments, broken, schema.place, self._parked.lots)
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
+        self._parked.changed = False
         _LOG.debug("committed %d changes up to %s", changes, self._done)
         self.committed = True
         self._committed, self._schema_place, self._moved = resume.position, resume.schema, self._parts.clock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,6 +40,10 @@ class Capture(Protocol):
 
     def quarantine(self, position: Position, error: DecodeError) -> None: ...
 
+    def keep(self, segments: frozenset[int]) -> None: ...
+
+    def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]: ...
+
     def close(self) -> None: ...
 
 
@@ -65,6 +69,8 @@ class Routing(Protocol):
     def open(self, table: Table) -> None: ...
 
     def records(self, messages: Iterable[Message]) -> list[Record]: ...
+
+    def refuse(self, topic: str, words: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +102,8 @@ class Parts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """When a transaction is committed: at so many changes for each partition that it touches (each costs the commit
-    about the same), or at an age. `idle_seconds` apart, at least, are commits that only move the position."""
+    about the same), or at an age. `idle_seconds` apart, at least, are commits that only move the position. Of
+    mutations that nothing explains at most `parked` are set aside; for `parked_seconds` before dead letters tell."""
 
     changes: int = 64
     seconds: float = 0.02
@@ -105,6 +112,9 @@ class Limits:
     retry_seconds: float = 0.5
     retry_seconds_most: float = 30.0
     read: int = 256
+    parked: int = 100_000
+    parked_seconds: float = 3600.0
+    dead_letter_payloads: bool = False
 
 
 class Backoff:

@@ -10,6 +10,7 @@ from tailrace.capture.cdcraw import Resume
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
+from tailrace_schemas.topics import Internal
 
 
 class Transaction:
@@ -54,6 +55,11 @@ class Transaction:
             self._by_topic[record.topic] += 1
             self._touched.add((record.topic, record.partition))
         self._mutations += 1
+
+    def note(self, which: Internal, key: bytes, value: bytes) -> None:
+        """A record of an internal topic."""
+        self._begin()
+        self._publisher.note(which, key, value)
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> int:
         """Commit what was sent, with the position behind it; how many changes that were."""

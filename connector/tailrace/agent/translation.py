@@ -6,32 +6,36 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
-from tailrace.agent.parts import Parts
+from tailrace.agent.parts import Backoff, Limits, Parts
 from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message
-from tailrace.errors import UnknownColumnError, UnknownTableError
+from tailrace.commitlog.mutation import first_table
+from tailrace.errors import UnexplainedError, UnknownColumnError, UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
-from tailrace_schemas.change import SCHEMA_INFERRED, Source
+from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 
 
-class UnexplainedError(Exception):
-    """A mutation that neither the log's DDL nor the present schema explains."""
-
-
 class Translation:
     """`node` is the source of a mutation of this node, whose place is filled in. `pause` is called before the cluster
-    is asked, which may take long: readers would wait for an open transaction."""
+    is asked, which may take long: readers would wait for an open transaction. `parked` says of a table id whether
+    mutations wait for it already."""
 
-    def __init__(self, parts: Parts, node: Source, pause: Callable[[], None]) -> None:
+    def __init__(
+        self, parts: Parts, limits: Limits, node: Source, pause: Callable[[], None], parked: Callable[[UUID], bool]
+    ) -> None:
         self._parts = parts
         self._node = node
         self._pause = pause
+        self._parked = parked
+        self._backoff = Backoff(limits)
+        self._unreadable_until = float("-inf")
 
     def records(self, entry: Entry) -> list[Record]:
         """The records of a mutation, in order; none for what is no table's of ours.
@@ -40,39 +44,63 @@ class Translation:
         """
         return self._parts.routing.records(self._messages(entry))
 
+    def parked_records(self, entry: Entry) -> list[Record]:
+        """The records of a mutation that was parked, by what is known now. Raises the same."""
+        try:
+            messages = self._decode(entry, self._parts.schema.history, Origin.PARKED)
+        except (UnknownTableError, DecodeError):
+            messages = self._as_read(entry, Origin.PARKED)
+        return self._parts.routing.records(messages)
+
     def learn(self) -> bool:
         """Read the cluster's schema; where Cassandra does not answer, what is known goes on to hold, and health says
         so. Whether it answered."""
-        health = self._parts.health
+        parts, health = self._parts, self._parts.health
         self._pause()
         try:
-            self._parts.schema.learn()
+            parts.schema.learn()
         except ServiceError as error:
+            self._unreadable_until = parts.clock() + self._backoff.next()
             if health.degrade("schema", str(error)):
                 _LOG.warning("%s", error)
             return False
+        self._backoff.reset()
         if health.recover("schema"):
             _LOG.info("the schema can be read again")
         return True
 
     def _messages(self, entry: Entry) -> list[Message]:
+        try:
+            return self._decode(entry, self._parts.schema.history, Origin.LOG)
+        except UnknownTableError as error:
+            if self._parked(error.table_id):  # it was looked for: when it comes, those that wait are first
+                raise UnexplainedError(str(error), error.table_id) from error
+            self._require_read(error, error.table_id)
+        except DecodeError as error:
+            # A definition that does not fit looks like damage; only one that was read just now is believed.
+            self._require_read(error, first_table(entry.payload, entry.version)[1])
+        return self._as_read(entry, Origin.LOG)
+
+    def _require_read(self, error: Exception, table: UUID) -> None:
+        """Read the schema. Raises UnexplainedError where that fails, or has failed just now: health says why."""
+        if self._parts.clock() < self._unreadable_until or not self.learn():
+            raise UnexplainedError(str(error), table) from error
+
+    def _as_read(self, entry: Entry, origin: Origin) -> list[Message]:
+        """With the columns that were read last."""
         schema = self._parts.schema
         try:
-            return self._decode(entry, schema.history)
-        except (UnknownTableError, DecodeError) as error:
-            # A definition that does not fit looks like damage; only one that was read just now is believed.
-            if not self.learn():
-                raise UnexplainedError(f"{error}, and the schema cannot be read") from error
-        try:
-            messages = self._decode(entry, trial := schema.as_read(entry))
+            messages = self._decode(entry, trial := schema.as_read(entry), origin)
         except (UnknownTableError, UnknownColumnError) as error:
-            raise UnexplainedError(str(error)) from error
+            raise UnexplainedError(str(error), error.table_id) from error
         schema.adopt(trial, entry)
         return messages
 
-    def _decode(self, entry: Entry, history: SchemaHistory) -> list[Message]:
+    def _decode(self, entry: Entry, history: SchemaHistory, origin: Origin) -> list[Message]:
         at = entry.position
         source = source_at(self._node, at, self._parts.milliseconds())
+        if origin is not Origin.LOG:
+            source = replace(source, origin=origin)
         if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)
         messages = messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)

@@ -7,7 +7,8 @@ segment's index. So once a later segment has an index, an earlier one is final, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,8 @@ from typing import Final
 from tailrace.capture.directory import SegmentFiles, list_cdc_raw
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
-from tailrace.capture.segment import Entry, OpenSegment
+from tailrace.capture.parked import Parked
+from tailrace.capture.segment import Entry, OpenSegment, header_checksum
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
 from tailrace.position import Position
@@ -23,6 +25,7 @@ from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 FIRST_EPOCH: Final = 1
+_REREAD: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,15 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet).
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `parked` are mutations at
+    or below the position whose changes wait.
     """
 
     position: Position | None = None
     open: tuple[SegmentKey, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
     schema: Position | None = None
+    parked: tuple[Parked, ...] = ()
 
 
 class CdcRaw:
@@ -69,6 +74,7 @@ class CdcRaw:
         self._index: Index | None = None
         self._foreign: frozenset[str] = frozenset()
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
+        self._kept: frozenset[int] = frozenset()
         self.lost: dict[int, str] = {}
         """Segments that had an index and vanished unread, for people."""
 
@@ -110,14 +116,15 @@ class CdcRaw:
 
     def finished(self, position: Position) -> bool:
         """Whether `release(position)` would delete something."""
-        return any(end <= position for end in self._finished.values())
+        return any(end <= position for id, end in self._finished.items() if id not in self._kept)
 
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete the files of finished segments at or below a *committed* position; their ids. Idempotent.
 
         Raises ServiceError where a file cannot be deleted.
         """
-        done = tuple(sorted(segment for segment, end in self._finished.items() if end <= position))
+        ended = (segment for segment, end in self._finished.items() if end <= position)
+        done = tuple(sorted(segment for segment in ended if segment not in self._kept))
         for segment in done:
             try:
                 self._ledger.release(self._segments.get(segment, SegmentFiles(segment, None, None)))
@@ -126,6 +133,29 @@ class CdcRaw:
             self._segments.pop(segment, None)
             del self._finished[segment]
         return done
+
+    def keep(self, segments: frozenset[int]) -> None:
+        """Delete none of these, until other ones are named."""
+        self._kept = segments
+
+    def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
+        """Mutations of a segment once more, those that end at these offsets, in order; fewer where it is gone, is
+        another one than before, or is damaged. Raises ServiceError."""
+        wanted = set(offsets)
+        path = next((files.log for files in self._list() if files.id == segment), None)
+        try:
+            if path is None or header_checksum(path) != checksum:
+                return
+            with closing(OpenSegment(path, segment, epoch, 0, self._keys)) as again:
+                while wanted and (entries := again.read(_REREAD, None)[0]):
+                    for entry in entries:
+                        if entry.position.offset in wanted:
+                            wanted.discard(entry.position.offset)
+                            yield entry
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._refused("read", error) from error
 
     def _refused(self, what: str, error: OSError) -> ServiceError:
         file = error.filename or (self._directory if self._current is None else self._current.path)

@@ -24,14 +24,14 @@ from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.interruption import ending_signals
 from tailrace.cli.options import SettingsFile, settings_of
-from tailrace.cli.own_directory import node_settings, require_own_directory
+from tailrace.cli.own_directory import node_settings, require_own_directory, sole_reader
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode
 from tailrace.commitlog.encryption import Keys
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
-from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
+from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Sizes, Tenure
 from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
@@ -89,8 +89,6 @@ def agent(config: SettingsFile = None) -> None:
     Example: tailrace agent -c tailrace.toml
     """
     settings = settings_of(config)
-    if settings.agent.delivery != "exactly-once":
-        raise SettingsError('agent.delivery: only "exactly-once" is there so far')
     keys = keys_of_settings(settings.agent)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     wakeup = Signal()
@@ -127,6 +125,8 @@ class _Start:
             return
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
         require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))
+        if self.settings.agent.delivery == "at-least-once":
+            self.stack.enter_context(sole_reader(self.settings.agent.cdc_raw_directory))
         directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments()
         log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys)))
         # From now on no segment comes and goes unseen, however long the services take.
@@ -135,21 +135,22 @@ class _Start:
         hints.insert(0, schema.hint)
         if self._until_done(lambda: (schema.learn(),)) is None:
             return
-        router = self._until_done(lambda: self._router(node))
+        topics = topics_of(self.settings)
+        router = self._until_done(lambda: self._router(node, topics))
         if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
             return
-        self._agent(node, schema, router).run()
+        self._agent(node, schema, router, topics).run()
 
     def _connect(self, changed: Callable[[str], None]) -> LiveCluster:
         cluster = LiveCluster(contact_of(self.settings.cluster), changed)
         return self.stack.enter_context(closing(cluster))
 
-    def _router(self, node: LocalNode) -> Router:
+    def _router(self, node: LocalNode, topics: KafkaTopics) -> Router:
         """What this node publishes, of the tables that the settings select."""
         settings = self.settings
         selection = Selection(settings.tables.include, settings.tables.exclude)
         publishes = settings.agent.publishes(node.datacenter)
-        return open_router(settings, lambda table: publishes and selection.wants(table), self.stack)
+        return open_router(settings, topics, lambda table: publishes and selection.wants(table), self.stack)
 
     def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
         """The generation that operates now; the first agent of a cluster publishes the first one."""
@@ -166,8 +167,8 @@ class _Start:
                 entries=EntrySettings(generations.streams_per_entry, generations.ignore_msb),
             )
 
-    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router) -> Agent:
-        settings = self.settings
+    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics) -> Agent:
+        settings, tenure = self.settings, Tenure(uuid4().hex)
         parts = Parts(
             publisher=lambda: KafkaPublisher(
                 settings.kafka.reveal(),
@@ -176,6 +177,10 @@ class _Start:
                 host=node.host,
                 clock=time.monotonic,
                 timeout=settings.agent.transaction_timeout_seconds,
+                sizes=sizes_of(settings, topics),
+                delivery=settings.agent.delivery,
+                tenure=tenure,
+                verify=topics.require_unchanged,
             ),
             capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume, self.keys),
             transcoder=Transcoder(settings.topics.prefix),
@@ -191,6 +196,8 @@ class _Start:
             changes=settings.agent.transaction_changes,
             seconds=settings.agent.transaction_milliseconds / 1000,
             poll_seconds=settings.agent.poll_seconds,
+            parked_seconds=settings.agent.park_seconds,
+            dead_letter_payloads=settings.agent.dead_letter_payloads,
         )
         return Agent(parts, node.host, node.datacenter, limits)
 
@@ -212,14 +219,27 @@ class _Start:
         return None
 
 
-def open_router(settings: Settings, wants: Callable[[Table], bool], stack: ExitStack) -> Router:
+def topics_of(settings: Settings) -> KafkaTopics:
+    """The topics of the settings. Raises SettingsError."""
+    return KafkaTopics(settings.kafka.reveal(), settings.topics, create=settings.topics.create)
+
+
+def sizes_of(settings: Settings, topics: KafkaTopics) -> Sizes:
+    """What bounds a producer, as the settings and the topics that are ensured say."""
+    return Sizes(
+        buffer=settings.agent.buffer_mebibytes << 20, largest=settings.topics.max_message_bytes, limits=topics.limits
+    )
+
+
+def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table], bool], stack: ExitStack) -> Router:
     """Topics, schemas known so far, and what publishes more of them; `stack` ends what has connections.
 
     Raises ServiceError, SettingsError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    topics = KafkaTopics(kafka, settings.topics, create=settings.topics.create)
-    topics.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS))
+    topics.ensure_internal(
+        (Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS, Internal.DEAD_LETTER)
+    )
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from tailrace.cli.agent import agent
 from tailrace.cli.check import check
 from tailrace.cli.console import say
+from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.demo import demo
 from tailrace.cli.dump import dump
 from tailrace.cli.generations import app as generations
@@ -21,6 +22,7 @@ from tailrace.cli.hosts import app as hosts
 from tailrace.cli.inspect import inspect
 from tailrace.cli.local import app as local
 from tailrace.cli.offsets import app as offsets
+from tailrace.cli.parked import app as parked
 from tailrace.cli.replay import replay_
 from tailrace.cli.tail import tail
 from tailrace.cli.token import token
@@ -139,6 +141,8 @@ app.command("token")(token)
 app.add_typer(generations, name="generations")
 app.add_typer(offsets, name="offsets")
 app.add_typer(hosts, name="hosts")
+app.add_typer(parked, name="parked")
+app.command("dead-letters")(dead_letters)
 app.command("check")(check)
 mount_entry_points(app, entry_points(group=ENTRY_POINTS))
 

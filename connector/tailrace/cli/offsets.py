@@ -102,7 +102,7 @@ def set_(
     Example: tailrace offsets set 1795246977430:560288 --host 2f1c... --yes
     """
     settings = settings_of(config)
-    record, resume = _chosen(settings, host)
+    record, resume = chosen_host(settings, host)
     before = resume.position
     if before is None:
         raise SettingsError(f"host {record.host} has no position yet: its agent starts at the first segment")
@@ -113,7 +113,7 @@ def set_(
     say(move_words(record.host, before, target, counted))
     if after == resume:
         return
-    _change(settings, record, after, "Move it?", fence=fence, yes=yes)
+    change_record(settings, record, after, "Move it?", fence=fence, yes=yes)
     say(f"host {record.host}: its agent goes on behind {target}")
 
 
@@ -138,7 +138,7 @@ def adopt(
     if not new_log:
         raise SettingsError("offsets adopt: give --new-log, if the node's commit log is another one than before")
     settings = settings_of(config)
-    record, resume = _chosen(settings, host)
+    record, resume = chosen_host(settings, host)
     after = adopted(resume)
     say(
         f"host {record.host} goes from {position_words(resume.position)} to log epoch {_epoch(after)}: everything in "
@@ -147,7 +147,7 @@ def adopt(
     )
     if resume.quarantined:
         say(f"{len(resume.quarantined)} quarantined places of the old log are forgotten: {_places(resume)}")
-    _change(settings, record, after, "Open it?", fence=fence, yes=yes)
+    change_record(settings, record, after, "Open it?", fence=fence, yes=yes)
     say(f"host {record.host} is in log epoch {_epoch(after)}: start its agent")
 
 
@@ -189,7 +189,9 @@ def require_unchanged(record: HostRecord, found: Resume) -> None:
         )
 
 
-def _change(settings: Settings, record: HostRecord, after: Resume, question: str, *, fence: bool, yes: bool) -> None:
+def change_record(
+    settings: Settings, record: HostRecord, after: Resume, question: str, *, fence: bool, yes: bool
+) -> None:
     """Write the record in one transaction of the agent's own id, if it is still the one that was shown."""
     require_stopped(record, time.time(), fence)
     confirm(question, yes)
@@ -198,7 +200,7 @@ def _change(settings: Settings, record: HostRecord, after: Resume, question: str
         publisher.commit(after)
 
 
-def _chosen(settings: Settings, host: str | None) -> tuple[HostRecord, Resume]:
+def chosen_host(settings: Settings, host: str | None) -> tuple[HostRecord, Resume]:
     """The record of a host, by default the settings' node. Raises SettingsError, ServiceError."""
     if host is None:
         with closing(LiveCluster(contact_of(settings.cluster))) as cluster:

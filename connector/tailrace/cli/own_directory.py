@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tailrace.capture.directory import list_segments
 from tailrace.cluster import LiveCluster
+from tailrace.errors import FencedError
 from tailrace_schemas.errors import ServiceError, SettingsError
 
 _NAME: Final = "agent.cdc_raw_directory"
@@ -53,3 +56,23 @@ def require_own_directory(directory: Path, node: Mapping[str, str]) -> None:
     theirs = named_otherwise(directory, node)
     if theirs is not None and node.get("cdc_enabled") == "true" and not has_segments(directory):
         raise SettingsError(f"{_NAME}: {directory} has no segments, and the node's own is {theirs}; set it to that")
+
+
+@contextmanager
+def sole_reader(directory: Path) -> Iterator[None]:
+    """Lock the directory against other agents of this machine: without transactions Kafka fences none of them.
+
+    The lock ends with the process, however that ends. Raises FencedError where another holds it.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FencedError(
+                f"another agent reads {directory}: stop it first. With agent.delivery = at-least-once the one that "
+                "runs stays"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

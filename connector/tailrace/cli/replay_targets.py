@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Transcoder
-from tailrace.cli.agent import contact_of, open_router
+from tailrace.cli.agent import contact_of, open_router, sizes_of, topics_of
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_formats import ChangesPrinter
 from tailrace.cluster import LiveCluster
@@ -98,13 +98,20 @@ def kafka_outlet(
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     selection = Selection(settings.tables.include, settings.tables.exclude)
     with ExitStack() as stack:
-        router = open_router(settings, selection.wants, stack)
+        topics = topics_of(settings)
+        router = open_router(settings, topics, selection.wants, stack)
         with SchemaReader(kafka, prefix) as schemas:
             schemas.refresh()
             wanted, tables = chosen(with_announced(origins.tables, schemas.values()), names)
         require_selected(tables, wanted, selection)
         timeout = settings.agent.transaction_timeout_seconds
-        transactions = KafkaTransactions(kafka, f"{prefix}.replay.{uuid4()}", clock=time.monotonic, timeout=timeout)
+        transactions = KafkaTransactions(
+            kafka,
+            f"{prefix}.replay.{uuid4()}",
+            clock=time.monotonic,
+            timeout=timeout,
+            sizes=sizes_of(settings, topics),
+        )
         stack.enter_context(closing(transactions))
         transactions.open()
         yield KafkaOutlet(

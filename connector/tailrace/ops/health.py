@@ -15,7 +15,8 @@ class Health:
     """One moment. `degraded` says by cause what is wrong and what to do; empty when all is well.
 
     `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
-    transactions committed, mutations read, segments released; `published` too: changes committed, by topic.
+    transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
+    are levels, such as mutations that are parked now.
     `caught_up` is when nothing that Cassandra had released was left to read.
     """
 
@@ -24,6 +25,7 @@ class Health:
     committed: Position | None = None
     counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    gauges: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     caught_up: float = 0.0
     seen_alive: float = 0.0
 
@@ -45,6 +47,7 @@ class Health:
             "committed": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
             "counts": dict(self.counts),
             "published": dict(self.published),
+            "gauges": dict(self.gauges),
             "behind_seconds": round(self.behind(now), 3),
         }
 
@@ -96,6 +99,10 @@ class HealthBoard:
         for name, number in more.items():
             counts[name] = counts.get(name, 0) + number
         self._change(counts=MappingProxyType(counts))
+
+    def gauge(self, **levels: float) -> None:
+        """Set levels."""
+        self._change(gauges=MappingProxyType({**self.now.gauges, **levels}))
 
     def published(self, by_topic: Mapping[str, int]) -> None:
         """Add changes that were committed."""

@@ -16,6 +16,9 @@ class Topics(Protocol):
     def ensure_table(self, topic: str) -> int:
         """Create a table's topic where it is missing; its partitions. Raises ServiceError, SettingsError."""
 
+    def limit(self, topic: str) -> int:
+        """The most bytes of a batch of the topic: its max.message.bytes."""
+
 
 class Log(Protocol):
     """An acknowledged append."""
@@ -46,6 +49,10 @@ class SchemaDestinations:
     def partitions(self, topic: str) -> int:
         """Create the topic where it is missing; its partitions."""
         return self._topics.ensure_table(topic)
+
+    def limit(self, topic: str) -> int:
+        """The most bytes of a batch of the topic."""
+        return self._topics.limit(topic)
 
     def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
         """Append what was not announced yet, acknowledged."""

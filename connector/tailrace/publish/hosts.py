@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tailrace.capture.cdcraw import Resume
-from tailrace.publish.offsets import OffsetsError, decode_offsets
+from tailrace.publish.offsets import OffsetsError, host_key, read_offsets
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
@@ -36,18 +36,22 @@ def hosts_of(records: Iterable[Record]) -> tuple[HostRecord, ...]:
 
     Records under keys that are not ours are left out.
     """
-    last = {record.key: record for record in records}
+    last = {record.key: record for record in records if record.key is not None}
+    owners = {key: host_key(key) for key in last}
     found = []
     for key, record in last.items():
-        cluster, slash, host = (key or b"").decode(errors="replace").rpartition("/")
-        if slash and record.value is not None:
-            found.append(_host(cluster, host, record.value, record.timestamp))
+        owner = owners[key]
+        if owner is None or owner[2] or record.value is None:
+            continue
+        cluster, host, _ = owner
+        own = ((other, last[other].value) for other, whose in owners.items() if whose and whose[:2] == (cluster, host))
+        found.append(_host(cluster, host, own, record.timestamp))
     return tuple(sorted(found, key=lambda one: (one.cluster, one.host)))
 
 
-def _host(cluster: str, host: str, value: bytes, committed: int) -> HostRecord:
+def _host(cluster: str, host: str, own: Iterable[tuple[bytes, bytes | None]], committed: int) -> HostRecord:
     try:
-        return HostRecord(cluster, host, decode_offsets(value), committed)
+        return HostRecord(cluster, host, read_offsets(cluster, host, own), committed)
     except OffsetsError as error:
         return HostRecord(cluster, host, None, committed, str(error))
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.parked import LotKey, Parked
 from tailrace.position import Position
 from tailrace_schemas.errors import TailraceError
 
 VERSION: Final = 1
+
+_PARKED: Final = b"/parked/"
+_LOT: Final = re.compile(r"\d+/\d+/[0-9a-f-]{36}/\d+")
 
 
 class OffsetsError(TailraceError):
@@ -22,15 +29,18 @@ def offsets_key(cluster: str, host: str) -> bytes:
     return f"{cluster}/{host}".encode()
 
 
-def encode_offsets(resume: Resume) -> bytes:
+def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
-    quarantined: [[id, checksum, offset, why]], parked: [], version: 1}."""
+    quarantined: [[id, checksum, offset, why]], agent: who wrote it | null, version: 1}.
+
+    Parked mutations have records of their own.
+    """
     record = {
         "position": _place(resume.position),
         "schema": _place(resume.schema),
         "open": [list(key) for key in resume.open],
         "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
-        "parked": [],
+        "agent": agent,
         "version": VERSION,
     }
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
@@ -56,6 +66,77 @@ def decode_offsets(value: bytes) -> Resume:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
+
+
+def agent_of(value: bytes) -> str | None:
+    """The id of the agent's process that wrote a record that `decode_offsets` takes; None where nobody signed it."""
+    agent = json.loads(value).get("agent")
+    return None if agent is None else str(agent)
+
+
+def parked_prefix(cluster: str, host: str) -> bytes:
+    """What the keys of a host's lots of parked mutations begin with."""
+    return offsets_key(cluster, host) + _PARKED
+
+
+def parked_key(cluster: str, host: str, key: LotKey) -> bytes:
+    """`<cluster name>/<host id>/parked/<epoch>/<segment>/<table id>/<first offset>`."""
+    epoch, segment, table, first = key
+    return parked_prefix(cluster, host) + f"{epoch}/{segment}/{table}/{first}".encode()
+
+
+def host_key(key: bytes) -> tuple[str, str, bool] | None:
+    """Cluster and host of a key, and whether it is a lot's; None for keys that are not ours."""
+    text = key.decode(errors="replace")
+    owner, _, lot = text.rpartition(_PARKED.decode())
+    parked = bool(owner) and _LOT.fullmatch(lot) is not None
+    cluster, slash, host = (owner if parked else text).rpartition("/")
+    return (cluster, host, parked) if slash else None
+
+
+def encode_parked(lot: Parked) -> bytes:
+    """{checksum, offsets, since, reason, dead, version: 1}; the rest is its key."""
+    record = {
+        "checksum": lot.checksum,
+        "offsets": list(lot.offsets),
+        "since": lot.since,
+        "reason": lot.reason,
+        "dead": lot.dead,
+        "version": VERSION,
+    }
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_parked(key: bytes, value: bytes) -> Parked:
+    """The way back. Raises OffsetsError."""
+    try:
+        epoch, segment, table, first = key.decode().rsplit("/", 4)[1:]
+        record = json.loads(value)
+        if record["version"] > VERSION:
+            raise OffsetsError(f"the record {key.decode()} has version {record['version']}: run the newer Tailrace")
+        return Parked(
+            int(epoch),
+            int(segment),
+            int(record["checksum"]),
+            UUID(table),
+            int(first),
+            tuple(int(offset) for offset in record["offsets"]),
+            int(record["since"]),
+            str(record["reason"]),
+            bool(record["dead"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise OffsetsError(f"the record of parked mutations is not one of ours ({error!r}): {key!r}") from error
+
+
+def read_offsets(cluster: str, host: str, found: Iterable[tuple[bytes | None, bytes | None]]) -> Resume:
+    """Where a host's agent goes on, from the topic's committed keys and values in order. Raises OffsetsError."""
+    own, beginning = offsets_key(cluster, host), parked_prefix(cluster, host)
+    last = {key: value for key, value in found if key is not None and (key == own or key.startswith(beginning))}
+    record = last.pop(own, None)
+    lots = (decode_parked(key, value) for key, value in last.items() if value is not None)
+    resume = Resume() if record is None else decode_offsets(record)
+    return replace(resume, parked=tuple(sorted(lots, key=lambda lot: lot.key)))
 
 
 def _place(at: Position | None) -> dict[str, int] | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace.changes.transcode import Message
+from tailrace.errors import HeldError, RefusedError, TooLargeError
 from tailrace.publish.record import Record
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
 from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.avro.schema import KeyChoice
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tailrace_schemas.topics import table_topic
@@ -44,6 +47,22 @@ def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]
     return topics
 
 
+Clock = Callable[[], float]
+# What a batch of one record has around its key and value: 61 bytes, and a few of lengths and times.
+_AROUND: Final = 128
+_BARRED_SECONDS: Final = 5.0
+_BARRED_SECONDS_MOST: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """A topic for which Kafka took nothing, and until when it is not tried again."""
+
+    words: str
+    seconds: float
+    until: float
+
+
 class Destinations(Protocol):
     """Where records go: topics are there and schemas known before the first record that needs them."""
 
@@ -52,6 +71,9 @@ class Destinations(Protocol):
 
     def partitions(self, topic: str) -> int:
         """How many partitions it has; it is created where it is missing. Raises ServiceError."""
+
+    def limit(self, topic: str) -> int:
+        """The most bytes that a batch of the topic may have, a single record with what is around it too."""
 
     def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
         """Put records into `<prefix>.schemas`, and wait until they are acknowledged. Raises ServiceError."""
@@ -83,6 +105,7 @@ class _Route:
     table: Table
     topic: str
     partitions: int
+    limit: int
     ids: SchemaIds
     own: bool
     keys: PrimaryKeys | None
@@ -92,7 +115,8 @@ class Router:
     """Makes records of messages. Everything that a table shape needs is done at its first one.
 
     `store` names the schemas; messages come with the schemas' own ids, and are framed anew where it has others. They
-    come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead.
+    come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead. `clock` is
+    monotonic, in seconds.
     """
 
     def __init__(
@@ -102,22 +126,41 @@ class Router:
         wants: Callable[[Table], bool],
         store: SchemaStore | None = None,
         key: KeyChoice = "partition",
+        clock: Clock = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._key: KeyChoice = key
         self._prefix = prefix
         self._destinations = destinations
         self._wants = wants
         self._store = store or OwnIds()
         self._routes: dict[UUID, _Route] = {}
+        self._refused: dict[UUID, str] = {}
+        self._barred: dict[str, _Bar] = {}
 
     def open(self, table: Table) -> None:
-        """Make topic and schema of a table ready, if it is published at all. Raises ServiceError, HeldError."""
+        """Make topic and schema of a table ready, if it is published at all; what was refused before is tried again.
+
+        Raises ServiceError, HeldError.
+        """
+        self._refused.pop(table.id, None)
         if self._wants(table):
             self._route(table)
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """The records of those messages whose table is published, in order. Raises ServiceError, HeldError."""
         return [self._record(message) for message in messages if self._wants(message.table)]
+
+    def refuse(self, topic: str, words: str) -> None:
+        """Kafka takes nothing for a topic: its tables are held, and it is tried again after a while, then less often.
+        What is no table's topic is passed over."""
+        for id, route in list(self._routes.items()):
+            if route.topic == topic:
+                self._refused[id] = f"changes of {route.table} are held: {words}"
+                del self._routes[id]
+        before = self._barred.get(topic)
+        seconds = _BARRED_SECONDS if before is None else min(2 * before.seconds, _BARRED_SECONDS_MOST)
+        self._barred[topic] = _Bar(words, seconds, self._clock() + seconds)
 
     def _record(self, message: Message) -> Record:
         route = self._route(message.table)
@@ -128,16 +171,46 @@ class Router:
             key = None if body is None else frame(route.ids.key) + body
         elif not route.own:
             key = reframed(message.key, route.ids.key)
-        return Record(route.topic, number, key, value if route.own else reframed(value, route.ids.value))
+        if not route.own:
+            value = reframed(value, route.ids.value)
+        if len(value) + len(key or b"") > route.limit:
+            raise TooLargeError(
+                f"a change of {message.table} has {len(value) + len(key or b'')} bytes, and topic {route.topic} takes "
+                f"{route.limit}: raise its max.message.bytes and topics.max_message_bytes, and start the agent again",
+                message.table.id,
+            )
+        return Record(route.topic, number, key, value)
 
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)
         if route is None or (route.table is not table and route.table != table):
-            encoder = Encoder(table, self._prefix, self._key)
-            topic = self._destinations.topic(table)
-            ids = self._store.ids(encoder, topic)  # first: what is refused leaves nothing behind
-            partitions = self._destinations.partitions(topic)
-            self._destinations.announce(schema_records(encoder, topic, ids))
-            keys = PrimaryKeys(table, self._prefix) if self._key == "primary" else None
-            route = self._routes[table.id] = _Route(table, topic, partitions, ids, ids == own_ids(encoder), keys)
+            route = self._routes[table.id] = self._opened(table)
         return route
+
+    def _opened(self, table: Table) -> _Route:
+        """The route of a shape, made ready. Once refused it stays so until `open`: who refuses is not asked again for
+        each change, and no later change of the table overtakes those that wait. Raises ServiceError, HeldError."""
+        if table.id in self._refused:
+            raise HeldError(self._refused[table.id], table.id)
+        try:
+            return self._prepare(table)
+        except HeldError as error:
+            self._refused[table.id] = str(error)
+            self._routes.pop(table.id, None)
+            raise HeldError(str(error), table.id) from error
+
+    def _prepare(self, table: Table) -> _Route:
+        encoder = Encoder(table, self._prefix, self._key)
+        topic = self._destinations.topic(table)
+        bar = self._barred.get(topic)
+        if bar is not None and self._clock() < bar.until:
+            raise HeldError(f"changes of {table} are held: {bar.words}", table.id)
+        ids = self._store.ids(encoder, topic)  # first: what is refused leaves nothing behind
+        try:
+            partitions = self._destinations.partitions(topic)
+        except (RefusedError, SettingsError) as error:
+            raise HeldError(f"changes of {table} are held: {error}", table.id) from error
+        limit = self._destinations.limit(topic) - _AROUND
+        self._destinations.announce(schema_records(encoder, topic, ids))
+        keys = PrimaryKeys(table, self._prefix) if self._key == "primary" else None
+        return _Route(table, topic, partitions, limit, ids, ids == own_ids(encoder), keys)

@@ -9,7 +9,7 @@ from itertools import cycle
 import pytest
 
 from tailrace_schemas.change import Change
-from tests.unit.agent.test_loop import World, entries
+from tests.unit.agent.world import World, entries
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

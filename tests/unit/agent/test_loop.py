@@ -3,112 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
-from tailrace.agent.loop import Agent
-from tailrace.agent.parts import Limits, Parts
-from tailrace.capture.schema import LiveSchema
-from tailrace.changes.transcode import Transcoder
+from tailrace.agent.parts import Limits
 from tailrace.errors import FencedError, HeldError
-from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
-from tailrace.publish.routing import Router, Selection
-from tailrace.testing import (
-    Crash,
-    Faults,
-    ManualClock,
-    MemoryCapture,
-    MemoryDestinations,
-    MemoryKafka,
-    MemoryLog,
-    MemoryPublisher,
-    MemorySchema,
-    MemorySchemaLog,
-)
-from tailrace_schemas.avro import decode, entry_from_record
-from tailrace_schemas.change import SCHEMA_INFERRED, Change
+from tailrace.testing import Crash, Faults, MemoryPublisher
+from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.table import Table
+from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries
 from tests.unit.ddl import NOW, alter, create, drop
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
-
-ORDERS = table({"id": "text"}, name="orders")
-NOTES = replace(table({"id": "text"}, name="notes", table_id=uuid4()), cdc=False)
-ELSEWHERE = replace(table({"id": "text"}, name="x", keyspace="other", table_id=uuid4()), cdc=False)
-LATE = uuid4()
-
-
-@dataclass
-class World:
-    """What outlives the agent's process: log, Kafka, cluster. `live` starts one agent in it and runs it."""
-
-    log: MemoryLog = field(default_factory=MemoryLog)
-    kafka: MemoryKafka = field(default_factory=MemoryKafka)
-    tables: list[Table] = field(default_factory=lambda: [ORDERS, NOTES, ELSEWHERE])
-    health: HealthBoard = field(default_factory=lambda: HealthBoard(lambda: 0.0))
-    clock: ManualClock = field(default_factory=ManualClock)
-    limits: Limits = field(default_factory=lambda: Limits(changes=3, read=4))
-    schema: LiveSchema | None = None
-    milliseconds: Callable[[], int] = lambda: 1_700_000_000_000
-
-    def live(
-        self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
-    ) -> None:
-        """Run an agent until it has waited so often, or until a fault."""
-        faults = faults or Faults()
-        schema = self.schema = LiveSchema(MemorySchema(self.tables, faults), MemorySchemaLog(self.log, faults))
-        schema.learn()
-        waited = 0
-
-        def wait(seconds: float) -> None:
-            nonlocal waited
-            waited += 1
-            self.clock.wait(seconds)
-            if on_wait is not None:
-                on_wait()
-
-        parts = Parts(
-            publisher=lambda: MemoryPublisher(self.kafka, faults),
-            capture=lambda resume: MemoryCapture(self.log, resume, faults),
-            transcoder=Transcoder("p"),
-            routing=Router("p", MemoryDestinations(self.kafka, faults), Selection().wants),
-            schema=schema,
-            health=self.health,
-            clock=self.clock,
-            milliseconds=self.milliseconds,
-            wait=wait,
-            stop=lambda: waited >= idle_waits,
-        )
-        Agent(parts, "h1", "dc1", self.limits).run()
-
-    def keys(self) -> list[str]:
-        """What a read_committed reader sees, in the order of commits: each change's partition key."""
-        return [_text(change.key) for change in self.changes()]
-
-    def changes(self) -> list[Change]:
-        """The same, decoded with what was announced."""
-        schemas = {key: entry_from_record(key, value) for key, value in self.kafka.announced.items()}
-        return [decode(record.value, schemas) for record in self.kafka.records]
-
-    @property
-    def position(self) -> tuple[int, int] | None:
-        """Segment and offset that Kafka has."""
-        at = self.kafka.resume.position
-        return None if at is None else (at.segment, at.offset)
-
-
-def _text(key: bytes | None) -> str:
-    assert key is not None
-    return key.decode()
-
-
-def entries(names: str, of: Table = ORDERS) -> list[bytes]:
-    """A mutation for each letter: that partition deleted."""
-    return [deletion(of, name.encode()) for name in names]
 
 
 def test_publishes_everything_once_in_order_and_releases_what_is_final() -> None:
@@ -337,39 +246,6 @@ def test_a_dropped_table_is_still_published() -> None:
     assert world.keys() == ["a", "b", "c"]
 
 
-def test_an_unknown_table_stops_everything_until_it_is_explained() -> None:
-    """Nothing later is published, nothing released, health says so; then it goes on, nothing lost."""
-    world = World()
-    secret = replace(ORDERS, name="late", id=uuid4())
-    world.log.append(1, entries("a"))
-    world.log.append(2, [*entries("b"), mutation((NOTES, b"k", EPOCH), (secret, b"c", EPOCH)), *entries("d")])
-    world.live(idle_waits=4)
-    assert (world.keys(), world.position, sorted(world.log.segments)) == (["a", "b"], (2, 1), [1, 2])
-    assert str(secret.id) in world.health.now.degraded["held"]
-    world.live(idle_waits=6, on_wait=lambda: world.tables.append(secret) if secret not in world.tables else None)
-    assert (world.keys(), world.log.segments) == (list("abcd"), {})
-    assert "held" not in world.health.now.degraded
-
-
-def test_holding_backs_off_and_an_event_ends_the_wait() -> None:
-    """The schema is asked less and less often, and at once when the driver says that it changed."""
-    world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8))
-    secret = replace(ORDERS, name="late", id=uuid4())
-    world.log.append(1, entries("a", secret), final=False)
-    world.live(idle_waits=6)
-    assert world.clock.waits == [1, 2, 4, 8, 8, 8]
-    world.clock.waits.clear()
-
-    def announce() -> None:
-        world.tables.append(secret)
-        assert world.schema is not None
-        world.schema.hint()
-
-    world.live(idle_waits=2, on_wait=announce)
-    assert world.clock.waits[0] == 1
-    assert world.keys() == ["a"]
-
-
 def test_cassandra_down_stops_only_what_needs_its_schema() -> None:
     """What is known is published; an event that cannot be followed makes health degraded, and nothing more."""
     world = World()
@@ -453,20 +329,6 @@ def test_shapes_are_announced_before_the_first_change_that_needs_them() -> None:
     assert (world.keys(), world.kafka.announced) == ([], {})
     world.live()
     assert world.kafka.records[0].value[2:10] in world.kafka.announced
-
-
-def test_a_shape_that_is_refused_holds_what_follows_and_is_asked_again() -> None:
-    """What stood before is committed, health says why; accepted, everything goes on."""
-    world = World(limits=Limits(retry_seconds=1))
-    world.log.append(1, [*entries("a"), *entries("b", replace(ORDERS, name="late", id=LATE)), *entries("c")])
-    world.tables.append(replace(ORDERS, name="late", id=LATE))
-    refused = Faults("announce", 2, HeldError("the rule is BACKWARD"))
-    world.live(refused, idle_waits=1)
-    assert world.keys() == ["a"]
-    assert "the rule is BACKWARD" in world.health.now.degraded["held"]
-    world.live()
-    assert world.keys() == ["a", "b", "c"]
-    assert world.health.now.degraded == {}
 
 
 def test_a_shape_that_is_refused_is_reported_when_the_schema_changes() -> None:
@@ -570,15 +432,6 @@ def test_retries_are_spaced_until_something_is_committed() -> None:
     world.live(Refusing(), idle_waits=7)
     assert world.clock.waits[:5] == [1, 2, 4, 8, 8]
     assert world.keys() == ["a"]
-
-
-def test_a_stop_while_holding_releases_nothing() -> None:
-    """What stands before is committed, in order; the files stay."""
-    world = World()
-    world.log.append(1, entries("a"))
-    world.log.append(2, entries("b", replace(ORDERS, name="late", id=uuid4())))
-    world.live(idle_waits=1)
-    assert (world.keys(), sorted(world.log.segments)) == (["a"], [1, 2])
 
 
 def test_no_transaction_stays_open_while_the_schema_is_read() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
 from tailrace.capture.cdcraw import Resume
+from tailrace.capture.parked import Parked
 from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of, hosts_of
-from tailrace.publish.offsets import encode_offsets, offsets_key
+from tailrace.publish.offsets import encode_offsets, encode_parked, offsets_key, parked_key
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError
 
@@ -30,6 +34,16 @@ def test_the_last_record_of_a_host_counts() -> None:
 def test_a_cluster_s_name_may_have_a_slash() -> None:
     """A host id never has."""
     assert hosts_of([record("a", encode_offsets(AT), cluster="x/y")])[0].cluster == "x/y"
+
+
+def test_a_host_s_parked_mutations_are_part_of_its_record() -> None:
+    """They have records of their own beside it."""
+    lot = Parked(1, 7, 99, UUID(int=1), 40, (40, 50), 1, "why")
+    records = [record("a", encode_offsets(AT)), Record(1, 9, parked_key("c", "a", lot.key), encode_parked(lot))]
+    assert hosts_of([*records, record("b", encode_offsets(AT))]) == (
+        HostRecord("c", "a", replace(AT, parked=(lot,)), 0),
+        HostRecord("c", "b", AT, 0),
+    )
 
 
 def test_keys_of_others_are_left_out() -> None:

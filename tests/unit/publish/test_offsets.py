@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.parked import Parked
 from tailrace.position import Position
-from tailrace.publish.offsets import OffsetsError, decode_offsets, encode_offsets, offsets_key
+from tailrace.publish.offsets import (
+    OffsetsError,
+    agent_of,
+    decode_offsets,
+    decode_parked,
+    encode_offsets,
+    encode_parked,
+    host_key,
+    offsets_key,
+    parked_key,
+    read_offsets,
+)
 
 NUMBERS = st.integers(0, 2**63 - 1)
 RESUMES = st.builds(
@@ -20,6 +34,42 @@ RESUMES = st.builds(
     st.lists(st.builds(Quarantined, NUMBERS, NUMBERS, NUMBERS, st.text())).map(tuple),
     st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
 )
+
+
+LOTS = st.builds(
+    Parked,
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    st.uuids(),
+    NUMBERS,
+    st.lists(NUMBERS, min_size=1).map(tuple),
+    NUMBERS,
+    st.text(),
+    st.booleans(),
+)
+
+
+@given(st.text(), st.lists(LOTS, unique_by=lambda lot: lot.key), RESUMES)
+def test_lots_of_parked_mutations_come_back_equal(cluster: str, lots: list[Parked], resume: Resume) -> None:
+    """By their keys and values, behind tombstones too; those of other hosts are not ours."""
+    host = "7d4b5b3e-0c8e-4a6f-9d6e-9f1b2c3d4e5f"
+    found = [(parked_key(cluster, host, lot.key), encode_parked(lot)) for lot in lots]
+    assert [decode_parked(key, value) for key, value in found] == lots
+    others = [(parked_key(cluster, "other", lot.key), encode_parked(lot)) for lot in lots]
+    there = [*others, *found, (offsets_key(cluster, host), encode_offsets(resume))]
+    assert read_offsets(cluster, host, there) == replace(resume, parked=tuple(sorted(lots, key=lambda lot: lot.key)))
+    assert read_offsets(cluster, host, [*there, *((key, None) for key, _ in found)]) == resume
+    assert {host_key(key) for key, _ in found} <= {(cluster, host, True)}
+    assert host_key(offsets_key(cluster, host)) == (cluster, host, False)
+
+
+@pytest.mark.parametrize("value", [b"{}", b"[]", b"x", b'{"version": 9}'])
+def test_a_lot_that_is_none_of_ours_stops_the_agent(value: bytes) -> None:
+    """With the key, and never by leaving it out."""
+    key = parked_key("c", "h", (1, 2, UUID(int=3), 4))
+    with pytest.raises(OffsetsError, match="parked"):
+        read_offsets("c", "h", [(key, value)])
 
 
 @given(RESUMES)
@@ -32,14 +82,17 @@ def test_reads_as_the_contract_says() -> None:
     """UTF-8 JSON, docs/contracts.md section 1."""
     schema = Position(1, 1795247025693, 20)
     resume = Resume(Position(1, 1795247025692, 4711), ((1795247025692, 0xCAFE),), schema=schema)
-    assert json.loads(encode_offsets(resume)) == {
+    assert json.loads(encode_offsets(resume, "4f2a")) == {
         "position": {"epoch": 1, "segment": 1795247025692, "offset": 4711},
         "schema": {"epoch": 1, "segment": 1795247025693, "offset": 20},
         "open": [[1795247025692, 0xCAFE]],
         "quarantined": [],
-        "parked": [],
+        "agent": "4f2a",
         "version": 1,
     }
+    assert agent_of(encode_offsets(resume, "4f2a")) == "4f2a"
+    assert agent_of(encode_offsets(resume)) is None
+    assert agent_of(b'{"version": 1, "position": null, "open": []}') is None
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 
 from tailrace.changes.transcode import Message
-from tailrace.errors import HeldError
+from tailrace.errors import HeldError, RefusedError, TooLargeError
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.routing import Router, Selection, assign_topics
-from tailrace.testing import Faults, MemoryDestinations, MemoryKafka
+from tailrace.testing import Faults, ManualClock, MemoryDestinations, MemoryKafka
 from tailrace_schemas.avro import Encoder, SchemaIds, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import body_at, message_schema_id
 from tailrace_schemas.change import Change, Deletion, Op, Source
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, partition, token
 from tests.unit.spark.cassandra import Log as Written
@@ -171,6 +171,75 @@ def test_a_shape_that_is_refused_leaves_nothing_behind() -> None:
     assert not faults.seen
 
 
+def test_a_refusal_stands_until_the_table_is_opened_again() -> None:
+    """The registry is not asked for each change."""
+    asked = list[str]()
+
+    class Refusing(Registered):
+        def ids(self, encoder: Encoder, topic: str) -> SchemaIds:
+            asked.append(topic)
+            if len(asked) < 3:
+                raise HeldError("the rule is BACKWARD")
+            return super().ids(encoder, topic)
+
+    router = Router("p", MemoryDestinations(MemoryKafka(), Faults()), Selection().wants, Refusing())
+    for _ in range(4):
+        with pytest.raises(HeldError, match="BACKWARD") as caught:
+            router.records([change(of("t"), b"a")])
+        assert caught.value.table_id == of("t").id
+    with pytest.raises(HeldError):
+        router.open(of("t"))
+    router.open(of("t"))
+    assert len(router.records([change(of("t"), b"a")])) == 1
+    assert asked == ["ks.t"] * 3
+
+
+def test_a_topic_that_kafka_refuses_is_tried_again_after_a_while_then_less_often() -> None:
+    """Its tables alone are held; what is no table's topic is nobody's."""
+    clock = ManualClock()
+    router = Router("p", MemoryDestinations(MemoryKafka(), Faults()), Selection().wants, clock=clock)
+    router.records([change(of("t"), b"a"), change(of("u", LATE), b"a")])
+    router.refuse("p.offsets", "no right")
+    for seconds in (5, 10, 20, 40, 80, 160, 300, 300):
+        router.refuse("ks.t", "no right to write")
+        with pytest.raises(HeldError, match=r"changes of ks\.t are held: no right to write"):
+            router.records([change(of("t"), b"a")])
+        clock.wait(seconds - 0.1)
+        with pytest.raises(HeldError, match="no right to write"):
+            router.open(of("t"))
+        assert len(router.records([change(of("u", LATE), b"a")])) == 1
+        clock.wait(0.2)
+        router.open(of("t"))
+        assert len(router.records([change(of("t"), b"a")])) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [RefusedError("ks.t", "it cannot be created"), SettingsError("topics.create is false")]
+)
+def test_a_topic_that_cannot_be_had_holds_its_table(error: Exception) -> None:
+    """Not everything."""
+    router = Router("p", MemoryDestinations(MemoryKafka(), Faults("topic", 1, error)), Selection().wants)
+    with pytest.raises(HeldError, match="are held") as caught:
+        router.open(of("t"))
+    assert caught.value.table_id == of("t").id
+    router.open(of("t"))
+
+
+def test_a_change_beyond_the_topic_s_limit_is_refused_alone() -> None:
+    """Key and value count, with some room for what a batch has around them; others go on."""
+    message = change(of("t"), b"a" * 500)
+    size = len(message.value) + len(message.key)
+    for limit, fits in ((size + 128, True), (size + 127, False)):
+        router = Router("p", MemoryDestinations(MemoryKafka(limits={"ks.t": limit}), Faults()), Selection().wants)
+        if fits:
+            assert len(router.records([message])) == 1
+            continue
+        with pytest.raises(TooLargeError, match=f"has {size} bytes, and topic ks.t takes {limit - 128}") as caught:
+            router.records([message])
+        assert caught.value.table_id == of("t").id
+        assert len(router.records([change(of("t"), b"b")])) == 1
+
+
 def test_a_shape_that_could_not_be_announced_is_tried_again() -> None:
     """No change goes out before."""
     kafka = MemoryKafka()
@@ -199,6 +268,10 @@ class Topics:
         """Create it."""
         self.made.append(topic)
         return 3
+
+    def limit(self, topic: str) -> int:  # noqa: ARG002 - as the protocol has it
+        """The same for all."""
+        return 1000
 
 
 class Log:

@@ -1,0 +1,68 @@
+"""Parked mutations published by hand, by definitions that the agent does not have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final
+
+from tailrace.agent.parts import Capture, Publisher, Routing
+from tailrace.capture.cdcraw import Resume
+from tailrace.capture.parked import Parked, ParkingLot
+from tailrace.capture.segment import Entry
+from tailrace.changes.transcode import Message
+from tailrace.errors import HeldError, UnknownTableError
+from tailrace_schemas.errors import DecodeError
+
+_MOST: Final = 5000
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it: mutations published with so many changes, those that wait on by reason, those that are gone."""
+
+    mutations: int = 0
+    changes: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+
+
+def publish_parked(
+    publisher: Publisher,
+    capture: Capture,
+    routing: Routing,
+    messages: Callable[[Entry], list[Message]],
+    resume: Resume,
+    wanted: Callable[[Parked], bool],
+) -> Outcome:
+    """Publish what can be of the lots that are `wanted`, in transactions that take it off the record at once.
+
+    `resume` is the host's record as the publisher has started from it. What still nothing explains waits on; so does
+    what is gone, for the agent to report. Raises ServiceError.
+    """
+    lot, outcome, sent = ParkingLot(resume.parked, 0), Outcome(), 0
+    lots = [one for one in lot.lots if wanted(one)]
+    for (epoch, segment, checksum), some in groupby(lots, lambda one: (one.epoch, one.segment, one.checksum)):
+        waiting = {offset: one for one in some for offset in one.offsets}
+        for entry in capture.reread(epoch, segment, checksum, tuple(waiting)):
+            one = waiting.pop(entry.position.offset)
+            try:
+                records = routing.records(messages(entry))
+            except (UnknownTableError, HeldError, DecodeError) as error:
+                outcome.left[str(error)] += 1
+                continue
+            for record in records:
+                publisher.send(record)
+            lot.remove(one, (entry.position.offset,))
+            outcome.mutations += 1
+            outcome.changes += len(records)
+            sent += len(records)
+            if sent >= _MOST:
+                publisher.commit(replace(resume, parked=lot.lots), ())
+                sent = 0
+        outcome.lost += len(waiting)
+    if lot.changed:
+        publisher.commit(replace(resume, parked=lot.lots), ())
+    return outcome

@@ -1,0 +1,65 @@
+"""`tailrace dead-letters`: what the agents told of mutations that could not be published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from tailrace.cli.console import on_terminal, print_json, print_rows, say
+from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.publish.kafka import KafkaTopics
+from tailrace_common.kafka import Record, TopicReader
+from tailrace_schemas.topics import Internal, internal_topic
+
+
+def dead_letters(
+    config: SettingsFile = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="ID", help="Only of this host.")] = None,
+) -> None:
+    """List the dead letters, oldest first: where the mutations stand, for which table they wait, and why.
+
+    They say what could not be published at that time; `tailrace parked list` shows what still waits. JSON lines when
+    piped: the letters as docs/contracts.md section 2 has them.
+
+    Example: tailrace dead-letters -c tailrace.toml
+    """
+    settings = settings_of(config)
+    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.DEAD_LETTER)
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    letters: list[dict[str, Any]] = []
+    if topic in topics:
+        with TopicReader(kafka, topic, beginning=True) as reader:
+            letters = list(letters_of((record for _, record in reader.read_to_end()), host))
+    if not letters:
+        say("there are no dead letters")
+    elif on_terminal():
+        print_rows(short(letter) for letter in letters)
+    else:
+        for letter in letters:
+            print_json(letter)
+
+
+def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str, Any]]:
+    """The letters, by time; records that carry bytes are passed over. `host`: only of this one."""
+    for record in sorted(records, key=lambda record: record.timestamp):
+        letter: dict[str, Any] = json.loads(record.value or b"{}")
+        if "mutations" in letter and host in (None, letter["host"]):
+            yield letter
+
+
+def short(letter: dict[str, Any]) -> dict[str, object]:
+    """What fits a terminal."""
+    return {
+        "at": datetime.fromtimestamp(letter["at"] / 1000, UTC).isoformat(timespec="seconds"),
+        "host": letter["host"],
+        "table": letter["table"] or letter["table_id"],
+        "segment": letter["segment"],
+        "mutations": len(letter["mutations"]),
+        "bytes": sum(size for _, size in letter["mutations"]),
+        "lost": len(letter["lost"]),
+        "reason": letter["reason"],
+    }

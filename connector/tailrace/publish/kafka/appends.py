@@ -1,0 +1,37 @@
+"""Records without transactions, for owners who forbid them: each at least once."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+
+from tailrace.publish.kafka.producer import KafkaProducer
+from tailrace_schemas.errors import ServiceError
+
+
+class KafkaAppends(KafkaProducer):
+    """Records as they are sent, by an idempotent producer; `settle` and `end` return when Kafka has all of them.
+
+    Readers see each record at once, also those whose offsets record never comes: these are sent again after a crash.
+    """
+
+    def open(self) -> None:
+        """Set up the client; it connects by itself. Raises SettingsError."""
+        self._connect({"enable.idempotence": True, "message.timeout.ms": self._timeout * 1000})
+
+    def begin(self) -> None:
+        """Nothing begins: each record stands for itself."""
+
+    def settle(self) -> None:
+        """Wait until Kafka has everything sent. Raises ServiceError, RefusedError where it has not."""
+        left = self.call("waiting for acknowledgements", self._flush)
+        self._require_delivered()
+        if left:
+            raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout + 1} s{self._errors}")
+
+    def end(self) -> None:
+        """As `settle`."""
+        self.settle()
+
+    def _flush(self, producer: Producer) -> int:
+        # Records end by themselves at message.timeout.ms, and say why.
+        return producer.flush(self._timeout + 1)

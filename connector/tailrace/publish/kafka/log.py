@@ -1,0 +1,45 @@
+"""An acknowledged append to a topic that many write and nobody owns: `.schemas`, `.generations`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError
+
+
+class KafkaLog:
+    """Appends to a topic of one partition with an idempotent producer, each record acknowledged before the next.
+
+    Nothing connects before the first record. After an error the next record goes through a new producer.
+    """
+
+    def __init__(self, config: Config, topic: str, timeout: int = 10) -> None:
+        self._topic = topic
+        self._timeout = timeout
+        self._errors = ClientErrors()
+        own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors}
+        self._config: dict[str, Any] = {**QUIET, **config, **own}
+        self._producer: Producer | None = None
+
+    def append(self, key: bytes, value: bytes) -> None:
+        """Append one record and wait until Kafka has it. Raises ServiceError."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            producer = made(lambda: Producer(self._config, logger=LOG))
+        results: list[KafkaError | None] = []
+        try:
+            producer.produce(
+                self._topic, value=value, key=key, partition=0, on_delivery=lambda error, _: results.append(error)
+            )
+            producer.flush(self._timeout + 1)
+        except (KafkaException, BufferError) as error:
+            raise ServiceError(f"Kafka: a record for {self._topic}: {redact(str(error))}{self._errors}") from error
+        if not results:
+            raise ServiceError(f"Kafka: {self._topic} does not answer in {self._timeout} s{self._errors}")
+        if results[0] is not None:
+            raise service_error(f"a record for {self._topic}", results[0], self._errors)
+        self._producer = producer

@@ -1,0 +1,241 @@
+"""One producer's life: opened, fed, asked, closed; its errors in our words, by the table of `failures`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tailrace.errors import FencedError, RefusedError
+from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
+from tailrace.publish.kafka.failures import ANSWERS, Answer, answer_to
+from tailrace.publish.record import Record
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError, SettingsError
+
+T = TypeVar("T")
+
+_FATAL: Final = KafkaError._FATAL  # noqa: SLF001 - librdkafka's own codes are named so
+_POLL_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 2.0
+_BATCH: Final = 1_000_000
+_MIB: Final = 1 << 20
+# What a batch of one record has around key and value: 61 bytes, and a few of lengths and times.
+_AROUND: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What bounds a producer's memory and requests, in bytes. `buffer`: keys and values not acknowledged yet.
+
+    `largest`: the largest record that there may be. `limits`: max.message.bytes by topic, as far as they are known
+    so far (a broker holds it against a whole batch); it may grow while the producer is open.
+    """
+
+    buffer: int = 32 * _MIB
+    largest: int = 16 * _MIB
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def batch(self) -> int:
+        """The largest batch that every topic takes."""
+        return min((_BATCH, *self.limits.values()))
+
+    def settings(self) -> dict[str, int]:
+        """librdkafka's names for them. Its buffer has to take the largest record, its own overhead is per record."""
+        message = self.largest + _AROUND
+        buffer = max(self.buffer, message) // 1024 + 1
+        return {
+            "queue.buffering.max.kbytes": buffer,
+            "queue.buffering.max.messages": max(1000, buffer),
+            "message.max.bytes": min(message, 1_000_000_000),
+            "batch.size": max(1, self.batch),
+        }
+
+
+class RetryError(ServiceError):
+    """The same call may succeed when it is made again."""
+
+
+class KafkaProducer(ABC):
+    """What transactions and plain appends have in common; one thread at a time.
+
+    After any error: `close` it, and go on with a new one; FencedError and SettingsError excepted, which no new one
+    cures. `clock` is monotonic, in seconds; `timeout` is how many seconds Kafka may take over anything.
+    """
+
+    def __init__(self, config: Config, *, clock: Clock, timeout: int = 10, sizes: Sizes | None = None) -> None:
+        self._config = dict(config)
+        self._clock = clock
+        self._timeout = timeout
+        self._sizes = sizes or Sizes()
+        self._errors = ClientErrors()
+        self._producer: Producer | None = None
+        self._batch = 0
+        self._refusals: dict[str, KafkaError] = {}
+        self._failures: dict[str, KafkaError] = {}
+        self._partitions: dict[str, int] = {}
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect. Raises FencedError, ServiceError, SettingsError."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """What follows belongs together; nothing happens where it does already."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Everything sent so far precedes, for every reader, what is sent next."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Everything sent is Kafka's, or an error says that it may not be."""
+
+    def close(self) -> None:
+        """Give up what is not committed, without waiting for it."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.poll(0)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; asked once. Raises ServiceError where it does not exist."""
+        if topic not in self._partitions:
+            metadata = self.call("reading topics", lambda p: p.list_topics(topic, timeout=self._timeout)).topics[topic]
+            if metadata.error is not None:
+                raise service_error(f"topic {topic}", metadata.error, self._errors)
+            self._partitions[topic] = len(metadata.partitions)
+        return self._partitions[topic]
+
+    def send(self, record: Record) -> None:
+        """Add a record to what belongs together. Waits while the producer's buffer is full."""
+        self.begin()
+        self._require_delivered()
+        if self._sizes.limits.get(record.topic, self._batch) < self._batch:
+            raise ServiceError(
+                f"Kafka: {record.topic} takes smaller batches than those so far: starting over with such"
+            )
+        deadline = self._clock() + self._timeout
+        while True:
+            try:
+                self.call(f"a record for {record.topic}", lambda p: _produce(p, record), record.topic)
+                return
+            except BufferError:
+                if self._clock() > deadline:
+                    self._look()
+                    raise ServiceError(
+                        f"Kafka takes no records of {record.topic}: its buffer stays full{self._errors}"
+                    ) from None
+                self.call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
+
+    def send_tombstone(self, topic: str, partition: int, key: bytes) -> None:
+        """As `send`: the end of a key in a compacted topic."""
+        self.begin()
+        self.call(f"a tombstone for {topic}", lambda p: p.produce(topic, key=key, partition=partition))
+
+    def call(self, doing: str, action: Callable[[Producer], T], topic: str | None = None) -> T:
+        """The client's answer, or its error in our words; `topic` is the one that it concerns, if it is one."""
+        if self._producer is None:
+            raise ServiceError("Kafka: the producer is closed")
+        try:
+            return action(self._producer)
+        except KafkaException as exception:
+            raise self._explain(doing, self._cause(exception.args[0]), topic) from exception
+
+    def _connect(self, own: Mapping[str, Any]) -> None:
+        sizes = self._sizes.settings()
+        sizes["batch.size"] = min(sizes["batch.size"], int(self._config.get("batch.size", _BATCH)))
+        ours = {**own, **sizes, "error_cb": self._errors, "on_delivery": self._delivered}
+        self._producer = made(lambda: Producer({**QUIET, "linger.ms": 5, **self._config, **ours}, logger=LOG))
+        self._batch = sizes["batch.size"]
+
+    def _again(self, doing: str, action: Callable[[Producer], object], seconds: float) -> None:
+        """Make a call until it comes through, or does not within so many seconds."""
+        deadline = self._clock() + seconds
+        while True:
+            try:
+                self.call(doing, action)
+                return
+            except RetryError as error:
+                if self._clock() > deadline:
+                    self._look()
+                    raise ServiceError(str(error)) from error
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            return
+        refused = ANSWERS.get(error.code()) is Answer.REFUSED
+        kept = self._refusals if refused else self._failures
+        if message.topic() not in kept:
+            kept[message.topic()] = error
+            (LOG.warning if refused else LOG.info)("a record of %s: %s", message.topic(), error.str())
+
+    def _explain(self, doing: str, error: KafkaError, topic: str | None = None) -> Exception:
+        answer = answer_to(
+            error.code(), retriable=error.retriable(), abort=error.txn_requires_abort(), fatal=error.fatal()
+        )
+        words = f"Kafka: {doing}: {redact(error.str())}{self._errors}"
+        if answer is Answer.FENCED:
+            return self._fenced(doing, error)
+        if answer is Answer.RETRY:
+            return RetryError(words)
+        if answer is Answer.SETTINGS:
+            return SettingsError(f"[kafka]: {words}")
+        if answer is Answer.REFUSED and topic is not None:
+            return RefusedError(topic, redact(error.str()))
+        self._look()
+        if self._failures:
+            failed, first = next(iter(self._failures.items()))
+            words = f"{words} (a record of {failed}: {redact(first.str())})"
+        return ServiceError(words)
+
+    def _fenced(self, doing: str, error: KafkaError) -> Exception:
+        return FencedError(f"another agent has started: {redact(error.str())}, {doing}")
+
+    def _require_delivered(self) -> None:
+        """Raise ServiceError, RefusedError where a record sent before failed: the rest would be in vain."""
+        if self._failures or self._refusals:
+            self._look()
+            topic, error = next(iter(self._failures.items()))
+            raise ServiceError(f"Kafka: a record of {topic}: {redact(error.str())}{self._errors}")
+
+    def _look(self) -> None:
+        """Raise RefusedError where what failed is a topic's own fault, which no new producer cures."""
+        if not self._refusals:
+            self._ask_why()
+        if self._refusals:
+            topic, error = next(iter(self._refusals.items()))
+            raise RefusedError(topic, redact(error.str()))
+
+    def _ask_why(self) -> None:
+        """Ask Kafka about the topics of which a record failed, until one is its own reason, or nothing answers."""
+        try:
+            for topic in self._failures:
+                if self._producer is None:
+                    return
+                error = self._producer.list_topics(topic, timeout=_LOOK_SECONDS).topics[topic].error
+                if error is not None and ANSWERS.get(error.code()) is Answer.REFUSED:
+                    self._refusals[topic] = error
+                    return
+        except KafkaException as exception:
+            LOG.debug("Kafka does not say why records failed: %s", exception.args[0].str())
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """What is behind a bare "fatal error": any further call on the transaction says it."""
+        if error.code() != _FATAL or self._producer is None:
+            return error
+        try:
+            self._producer.abort_transaction(self._timeout)
+        except KafkaException as exception:
+            cause: KafkaError = exception.args[0]
+            return cause
+        return error
+
+
+def _produce(producer: Producer, record: Record) -> None:
+    producer.produce(record.topic, value=record.value, key=record.key, partition=record.partition)
+    producer.poll(0)

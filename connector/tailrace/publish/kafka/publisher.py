@@ -1,0 +1,211 @@
+"""A host's changes and how far they go, in one transaction; or, where those are forbidden, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tailrace.capture.cdcraw import Resume
+from tailrace.capture.parked import LotKey, Parked
+from tailrace.errors import FencedError
+from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
+from tailrace.publish.kafka.appends import KafkaAppends
+from tailrace.publish.kafka.client import LOG, Clock, Config
+from tailrace.publish.kafka.producer import KafkaProducer, Sizes
+from tailrace.publish.kafka.transactions import KafkaTransactions
+from tailrace.publish.offsets import agent_of, encode_offsets, encode_parked, offsets_key, parked_key, read_offsets
+from tailrace.publish.record import Record
+from tailrace_common.kafka import PartitionReader, read_to_end
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.topics import Internal, host_partition, internal_topic
+
+Delivery = Literal["exactly-once", "at-least-once"]
+
+_VERIFY_SECONDS: Final = 30.0
+# What Kafka needs, beyond two time-outs, to end what a third agent left open in the partition of the offsets.
+_ABORT_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One agent process's claim on its host, over all producers that it makes: the offsets records that it writes
+    carry its `id`, the first one is committed at its start. So it can tell another agent, which ends it, from a
+    transaction that Kafka ended for its age."""
+
+    id: str
+    began: bool = False
+
+
+class KafkaPublisher:
+    """Publishes records and offsets as the transactional id `<prefix>.<host id>`; one thread at a time.
+
+    After any error but FencedError and SettingsError: `close` it, and go on with a new one. `clock` is monotonic, in
+    seconds; `timeout` is how many seconds Kafka may take over anything, and its limit for an open transaction. With
+    `delivery` = "at-least-once" nothing is fenced, and a crash repeats what was sent since the last commit. Without a
+    `tenure` nothing is signed. `verify` is called from time to time, between transactions; its SettingsError ends all.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        prefix: str,
+        cluster: str,
+        host: str,
+        clock: Clock,
+        timeout: int = 10,
+        sizes: Sizes | None = None,
+        delivery: Delivery = "exactly-once",
+        tenure: Tenure | None = None,
+        verify: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config = config
+        self._prefix = prefix
+        self._key = offsets_key(cluster, host)
+        self._cluster, self._host = cluster, host
+        self._lots: dict[LotKey, Parked] = {}
+        self._clock = clock
+        self._patience = 2 * timeout + _ABORT_SECONDS
+        self._tenure = tenure
+        self._verify = verify
+        self._verified = clock()
+        self._notes: list[tuple[Internal, bytes, bytes | None]] = []
+        self._producer: KafkaProducer
+        if delivery == "exactly-once":
+            self._producer = KafkaTransactions(
+                config, f"{prefix}.{host}", clock=clock, timeout=timeout, sizes=sizes, another=self._another
+            )
+        else:
+            self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes)
+
+    def open(self) -> None:
+        """Fence an older agent, and end its transaction. Raises FencedError, ServiceError, SettingsError."""
+        self._producer.open()
+
+    def start(self) -> Resume:
+        """`open`, and read how far the host came (contracts.md 1, "Start").
+
+        Raises FencedError, ServiceError, SettingsError, OffsetsError.
+        """
+        self.open()
+        topic = internal_topic(self._prefix, Internal.OFFSETS)
+        found = [(one.key, one.value) for one in read_to_end(self._config, topic, self._partition(topic))]
+        resume = read_offsets(self._cluster, self._host, found)
+        self._lots = {lot.key: lot for lot in resume.parked}
+        last = dict(found).get(self._key)
+        if self._tenure is not None:
+            if self._tenure.began and last is not None and self._is_of_another(last):
+                raise FencedError(
+                    f"another agent started for host {self._host} while this one could not publish: this one may "
+                    "publish nothing more. Run one agent per Cassandra node and topic prefix"
+                )
+            self.commit(resume)
+            self._tenure.began = True
+        return resume
+
+    def history(self) -> tuple[HistoryRecord, ...]:
+        """This host's schema history, as far as it is committed. Raises ServiceError, HistoryError."""
+        topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
+        found = read_to_end(self._config, topic, self._partition(topic))
+        return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
+
+    def send(self, record: Record) -> None:
+        """Add a record to the transaction, which begins with it. Waits while the producer's buffer is full.
+
+        Raises RefusedError where Kafka takes nothing for its topic until somebody acts; ServiceError, FencedError.
+        """
+        self._producer.send(record)
+
+    def note(self, which: Internal, key: bytes, value: bytes | None) -> None:
+        """Add a record, or a tombstone, of an internal topic to the transaction, in this host's partition of it.
+
+        No reader has it before the changes that were sent before the next commit.
+        """
+        self._notes.append((which, key, value))
+
+    def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
+        """Commit everything sent since the last commit together with the schema history that it rests on, with the
+        notes, and with how far it goes. All or nothing; without transactions in this order, the offsets last."""
+        producer = self._producer
+        producer.begin()
+        for one in history:
+            self._send(Internal.SCHEMA_HISTORY, history_key(self._host, one), encode_history(one))
+        producer.settle()
+        self._note_parked(resume.parked)
+        for note in self._notes:
+            self._send(*note)
+        producer.settle()
+        self._notes.clear()
+        self._send(Internal.OFFSETS, self._key, self._signed(resume))
+        producer.end()
+        self._verify_at_times()
+
+    def forget(self) -> None:
+        """Commit tombstones in the place of the host's offsets record, and of what it has parked."""
+        self._note_parked(())
+        for note in (*self._notes, (Internal.OFFSETS, self._key, None)):
+            self._send(*note)
+        self._notes.clear()
+        self._producer.end()
+
+    def close(self) -> None:
+        """Give up what is not committed."""
+        self._notes.clear()
+        self._producer.close()
+
+    def _signed(self, resume: Resume) -> bytes:
+        return encode_offsets(resume, None if self._tenure is None else self._tenure.id)
+
+    def _is_of_another(self, value: bytes) -> bool:
+        writer = agent_of(value)
+        return self._tenure is not None and writer is not None and writer != self._tenure.id
+
+    def _another(self) -> bool:
+        """Whether another agent has signed the host's record; it may be between its start and that yet."""
+        if self._tenure is None:
+            return True
+        topic = internal_topic(self._prefix, Internal.OFFSETS)
+        deadline = self._clock() + self._patience
+        last: bytes | None = None
+        try:
+            with PartitionReader(self._config, topic, self._partition(topic)) as reader:
+                for record in reader.read_to_end():
+                    last = record.value if record.key == self._key else last
+                while (last is None or not self._is_of_another(last)) and (left := deadline - self._clock()) > 0:
+                    later = reader.poll(left)
+                    last = later.value if later is not None and later.key == self._key else last
+        except ServiceError as error:
+            LOG.info("whether another agent has started is asked at the next start: %s", error)
+        return last is not None and self._is_of_another(last)
+
+    def _verify_at_times(self) -> None:
+        if self._clock() - self._verified < _VERIFY_SECONDS:
+            return
+        self._verified = self._clock()
+        try:
+            self._verify()
+        except ServiceError as error:
+            LOG.info("not verified: %s", error)
+
+    def _note_parked(self, lots: Iterable[Parked]) -> None:
+        """What is new of them, and tombstones of those that are no more. A transaction that fails ends this publisher,
+        so that what was noted last is what is committed."""
+        present = {lot.key: lot for lot in lots}
+        for key in self._lots.keys() - present.keys():
+            self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), None)
+        for key, lot in present.items():
+            if self._lots.get(key) != lot:
+                self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), encode_parked(lot))
+        self._lots = present
+
+    def _send(self, which: Internal, key: bytes, value: bytes | None) -> None:
+        topic = internal_topic(self._prefix, which)
+        where = self._partition(topic)
+        if value is None:
+            self._producer.send_tombstone(topic, where, key)
+        else:
+            self._producer.send(Record(topic, where, key, value))
+
+    def _partition(self, topic: str) -> int:
+        return host_partition(self._host, self._producer.partitions(topic))

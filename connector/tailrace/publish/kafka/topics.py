@@ -1,0 +1,163 @@
+"""Topics as the agent needs them: created where they are missing, compared where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+import stamina
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.cimpl import NewTopic
+
+from tailrace.errors import RefusedError
+from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.topics import Internal, TopicOptions, TopicPlan, internal_plan, table_plan
+
+# Somebody has to act before such a topic can be created.
+_FORBIDDEN: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_CONFIG,
+    }
+)
+
+
+class KafkaTopics:
+    """Creates what is missing of the topics that we need, and says how many partitions they have."""
+
+    def __init__(self, config: Config, options: TopicOptions, *, create: bool = True, timeout: int = 10) -> None:
+        self._options = options
+        self._create = create
+        self._timeout = timeout
+        self._errors = ClientErrors()
+        own: dict[str, Any] = {"error_cb": self._errors}
+        self._counts: dict[str, int] = {}
+        self.limits: dict[str, int] = {}
+        """max.message.bytes of the topics that were ensured, in bytes."""
+        self._client = made(lambda: AdminClient({**QUIET, **config, **own}, logger=LOG))
+
+    def ensure_internal(self, which: Collection[Internal]) -> None:
+        """Make sure of these internal topics. Raises SettingsError, ServiceError."""
+        topics, brokers = self._there()
+        self._ensure([internal_plan(self._options, one) for one in which], topics, brokers)
+
+    def ensure_table(self, topic: str) -> int:
+        """Make sure of a table's topic; its partitions. Raises SettingsError, ServiceError."""
+        topics, brokers = self._there()
+        self._ensure([table_plan(self._options, topic)], topics, brokers)
+        for attempt in stamina.retry_context(
+            on=_NotThereError, timeout=self._timeout, attempts=None, wait_initial=0.05, wait_max=0.5
+        ):
+            with attempt:
+                if not topics.get(topic):
+                    topics, _ = self._there()
+                if not topics.get(topic):
+                    raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
+        self._counts[topic] = topics[topic]
+        self.limits[topic] = self._limit(topic)
+        return topics[topic]
+
+    def limit(self, topic: str) -> int:
+        """The most bytes that a batch of the topic may have, a single record with what is around it too.
+
+        Its max.message.bytes as it was when the topic was ensured, at most that of the settings; theirs where Kafka
+        does not tell, or it was not ensured.
+        """
+        return self.limits.get(topic, self._options.max_message_bytes)
+
+    def require_unchanged(self) -> None:
+        """Raise SettingsError where an ensured topic has another number of partitions than it had then.
+
+        The partition of a change depends on it (contracts.md 4). Raises ServiceError where Kafka does not answer.
+        """
+        there, _ = self._there()
+        for topic, before in self._counts.items():
+            now = there.get(topic) or before
+            if now != before:
+                raise SettingsError(
+                    f"topic {topic} has {now} partitions, and had {before} when this agent started. Changes of one key "
+                    f"stand in one partition only as long as that does not change: let readers come to the topic's end,"
+                    " then start all agents of this prefix again, together"
+                )
+
+    def survey(self) -> tuple[dict[str, int], int]:
+        """Topics with their partitions, and the number of brokers. Raises ServiceError."""
+        return self._there()
+
+    def problems(self, topics: Mapping[str, int]) -> list[str]:
+        """What forbids using these topics, given with their partitions, as ours. Raises ServiceError."""
+        if not topics:  # librdkafka refuses to be asked about nothing
+            return []
+        internal = {plan.name: plan for plan in (internal_plan(self._options, one) for one in Internal)}
+        plans = {name: internal.get(name) or table_plan(self._options, name) for name in topics}
+        found: list[str] = []
+        for name, actual in self._settings_of(plans).items():
+            found += plans[name].problems(topics[name], actual)
+        return found
+
+    def _settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Every setting of some topics. Raises ServiceError."""
+        asked = self._client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in names])
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in asked.items():
+            try:
+                actual = future.result(self._timeout + 5)
+            except KafkaException as error:
+                raise service_error(f"settings of topic {resource.name}", error.args[0], self._errors) from error
+            found[str(resource.name)] = {name: str(entry.value) for name, entry in actual.items()}
+        return found
+
+    def _limit(self, topic: str) -> int:
+        try:
+            theirs = int(self._settings_of((topic,))[topic]["max.message.bytes"])
+            return min(theirs, self._options.max_message_bytes)
+        except (ServiceError, KeyError, ValueError) as error:
+            LOG.info("the largest batch of %s is taken from topics.max_message_bytes: %s", topic, error)
+            return self._options.max_message_bytes
+
+    def _there(self) -> tuple[dict[str, int], int]:
+        """Topics with their partitions, and the number of brokers."""
+        try:
+            metadata = self._client.list_topics(timeout=self._timeout)
+        except KafkaException as error:
+            self._client.poll(0)  # calls error_cb, which knows why
+            raise service_error("listing topics", error.args[0], self._errors) from error
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
+
+    def _ensure(self, plans: Iterable[TopicPlan], there: Collection[str], brokers: int) -> None:
+        missing = [plan for plan in plans if plan.name not in there]
+        if missing and not self._create:
+            names = ", ".join(plan.name for plan in missing)
+            raise SettingsError(
+                f"topics.create is false, and these topics are missing: {names}; `tailrace topics plan` prints them"
+            )
+        if not missing:
+            return
+        topics = [_new_topic(plan, brokers) for plan in missing]
+        # Another agent may create the same topic meanwhile; that is as good as ours.
+        for name, future in self._client.create_topics(topics, operation_timeout=self._timeout).items():
+            try:
+                future.result(self._timeout + 5)
+                LOG.info("created topic %s", name)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _FORBIDDEN:
+                    raise RefusedError(name, f"it cannot be created: {redact(error.args[0].str())}") from error
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise service_error(f"creating topic {name}", error.args[0], self._errors) from error
+
+
+def _new_topic(plan: TopicPlan, brokers: int) -> NewTopic:
+    return NewTopic(plan.name, plan.partitions, plan.replication(brokers), config=dict(plan.settings(brokers)))
+
+
+class _NotThereError(ServiceError):
+    """A topic that was just created is not known to the broker that was asked."""

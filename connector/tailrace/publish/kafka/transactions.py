@@ -1,0 +1,91 @@
+"""Records in transactions: all or nothing, and for one user of a transactional id at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tailrace.errors import FencedError
+from tailrace.publish.kafka.client import LOG, Clock, Config
+from tailrace.publish.kafka.producer import KafkaProducer, Sizes
+from tailrace_schemas.errors import ServiceError
+
+# The next start aborts it anyway; this only spares readers the wait where Kafka answers.
+_ABORT_SECONDS: Final = 1.0
+
+
+class KafkaTransactions(KafkaProducer):
+    """Records in transactions of one transactional id, all or nothing; otherwise as KafkaProducer.
+
+    `timeout` is Kafka's limit for an open transaction, too. `another` is asked, where Kafka calls us fenced, whether
+    another user of the id has started: Kafka says the same of a transaction that it ended for its age.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        id: str,
+        *,
+        clock: Clock,
+        timeout: int = 10,
+        sizes: Sizes | None = None,
+        another: Callable[[], bool] = lambda: True,
+    ) -> None:
+        super().__init__(config, clock=clock, timeout=timeout, sizes=sizes)
+        self._id = id
+        self._another = another
+        self._began: float | None = None
+
+    def open(self) -> None:
+        """Fence an older user of the id, and end its transaction. Raises FencedError, ServiceError, SettingsError."""
+        own = {
+            "transactional.id": self._id,
+            "transaction.timeout.ms": self._timeout * 1000,
+            # A record that waits longer than its transaction may live cannot be committed any more.
+            "message.timeout.ms": self._timeout * 800,
+        }
+        self._connect(own)
+        self._again("starting transactions", lambda p: p.init_transactions(3 * self._timeout), 0)
+
+    def begin(self) -> None:
+        """Begin a transaction where none is open."""
+        if self._began is None:
+            self._refusals.clear()
+            self._failures.clear()
+            self.call("beginning a transaction", lambda p: p.begin_transaction())
+            self._began = self._clock()
+
+    def settle(self) -> None:
+        """In a transaction there is no before: readers get all of it at once."""
+
+    def end(self) -> None:
+        """Commit everything sent since the last commit. All or nothing."""
+        self.begin()
+        self._again("committing a transaction", lambda p: p.commit_transaction(self._timeout), self._timeout)
+        self._began = None
+
+    def close(self) -> None:
+        """Give up what is not committed. A second agent would end our transaction anyway, so errors do not matter."""
+        producer = self._producer
+        try:
+            if producer is not None and self._began is not None:
+                producer.abort_transaction(_ABORT_SECONDS)
+            super().close()
+        except KafkaException as error:
+            LOG.info("a transaction is left for the next start to abort: %s", error.args[0].str())
+        self._producer = self._began = None
+
+    def _fenced(self, doing: str, error: KafkaError) -> Exception:
+        if self._began is not None and self._clock() - self._began >= self._timeout:
+            return ServiceError(
+                f"Kafka: {doing}: a transaction was open for longer than {self._timeout} s, and Kafka ended it: "
+                f"{error.str()}"
+            )
+        if not self._another():
+            return ServiceError(f"Kafka: {doing}: it ended our transactions, and no other agent started: {error.str()}")
+        return FencedError(
+            f"another agent started as {self._id}: this one may publish nothing more. "
+            "Run one agent per Cassandra node and topic prefix"
+        )

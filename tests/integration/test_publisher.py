@@ -1,0 +1,297 @@
+"""The publisher on a real Kafka that ends its transactions, goes away, or refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets most
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
+
+from tailrace.capture.cdcraw import Resume
+from tailrace.errors import FencedError, RefusedError
+from tailrace.local import LocalKafka
+from tailrace.local.kafka import KafkaSettings
+from tailrace.local.process import wait_until
+from tailrace.position import Position
+from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Sizes, Tenure
+from tailrace.publish.kafka.publisher import Delivery
+from tailrace.publish.record import Record
+from tailrace_common.kafka import TopicReader
+from tailrace_common.settings import TopicSettings
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.topics import Internal
+
+Config = dict[str, bool | int | float | str]
+INTERNAL = (Internal.OFFSETS, Internal.SCHEMA_HISTORY, Internal.PROGRESS)
+
+
+class Desk:
+    """A prefix with one table's topic, and publishers for one host."""
+
+    def __init__(self, kafka: LocalKafka, prefix: str) -> None:
+        self.kafka = kafka
+        self.prefix = prefix
+        self.config: Config = {"bootstrap.servers": kafka.bootstrap}
+        self.topics = KafkaTopics(self.config, TopicSettings(prefix=prefix))
+        self.topics.ensure_internal(INTERNAL)
+        self.topic = f"{prefix}.ks.t"
+        self.topics.ensure_table(self.topic)
+
+    def publisher(
+        self,
+        tenure: Tenure | None = None,
+        *,
+        timeout: int = 10,
+        delivery: Delivery = "exactly-once",
+        sizes: Sizes | None = None,
+    ) -> KafkaPublisher:
+        """One for the host; not started."""
+        return KafkaPublisher(
+            self.config,
+            prefix=self.prefix,
+            cluster="c",
+            host="h",
+            clock=time.monotonic,
+            timeout=timeout,
+            tenure=tenure or Tenure(uuid4().hex),
+            delivery=delivery,
+            sizes=sizes or Sizes(limits=self.topics.limits),
+            verify=self.topics.require_unchanged,
+        )
+
+    def record(self, number: int, topic: str | None = None) -> Record:
+        """One whose value is a number."""
+        return Record(topic or self.topic, number % 3, None, str(number).encode())
+
+    def values(self) -> Counter[int]:
+        """What a read_committed reader has of the topic."""
+        with TopicReader(self.config, self.topic, beginning=True) as reader:
+            return Counter(int(record.value or b"") for _, record in reader.read_to_end())
+
+
+@pytest.fixture
+def desk(kafka: LocalKafka, prefix: str) -> Desk:
+    return Desk(kafka, prefix)
+
+
+def at(number: int) -> Resume:
+    return Resume(Position(1, 1, number))
+
+
+def commit(publisher: KafkaPublisher, desk: Desk, number: int, topic: str | None = None) -> None:
+    """A transaction of one record."""
+    publisher.send(desk.record(number, topic))
+    publisher.commit(at(number))
+
+
+def go_on(desk: Desk, tenure: Tenure, upto: int, *, timeout: int = 10) -> None:
+    """As the run loop does: from what Kafka has, with new producers, until it is done."""
+
+    def attempt() -> bool:
+        with closing(desk.publisher(tenure, timeout=timeout)) as publisher:
+            try:
+                resume = publisher.start()
+                done = -1 if resume.position is None else resume.position.offset
+                for number in range(done + 1, upto):
+                    publisher.send(desk.record(number))
+                if done < upto - 1:
+                    publisher.commit(at(upto - 1))
+            except ServiceError:
+                return False
+            return True
+
+    assert wait_until(attempt, 90)
+
+
+def test_a_transaction_that_kafka_ended_is_done_again(desk: Desk) -> None:
+    """Open for longer than its limit: an error, not a fence; a new producer goes on, nothing is lost or twice."""
+    tenure = Tenure("me")
+    with closing(desk.publisher(tenure, timeout=2)) as publisher:
+        assert publisher.start() == Resume()
+        for number in range(10):
+            publisher.send(desk.record(number))
+        publisher.commit(at(9))
+        publisher.send(desk.record(10))
+        began = time.monotonic()
+        # Kafka ends it a second after its limit at the latest; before, the commit would come through.
+        assert wait_until(lambda: time.monotonic() - began > 5, 10)
+        with pytest.raises(ServiceError, match="Kafka") as ended:
+            publisher.commit(at(10))
+        assert not isinstance(ended.value, FencedError)
+    go_on(desk, tenure, 20, timeout=2)
+    assert desk.values() == Counter(range(20))
+
+
+def test_another_agent_ends_the_older_one_and_stays(desk: Desk) -> None:
+    """The older one is told at its next commit; and, had its producer failed meanwhile, at its next start, which
+    leaves the newer one's place untouched."""
+    older, newer = Tenure("older"), Tenure("newer")
+    with closing(desk.publisher(older)) as first, closing(desk.publisher(newer)) as second:
+        first.start()
+        first.send(desk.record(0))
+        first.commit(at(0))
+        assert second.start() == at(0)
+        with pytest.raises(FencedError, match="another agent started"):
+            commit(first, desk, 1)
+    with closing(desk.publisher(older)) as again, pytest.raises(FencedError, match="could not publish"):
+        again.start()
+    go_on(desk, newer, 5)
+    assert desk.values() == Counter(range(5))
+
+
+def test_a_fence_without_another_agent_is_none(desk: Desk) -> None:
+    """Somebody took the transactional id and left, without a word: the agent goes on."""
+    tenure = Tenure("me")
+    with closing(desk.publisher(tenure, timeout=2)) as publisher:
+        publisher.start()
+        with closing(KafkaPublisher(desk.config, prefix=desk.prefix, cluster="c", host="h", clock=time.monotonic)) as x:
+            x.open()
+        with pytest.raises(ServiceError, match="no other agent started") as ended:
+            commit(publisher, desk, 0)
+        assert not isinstance(ended.value, FencedError)
+    go_on(desk, tenure, 5)
+    assert desk.values() == Counter(range(5))
+
+
+def test_a_deleted_topic_is_named(desk: Desk) -> None:
+    """The error says which, so that the others can go on."""
+    other = f"{desk.prefix}.ks.other"
+    desk.topics.ensure_table(other)
+    with closing(desk.publisher(timeout=3)) as publisher:
+        publisher.start()
+        publisher.send(desk.record(0, other))
+        publisher.commit(at(0))
+        admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
+        admin.delete_topics([other])[other].result(30)
+
+        def load() -> None:
+            for number in range(1, 100):
+                publisher.send(desk.record(number))
+                commit(publisher, desk, number, other)
+
+        with pytest.raises(RefusedError, match=r"ks\.other") as refused:
+            load()
+        assert refused.value.topic == other
+
+
+def test_a_topic_that_takes_small_batches_only(desk: Desk) -> None:
+    """Its owner's limit bounds the producer's batches, from the next producer on; what does not fit is named."""
+    small = f"{desk.prefix}.ks.small"
+    admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
+    with closing(desk.publisher(sizes=Sizes(limits=desk.topics.limits))) as publisher:
+        publisher.start()
+        desk.topics.ensure_table(small)
+        limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, small, incremental_configs=[limit])
+        admin.incremental_alter_configs([resource])[resource].result(30)
+        desk.topics.ensure_table(small)
+        assert desk.topics.limit(small) == 20000
+        with pytest.raises(ServiceError, match="smaller batches"):
+            publisher.send(desk.record(0, small))
+    with closing(desk.publisher()) as publisher:
+        publisher.start()
+        for _ in range(500):
+            publisher.send(Record(small, 0, None, b"x" * 1000))
+        publisher.commit(at(0))
+        publisher.send(Record(small, 0, None, b"x" * 30000))
+        with pytest.raises(RefusedError) as refused:
+            publisher.commit(at(1))
+        assert refused.value.topic == small
+
+
+def test_partitions_added_while_it_runs(desk: Desk) -> None:
+    """Said with advice."""
+    desk.topics.require_unchanged()
+    admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
+    admin.create_partitions([NewPartitions(desk.topic, 5)])[desk.topic].result(30)
+
+    def told() -> bool:
+        try:
+            desk.topics.require_unchanged()
+        except SettingsError as error:
+            return "has 5 partitions, and had 3" in str(error)
+        return False
+
+    assert wait_until(told, 30)
+
+
+def test_without_transactions_everything_arrives(desk: Desk) -> None:
+    """In the order changes, notes, offsets; a producer that dies before the offsets leaves what is sent again."""
+    tenure = Tenure("me")
+    with closing(desk.publisher(tenure, delivery="at-least-once")) as publisher:
+        assert publisher.start() == Resume()
+        for number in range(5):
+            publisher.send(desk.record(number))
+        publisher.note(Internal.PROGRESS, b"c/h", b"5")
+        publisher.commit(at(4))
+        for number in range(5, 8):
+            publisher.send(desk.record(number))
+        publisher.history()
+    with closing(desk.publisher(tenure, delivery="at-least-once")) as publisher:
+        assert publisher.start() == at(4)
+        for number in range(5, 10):
+            publisher.send(desk.record(number))
+        publisher.commit(at(9))
+    assert set(desk.values()) == set(range(10))
+    assert desk.values()[6] == 2
+    with TopicReader(desk.config, f"{desk.prefix}.progress", beginning=True) as reader:
+        assert [record.value for _, record in reader.read_to_end()] == [b"5"]
+
+
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """One to restart and to stop."""
+    with LocalKafka(tmp_path_factory.mktemp("kafka"), KafkaSettings(heap_mib=256)) as kafka:
+        yield kafka
+
+
+def test_a_coordinator_that_restarts_in_the_middle(own_kafka: LocalKafka, prefix: str) -> None:
+    """Leader, transaction coordinator and all: killed with a transaction open, and back."""
+    desk, tenure = Desk(own_kafka, prefix), Tenure("me")
+    with closing(desk.publisher(tenure, timeout=4)) as publisher:
+        publisher.start()
+        for number in range(10):
+            publisher.send(desk.record(number))
+        publisher.commit(at(9))
+        # Kafka says that a transaction is committed before its marks are written, and a single broker that dies in
+        # between may forget them when it comes back: no client can do anything about that.
+        assert desk.values() == Counter(range(10))
+        publisher.send(desk.record(10))
+        own_kafka.kill()
+        own_kafka.start()
+        with suppress(ServiceError):
+            publisher.commit(at(10))
+    go_on(desk, tenure, 20, timeout=4)
+    assert desk.values() == Counter(range(20))
+
+
+def test_a_buffer_that_stays_full_is_said(own_kafka: LocalKafka, prefix: str) -> None:
+    """Kafka stopped: no more than the buffer is taken, then an error; afterwards everything arrives once."""
+    desk, tenure = Desk(own_kafka, prefix), Tenure("me")
+    sizes = Sizes(buffer=1 << 20, largest=1 << 19)
+    with closing(desk.publisher(tenure, timeout=4, sizes=sizes)) as publisher:
+        publisher.start()
+        os.kill(own_kafka.pid, signal.SIGSTOP)
+        taken = 0
+        try:
+            with suppress(ServiceError):
+                while taken < 100:
+                    publisher.send(Record(desk.topic, 0, None, b"1" * 100_000))
+                    taken += 1
+        finally:
+            os.kill(own_kafka.pid, signal.SIGCONT)
+    assert 5 <= taken < 15
+    go_on(desk, tenure, 5, timeout=4)
+    assert desk.values() == Counter(range(5))

@@ -1,0 +1,104 @@
+"""The run loop with surroundings in memory: what outlives an agent, and agents that live in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from tailrace.agent.loop import Agent
+from tailrace.agent.parts import Limits, Parts
+from tailrace.capture.schema import LiveSchema
+from tailrace.changes.transcode import Transcoder
+from tailrace.ops.health import HealthBoard
+from tailrace.publish.routing import Router, Selection
+from tailrace.testing import (
+    Faults,
+    ManualClock,
+    MemoryCapture,
+    MemoryDestinations,
+    MemoryKafka,
+    MemoryLog,
+    MemoryPublisher,
+    MemorySchema,
+    MemorySchemaLog,
+)
+from tailrace_schemas.avro import decode, entry_from_record
+from tailrace_schemas.change import Change
+from tailrace_schemas.table import Table
+from tests.unit.mutations import deletion
+from tests.unit.tables import table
+
+ORDERS = table({"id": "text"}, name="orders")
+NOTES = replace(table({"id": "text"}, name="notes", table_id=uuid4()), cdc=False)
+ELSEWHERE = replace(table({"id": "text"}, name="x", keyspace="other", table_id=uuid4()), cdc=False)
+LATE = uuid4()
+
+
+@dataclass
+class World:
+    """What outlives the agent's process: log, Kafka, cluster. `live` starts one agent in it and runs it."""
+
+    log: MemoryLog = field(default_factory=MemoryLog)
+    kafka: MemoryKafka = field(default_factory=MemoryKafka)
+    tables: list[Table] = field(default_factory=lambda: [ORDERS, NOTES, ELSEWHERE])
+    health: HealthBoard = field(default_factory=lambda: HealthBoard(lambda: 0.0))
+    clock: ManualClock = field(default_factory=ManualClock)
+    limits: Limits = field(default_factory=lambda: Limits(changes=3, read=4))
+    schema: LiveSchema | None = None
+    milliseconds: Callable[[], int] | None = None
+
+    def live(
+        self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
+    ) -> None:
+        """Run an agent until it has waited so often, or until a fault."""
+        faults = faults or Faults()
+        schema = self.schema = LiveSchema(MemorySchema(self.tables, faults), MemorySchemaLog(self.log, faults))
+        schema.learn()
+        waited = 0
+
+        def wait(seconds: float) -> None:
+            nonlocal waited
+            waited += 1
+            self.clock.wait(seconds)
+            if on_wait is not None:
+                on_wait()
+
+        parts = Parts(
+            publisher=lambda: MemoryPublisher(self.kafka, faults),
+            capture=lambda resume: MemoryCapture(self.log, resume, faults),
+            transcoder=Transcoder("p"),
+            routing=Router("p", MemoryDestinations(self.kafka, faults), Selection().wants, clock=self.clock),
+            schema=schema,
+            health=self.health,
+            clock=self.clock,
+            milliseconds=self.milliseconds or (lambda: 1_700_000_000_000 + int(self.clock.now * 1000)),
+            wait=wait,
+            stop=lambda: waited >= idle_waits,
+        )
+        Agent(parts, "h1", "dc1", self.limits).run()
+
+    def keys(self) -> list[str]:
+        """What a read_committed reader sees, in the order of commits: each change's partition key."""
+        return [_text(change.key) for change in self.changes()]
+
+    def changes(self) -> list[Change]:
+        """The same, decoded with what was announced."""
+        schemas = {key: entry_from_record(key, value) for key, value in self.kafka.announced.items()}
+        return [decode(record.value, schemas) for record in self.kafka.records]
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Segment and offset that Kafka has."""
+        at = self.kafka.resume.position
+        return None if at is None else (at.segment, at.offset)
+
+
+def _text(key: bytes | None) -> str:
+    assert key is not None
+    return key.decode()
+
+
+def entries(names: str, of: Table = ORDERS) -> list[bytes]:
+    """A mutation for each letter: that partition deleted."""
+    return [deletion(of, name.encode()) for name in names]

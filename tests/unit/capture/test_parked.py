@@ -1,0 +1,122 @@
+"""Parked mutations: the lots that they are kept in, and reading them once more."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.parked import LOT, Parked, ParkingLot
+from tailrace.position import Position
+from tests.unit.capture.segments import SegmentWriter
+
+A, B, C = (letter * 10 for letter in (b"a", b"b", b"c"))
+ONE, TWO = UUID(int=1), UUID(int=2)
+
+
+def test_mutations_of_a_segment_and_table_share_lots_of_limited_size() -> None:
+    """A lot is written whole whenever it changes."""
+    lot = ParkingLot((), 10 * LOT)
+    begun = [lot.park(Position(1, 5, offset), 9, ONE, offset, "why") for offset in range(1, LOT + 3)]
+    assert [number for number, new in enumerate(begun, 1) if new] == [1, LOT + 1]
+    assert [(one.first, len(one.offsets), one.since) for one in lot.lots] == [(1, LOT, 1), (LOT + 1, 2, LOT + 1)]
+    assert lot.park(Position(1, 5, LOT + 9), 9, TWO, 7, "why")
+    assert lot.park(Position(1, 6, 1), 9, ONE, 7, "why")
+    assert lot.mutations == LOT + 4
+    assert lot.segments == {5, 6}
+
+
+def test_what_was_told_in_a_dead_letter_gets_no_company() -> None:
+    """The letter says what was in it."""
+    lot = ParkingLot((), 10)
+    lot.park(Position(1, 5, 1), 9, ONE, 0, "why")
+    before = lot.waiting
+    lot.bury(lot.lots[0])
+    assert (before, lot.waiting) == (True, False)
+    assert lot.park(Position(1, 5, 2), 9, ONE, 0, "why")
+    assert [one.dead for one in lot.lots] == [True, False]
+
+
+def test_a_mutation_that_comes_back_from_an_earlier_place_begins_a_lot() -> None:
+    """Offsets of a lot ascend, and its key is the first that it had."""
+    lot = ParkingLot((), 10)
+    lot.park(Position(1, 5, 7), 9, ONE, 0, "why")
+    assert lot.park(Position(1, 5, 3), 9, ONE, 0, "why")
+    assert [one.offsets for one in lot.lots] == [(3,), (7,)]
+
+
+def test_a_lot_keeps_its_key_until_it_is_empty() -> None:
+    """What leaves it may be its first."""
+    lot = ParkingLot([Parked(1, 5, 9, ONE, 1, (1, 2, 3), 0, "why")], 10)
+    assert not lot.changed
+    (one,) = lot.lots
+    lot.remove(one, (1,))
+    lot.remove(one, (3,))
+    assert [(left.key, left.offsets) for left in lot.lots] == [((1, 5, ONE, 1), (2,))]
+    lot.remove(one, (2,))
+    assert (lot.lots, lot.changed, lot.holds(ONE)) == ((), True, False)
+
+
+def test_a_full_lot_says_so() -> None:
+    """The loop holds then."""
+    lot = ParkingLot((), 1)
+    assert not lot.full
+    lot.park(Position(1, 5, 1), 9, ONE, 0, "why")
+    assert lot.full
+
+
+def written(root: Path) -> tuple[SegmentWriter, list[int]]:
+    """A finished segment of three mutations."""
+    segment = SegmentWriter(root, 5)
+    ends = segment.write(A, B)
+    segment.sync()
+    ends += segment.write(C)
+    segment.sync(completed=True)
+    return segment, ends
+
+
+def test_mutations_are_read_once_more_by_their_ends(tmp_path: Path) -> None:
+    """In order, whatever was read of the segment before, and while it is being read."""
+    _, ends = written(tmp_path)
+    with closing(CdcRaw(tmp_path / "cdc_raw", Resume())) as capture:
+        assert len(capture.read(1)) == 1
+        ((_, checksum),) = capture.open_segments()
+        again = list(capture.reread(3, 5, checksum, (ends[2], ends[0])))
+        assert [(entry.position, entry.payload) for entry in again] == [
+            (Position(3, 5, ends[0]), A),
+            (Position(3, 5, ends[2]), C),
+        ]
+        assert [entry.payload for entry in capture.read(9)] == [B, C]
+
+
+@pytest.mark.parametrize("what", ["gone", "another", "damaged"])
+def test_what_cannot_be_read_again_does_not_come(tmp_path: Path, what: str) -> None:
+    """A file that is gone, one of another log, one that broke since: what is whole before the damage comes."""
+    segment, ends = written(tmp_path)
+    with closing(CdcRaw(tmp_path / "cdc_raw", Resume())) as capture:
+        assert len(capture.read(9)) == 3
+        ((_, checksum),) = capture.open_segments()
+        if what == "gone":
+            segment.link.unlink()
+        elif what == "another":
+            checksum += 1
+        else:
+            segment.patch(ends[2] - 8, b"\xff")
+        found = [entry.payload for entry in capture.reread(1, 5, checksum, ends)]
+    assert found == ([A, B] if what == "damaged" else [])
+
+
+def test_a_segment_that_is_kept_is_not_released(tmp_path: Path) -> None:
+    """Until others are named."""
+    segment, ends = written(tmp_path)
+    with closing(CdcRaw(tmp_path / "cdc_raw", Resume())) as capture:
+        while capture.read(9):
+            pass
+        end = Position(1, 5, ends[-1] + 100)
+        capture.keep(frozenset({5}))
+        assert (capture.finished(end), capture.release(end), segment.link.exists()) == (False, (), True)
+        capture.keep(frozenset())
+        assert (capture.finished(end), capture.release(end), segment.link.exists()) == (True, (5,), False)
