@@ -29,6 +29,9 @@ HOT_PATH = (
     "schemas/tailrace_schemas/transcode/*.py",
     "connector/tailrace/commitlog/*.py",
     "connector/tailrace/changes/*.py",
+    "connector/tailrace/history/decode.py",
+    "connector/tailrace/publish/record.py",
+    "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/rowstate.py",
 )
 RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"

@@ -24,7 +24,7 @@ from tailrace_schemas.definitions import Definitions
 
 MUTATIONS: Final = int(os.environ.get("TAILRACE_BENCH_MUTATIONS", "200000"))
 _BATCH: Final = 20_000
-_KEYSPACE: Final = "CREATE KEYSPACE perf WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+KEYSPACE: Final = "CREATE KEYSPACE perf WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
 _WORDS: Final = (
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima",
 )  # fmt: skip
@@ -57,7 +57,7 @@ def _record(corpus: Corpus, place: Path, mutations: int) -> None:
         profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([node.address]), request_timeout=60)
         cluster = Cluster([node.address], port=node.port, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
         session = cluster.connect()
-        session.execute(_KEYSPACE)
+        session.execute(KEYSPACE)
         session.execute(f"{corpus.create} WITH cdc = true AND id = {corpus.table_id}")
         work = corpus.work(session, mutations)
         while batch := list(islice(work, _BATCH)):

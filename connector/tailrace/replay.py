@@ -10,9 +10,10 @@ from uuid import UUID
 
 from tailrace.capture.directory import SegmentFiles
 from tailrace.capture.index import parse_index
-from tailrace.capture.segment import Entry, OpenSegment
+from tailrace.capture.segment import OpenSegment
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import UnknownTableError
 from tailrace.history.decode import messages_at, source_at

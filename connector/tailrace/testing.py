@@ -14,7 +14,7 @@ from typing import Final
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ddl import Gap
 from tailrace.capture.ledger import SegmentKey
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord
@@ -87,6 +87,11 @@ class MemoryPublisher:
         self._faults.at("send")
         self._check()
         self._open.append(record)
+
+    def send_all(self, records: Iterable[Record]) -> None:
+        """Each of them."""
+        for record in records:
+            self.send(record)
 
     def note(self, which: Internal, key: bytes, value: bytes) -> None:
         """The same, of an internal topic."""
@@ -190,7 +195,7 @@ class MemoryCapture:
                 if len(entries) == limit:
                     return entries
                 self._at = Position(1, segment, number)
-                entries.append(Entry(self._at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
+                entries.append(_entry(self._at, payload, self._log.version))
         return entries
 
     def keep(self, segments: frozenset[int]) -> None:
@@ -203,7 +208,7 @@ class MemoryCapture:
         payloads = self._log.segments.get(segment, []) if checksum == segment else []
         for number, payload in enumerate(payloads, 1):
             if number in offsets:
-                yield Entry(Position(epoch, segment, number), payload, self._log.version, f"CommitLog-7-{segment}.log")
+                yield _entry(Position(epoch, segment, number), payload, self._log.version)
 
     def open_segments(self) -> tuple[SegmentKey, ...]:
         """Every segment read."""
@@ -269,8 +274,12 @@ class MemorySchemaLog:
                     at if number < len(payloads) or segment not in self._log.final else Position(1, segment + 1, 0)
                 )
                 if first_table(payload, self._log.version)[1] in _SCHEMA_IDS:
-                    entries.append(Entry(at, payload, self._log.version, f"CommitLog-7-{segment}.log"))
+                    entries.append(_entry(at, payload, self._log.version))
         return entries
+
+
+def _entry(at: Position, payload: bytes, version: int) -> Entry:
+    return Entry(at.epoch, at.segment, at.offset, payload, version, f"CommitLog-7-{at.segment}.log")
 
 
 @dataclass(slots=True)

@@ -13,6 +13,8 @@ MIN_TOKEN: Final = -(2**63)
 MAX_TOKEN: Final = 2**63 - 1
 
 _MASK: Final = 2**64 - 1
+_BITS_32: Final = 0xFFFFFFFF
+_HALF: Final = 1 << 31
 
 
 def token(key: bytes) -> int:
@@ -47,12 +49,16 @@ def token(key: bytes) -> int:
     return MAX_TOKEN if word == MIN_TOKEN else word
 
 
-def partition(token: int, n: int) -> int:
+def partition(token: i64, n: i64) -> i64:
     """The Kafka partition, 0 to n - 1, of a token in a topic of n partitions: equal shares of the ring, in its order.
 
-    The rule of contracts.md 4, for every key mode. `n` is at least 1.
+    The rule of contracts.md 4, ((token + 2^63) * n) >> 64, for every key mode. `n` is at least 1 and below 2^31, as
+    Kafka's numbers of partitions are.
     """
-    return ((token + (1 << 63)) * n) >> 64
+    # In halves of the token, as words: the product has more bits than one.
+    high = (token >> 32) + _HALF
+    low = token & _BITS_32
+    return (high * n + ((low * n) >> 32)) >> 32
 
 
 # Words are signed, and wrap: on compiled code by themselves, so that _wrapped is never called there.

@@ -21,9 +21,9 @@ from cassandra.cluster import Session
 from typer.testing import CliRunner
 
 from tailrace.capture.cdcraw import CdcRaw, Resume
-from tailrace.capture.segment import Entry
 from tailrace.cli.main import app
 from tailrace.cluster import Contact, LiveCluster
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until

@@ -11,8 +11,8 @@ from typing import Final
 from tailrace.agent.parts import Capture, Publisher, Routing
 from tailrace.capture.cdcraw import Resume
 from tailrace.capture.parked import Parked, ParkingLot
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, UnknownTableError
 from tailrace_schemas.errors import DecodeError
 
@@ -53,8 +53,7 @@ def publish_parked(
             except (UnknownTableError, HeldError, DecodeError) as error:
                 outcome.left[str(error)] += 1
                 continue
-            for record in records:
-                publisher.send(record)
+            publisher.send_all(records)
             lot.remove(one, (entry.position.offset,))
             outcome.mutations += 1
             outcome.changes += len(records)

@@ -13,7 +13,7 @@ from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
 from tailrace.capture.parked import ParkingLot
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.position import Position
 from tailrace_schemas.change import Source
@@ -111,6 +111,8 @@ class _Run:
             self._settle()
             return
         while self._entries and not self._parts.stop():
+            if self._publish_plain():
+                continue
             entry = self._entries[0]
             try:
                 records = self._translation.records(entry)
@@ -128,6 +130,20 @@ class _Run:
             self._done = entry.position
             if self._transaction.full:
                 self._commit()
+
+    def _publish_plain(self) -> bool:
+        """As many mutations in a row as there is nothing to say about, and room for; whether there was one."""
+        done, records = self._translation.plain(self._entries, self._transaction.room)
+        if not done:
+            return False
+        self._go_on()
+        self._transaction.send(records, done)
+        self._done = self._entries[done - 1].position
+        for _ in range(done):
+            self._entries.popleft()
+        if self._transaction.full:
+            self._commit()
+        return True
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
@@ -189,6 +205,7 @@ class _Run:
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
+        self._transaction.relax()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
         elif self._transaction.open or self._is_untold or self._is_worth_moving():

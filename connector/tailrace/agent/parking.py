@@ -12,7 +12,7 @@ from tailrace.agent.parts import Backoff, Capture, Limits, Parts
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.parked import Parked, ParkingLot
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, TooLargeError, UnexplainedError
 from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
 from tailrace_schemas.errors import DecodeError

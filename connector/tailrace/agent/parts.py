@@ -10,8 +10,8 @@ from typing import Protocol
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.schema import LiveSchema
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.entry import Entry
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
@@ -52,7 +52,7 @@ class Publisher(Protocol):
 
     def start(self) -> Resume: ...
 
-    def send(self, record: Record) -> None: ...
+    def send_all(self, records: Iterable[Record]) -> None: ...
 
     def note(self, which: Internal, key: bytes, value: bytes) -> None: ...
 
@@ -102,16 +102,19 @@ class Parts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """When a transaction is committed: at so many changes for each partition that it touches (each costs the commit
-    about the same), or at an age. `idle_seconds` apart, at least, are commits that only move the position. Of
+    about the same), or at an age; while more waits than one takes, at up to so many times as many changes, and as old.
+    `idle_seconds` apart, at least, are commits that only move the position. Of
     mutations that nothing explains at most `parked` are set aside; for `parked_seconds` before dead letters tell."""
 
     changes: int = 64
     seconds: float = 0.02
+    stretch_changes: int = 64
+    stretch_seconds: int = 8
     idle_seconds: float = 10.0
     poll_seconds: float = 1.0
     retry_seconds: float = 0.5
     retry_seconds_most: float = 30.0
-    read: int = 256
+    read: int = 1024
     parked: int = 100_000
     parked_seconds: float = 3600.0
     dead_letter_payloads: bool = False

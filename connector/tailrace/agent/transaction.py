@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.agent.parts import Limits, Publisher
 from tailrace.capture.cdcraw import Resume
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
-from tailrace.publish.record import Record
+from tailrace.publish.record import Record, Tally
 from tailrace_schemas.topics import Internal
 
 
 class Transaction:
     """One after another on the same publisher; begins with the first record. It is only ever ended between mutations.
 
-    `clock` is monotonic, in seconds.
+    As long as each fills up, the next may be twice as large, and as old, within the limits: a commit costs more than
+    the changes in it. `clock` is monotonic, in seconds.
     """
 
     def __init__(self, publisher: Publisher, limits: Limits, health: HealthBoard, clock: Callable[[], float]) -> None:
@@ -25,10 +25,9 @@ class Transaction:
         self._health = health
         self._clock = clock
         self._began: float | None = None
-        self._changes = 0
         self._mutations = 0
-        self._touched: set[tuple[str, int]] = set()
-        self._by_topic: Counter[str] = Counter()
+        self._tally = Tally()
+        self._stretch = 1
 
     @property
     def open(self) -> bool:
@@ -38,23 +37,29 @@ class Transaction:
     @property
     def left(self) -> float:
         """Seconds until it has the age at which it is committed."""
-        return self._limits.seconds - self._age()
+        return self._limits.seconds * min(self._stretch, self._limits.stretch_seconds) - self._age()
 
     @property
     def full(self) -> bool:
         """Whether to commit before the next mutation."""
-        enough = self._changes >= self._limits.changes * len(self._touched)
-        return self._began is not None and (enough or self.left <= 0)
+        return self._began is not None and (self.room <= 0 or self.left <= 0)
 
-    def send(self, records: Iterable[Record]) -> None:
-        """One mutation's records, or none."""
-        for record in records:
+    @property
+    def room(self) -> int:
+        """How many more changes it takes, as far as it is known how many partitions they touch."""
+        return self._limits.changes * self._stretch * max(1, self._tally.partitions) - self._tally.records
+
+    def relax(self) -> None:
+        """Nothing waits behind what was sent: the next is as small, and as young, as can be."""
+        self._stretch = 1
+
+    def send(self, records: Sequence[Record], mutations: int = 1) -> None:
+        """The records of so many whole mutations."""
+        if records:
             self._begin()
-            self._publisher.send(record)
-            self._changes += 1
-            self._by_topic[record.topic] += 1
-            self._touched.add((record.topic, record.partition))
-        self._mutations += 1
+            self._publisher.send_all(records)
+            self._tally.add(records)
+        self._mutations += mutations
 
     def note(self, which: Internal, key: bytes, value: bytes) -> None:
         """A record of an internal topic."""
@@ -63,14 +68,14 @@ class Transaction:
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> int:
         """Commit what was sent, with the position behind it; how many changes that were."""
+        if self.full:
+            self._stretch = min(2 * self._stretch, self._limits.stretch_changes)
         self._publisher.commit(resume, history)
-        changes = self._changes
+        changes = self._tally.records
         self._health.count(changes=changes, mutations=self._mutations, transactions=1)
-        self._health.published(self._by_topic)
+        self._health.published(self._tally.by_topic())
         self._health.committed(resume.position)
-        self._began, self._changes, self._mutations = None, 0, 0
-        self._touched.clear()
-        self._by_topic.clear()
+        self._began, self._mutations, self._tally = None, 0, Tally()
         return changes
 
     def _begin(self) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from tailrace.agent.parts import Backoff, Limits, Parts
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
-from tailrace.errors import UnexplainedError, UnknownColumnError, UnknownTableError
-from tailrace.history.decode import messages_at, source_at
+from tailrace.errors import HeldError, UnexplainedError, UnknownColumnError, UnknownTableError
+from tailrace.history.decode import Definitions, messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
 from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
@@ -33,16 +33,42 @@ class Translation:
         self._parts = parts
         self._node = node
         self._pause = pause
+        self._definitions = Definitions(parts.schema.history)
         self._parked = parked
         self._backoff = Backoff(limits)
         self._unreadable_until = float("-inf")
+        self._careful = 0
 
     def records(self, entry: Entry) -> list[Record]:
         """The records of a mutation, in order; none for what is no table's of ours.
 
         Raises UnexplainedError, HeldError (a table whose changes cannot be published yet), DecodeError (damage).
         """
-        return self._parts.routing.records(self._messages(entry))
+        self._careful = max(0, self._careful - 1)
+        messages = self._messages(entry)
+        records = self._parts.routing.records(messages)
+        if self._definitions.history is self._parts.schema.history:
+            self._definitions.prove(messages)
+        return records
+
+    def plain(self, entries: Iterable[Entry], most: int) -> tuple[int, list[Record]]:
+        """How many of the first entries there is nothing to say about, up to about so many records, and their records:
+        every table in them had a change in `records` before, under the present history. All others are for it.
+
+        Raises ServiceError.
+        """
+        if self._careful:
+            return 0, []
+        history = self._parts.schema.history
+        if self._definitions.history is not history:
+            self._definitions = Definitions(history)
+        node = replace(self._node, seen=self._parts.milliseconds())
+        done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most)
+        try:
+            return done, self._parts.routing.records(messages)
+        except HeldError:
+            self._careful = done  # one of them: which one shows when they come singly
+            return 0, []
 
     def parked_records(self, entry: Entry) -> list[Record]:
         """The records of a mutation that was parked, by what is known now. Raises the same."""

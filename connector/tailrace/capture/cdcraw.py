@@ -17,8 +17,9 @@ from tailrace.capture.directory import SegmentFiles, list_cdc_raw
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.parked import Parked
-from tailrace.capture.segment import Entry, OpenSegment, header_checksum
+from tailrace.capture.segment import OpenSegment, header_checksum
 from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
 from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError

@@ -18,8 +18,9 @@ from typing import BinaryIO, Final
 from tailrace.capture.cdcraw import FIRST_EPOCH
 from tailrace.capture.directory import SegmentFiles, list_cdc_raw, pair
 from tailrace.capture.index import parse_index
-from tailrace.capture.segment import Entry, OpenSegment
+from tailrace.capture.segment import OpenSegment
 from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.entry import Entry
 from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.system_tables import system_tables

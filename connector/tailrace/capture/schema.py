@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace.capture.ddl import Gap
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.errors import UnknownTableError
 from tailrace.history.cells import NEVER

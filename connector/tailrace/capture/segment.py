@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from tailrace.commitlog.descriptor import VERSIONS, Descriptor, read_descriptor
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.commitlog.frames import Frame, frames, frames_of
+from tailrace.commitlog.entry import Entry, Stretch
+from tailrace.commitlog.frames import frames, frames_of
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
 from tailrace.commitlog.times import oldest_write
 from tailrace.position import Position
@@ -22,16 +21,6 @@ _HEADER_BYTES: Final = 1 << 16
 # A mutation can have half a segment; what is read ahead is bounded in bytes too.
 _READ_BYTES: Final = 8 << 20
 _FIRST_MUTATIONS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One released mutation, still serialized: its position (the frame's end), segment version, and file's name."""
-
-    position: Position
-    payload: bytes
-    version: int
-    file: str
 
 
 def header_checksum(path: Path) -> int:
@@ -72,7 +61,7 @@ class OpenSegment:
         self._descriptor: Descriptor | None = None
         self._cursor = Cursor(0, 0)
         self._section: Section | None = None
-        self._frames: Iterator[Frame] = iter(())
+        self._stretch: Stretch | None = None
         self.ended = False
         """Whether the last read came to the end of everything that stands in the file now."""
 
@@ -146,18 +135,21 @@ class OpenSegment:
         size = 0
         try:
             while len(entries) < limit and size < _READ_BYTES:
-                frame = next(self._frames, None)
-                if frame is not None:
-                    self._after = frame.end
-                    size += len(frame.payload)
-                    entries.append(self._entry(frame))
+                if self._stretch is not None and not self._stretch.ended:
+                    size += self._take(self._stretch, entries, limit, _READ_BYTES - size)
                 elif not self._next_section(released):
                     break
         except DecodeError as error:
-            self._section, self._frames = None, iter(())
+            self._section, self._stretch = None, None
             error.file = self.path.name
             return entries, error
         return entries, None
+
+    def _take(self, stretch: Stretch, entries: list[Entry], limit: int, most_bytes: int) -> int:
+        try:
+            return stretch.take(entries, limit, most_bytes)
+        finally:
+            self._after = stretch.after
 
     def select(self, tables: frozenset[bytes], size: int) -> tuple[list[Entry], DecodeError | None]:
         """Of the next sections, up to about `size` bytes, the mutations that begin with an update of one of `tables`,
@@ -172,11 +164,11 @@ class OpenSegment:
             while size > 0 and self._next_section(None) and (section := self._section) is not None:
                 for frame in frames_of(section, tables, self._id_at(), self._after):
                     self._after = frame.end
-                    entries.append(self._entry(frame))
+                    entries.append(Entry(self._epoch, self.id, frame.end, frame.payload, self._version, self.path.name))
                 self._after = max(self._after, section.end.logical)
                 size -= len(section.data)
         except DecodeError as error:
-            self._section, self._frames = None, iter(())
+            self._section, self._stretch = None, None
             error.file = self.path.name
             return entries, error
         return entries, None
@@ -185,9 +177,9 @@ class OpenSegment:
         """Where a mutation's first table id stands: behind the number of updates, and from version 9 on, flags."""
         return 2 if self._descriptor is not None and VERSIONS[self._descriptor.version].epochs else 1
 
-    def _entry(self, frame: Frame) -> Entry:
-        version = self._descriptor.version if self._descriptor is not None else 0
-        return Entry(self.position, frame.payload, version, self.path.name)
+    @property
+    def _version(self) -> int:
+        return 0 if self._descriptor is None else self._descriptor.version
 
     def _next_section(self, released: int | None) -> bool:
         if self._section is not None:
@@ -206,7 +198,9 @@ class OpenSegment:
         if released is not None and section.end.logical > released:
             return False
         self._section = section
-        self._frames = frames(section, after=self._after) if section.end.logical > self._after else iter(())
+        self._stretch = None
+        if section.end.logical > self._after:
+            self._stretch = Stretch(self._epoch, self.id, self._version, self.path.name, section, self._after)
         return True
 
     def _open_header(self) -> None:

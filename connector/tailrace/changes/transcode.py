@@ -36,9 +36,9 @@ _UNTRACKED: Final = UpdateVisitor()
 class Message:
     """One change on its way to Kafka: `token` chooses the partition, `key` and `value` are framed Avro."""
 
-    def __init__(self, table: Table, token: int, key: bytes, value: bytes) -> None:
+    def __init__(self, table: Table, token: i64, key: bytes, value: bytes) -> None:
         self.table = table
-        self.token = token
+        self.token: i64 = token
         self.key = key
         self.value = value
 
@@ -84,7 +84,10 @@ class Transcoder:
         self._updates = _Updates(prefix)
         self._out = BytesWriter()
         self._host = self._datacenter = ""
-        self._node = b""
+        self._node = self._reading = b""
+        self._epoch: i64 = -1
+        self._segment: i64 = -1
+        self._place = b""
 
     def messages(
         self, payload: bytes, version: int, tables: Callable[[bytes], Table | None], source: Source
@@ -94,47 +97,77 @@ class Transcoder:
         `tables` gives the definition in force for the 16 bytes of a table id; `index` and `count` of `source` are set
         here. Raises what `decode_mutation` raises.
         """
+        messages: list[Message] = []
+        self.begin(source)
+        self.add(messages, payload, version, tables, source.epoch, source.segment, source.offset)
+        return messages
+
+    def begin(self, source: Source) -> None:
+        """What the mutations that follow have in common: which node's they are, how and when they were read."""
+        if source.host != self._host or source.datacenter != self._datacenter:
+            out = BytesWriter()
+            write_text(out, source.host.encode())
+            write_text(out, source.datacenter.encode())
+            self._host, self._datacenter, self._node = source.host, source.datacenter, out.getvalue()
+            self._segment = -1
+        reading = BytesWriter()
+        # Hashing an Enum takes longer than all of the rest.
+        write_long(reading, 0 if source.origin is Origin.LOG else _ORIGINS[source.origin])
+        reading.append(u8(1 if source.durable else 0))
+        write_long(reading, source.seen)
+        write_long(reading, source.flags)
+        self._reading = reading.getvalue()
+
+    def add(
+        self,
+        messages: list[Message],
+        payload: bytes,
+        version: int,
+        tables: Callable[[bytes], Table | None],
+        epoch: i64,
+        segment: i64,
+        offset: i64,
+    ) -> None:
+        """As `messages`, which see, added to those of other mutations, of what `begin` said and at this position.
+
+        Where it raises, nothing was added.
+        """
         updates = self._updates
         updates.begin()
         read_mutation(self._reader, payload, version, tables, updates)
         count = updates.order()
-        messages: list[Message] = []
         if not count:
-            return messages
-        if source.host != self._host or source.datacenter != self._datacenter:
-            self._see(source)
-        # Hashing an Enum takes longer than all of the rest.
-        origin: i64 = 0 if source.origin is Origin.LOG else _ORIGINS[source.origin]
+            return
+        if segment != self._segment or epoch != self._epoch:
+            self._see(epoch, segment)
+        index: i64 = 0
         for at in range(updates.used):
             update = updates.all[at]
             for unit in update.units:
-                messages.append(self._message(update, unit.body, source, len(messages), count, origin))
+                messages.append(self._message(update, unit.body, offset, index, count))
+                index += 1
                 if unit.data is not None:
-                    messages.append(self._message(update, unit.data, source, len(messages), count, origin))
-        return messages
+                    messages.append(self._message(update, unit.data, offset, index, count))
+                    index += 1
 
-    def _see(self, source: Source) -> None:
-        """Most mutations come from the same node as the one before."""
+    def _see(self, epoch: i64, segment: i64) -> None:
+        """Most mutations come from the same segment as the one before."""
         out = BytesWriter()
-        write_text(out, source.host.encode())
-        write_text(out, source.datacenter.encode())
-        self._host, self._datacenter, self._node = source.host, source.datacenter, out.getvalue()
+        out.write(self._node)
+        write_long(out, epoch)
+        write_long(out, segment)
+        self._epoch, self._segment, self._place = epoch, segment, out.getvalue()
 
-    def _message(self, update: _Update, body: bytes, source: Source, index: i64, count: i64, origin: i64) -> Message:
+    def _message(self, update: _Update, body: bytes, offset: i64, index: i64, count: i64) -> Message:
         """The record with its last field, the source."""
         out = self._out
         out.truncate(0)
         out.write(body)
-        out.write(self._node)
-        write_long(out, source.epoch)
-        write_long(out, source.segment)
-        write_long(out, source.offset)
+        out.write(self._place)
+        write_long(out, offset)
         write_long(out, index)
         write_long(out, count)
-        write_long(out, origin)
-        out.append(u8(1 if source.durable else 0))
-        write_long(out, source.seen)
-        write_long(out, source.flags)
+        out.write(self._reading)
         partition = update.partition()
         return Message(update.table, partition.token, partition.message_key, out.getvalue())
 

@@ -15,7 +15,6 @@ import typer
 from tailrace.agent.by_hand import publish_parked
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.parked import Parked
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.cli.agent import open_router, topics_of
 from tailrace.cli.console import print_rows, say
@@ -34,6 +33,7 @@ from tailrace.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace.cli.replay_targets import origins_of, with_announced
 from tailrace.cli.schema_file import definitions_of
 from tailrace.cli.segment_keys import keys_of_settings
+from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord

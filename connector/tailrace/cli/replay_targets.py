@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TextIO
 from uuid import UUID, uuid4
 
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.agent import contact_of, open_router, sizes_of, topics_of
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_formats import ChangesPrinter
 from tailrace.cluster import LiveCluster
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.kafka import KafkaTransactions

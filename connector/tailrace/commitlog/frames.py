@@ -62,8 +62,8 @@ def frames(section: Section, after: int = 0) -> Iterator[Frame]:
     at: i64 = max(after - base, 0)
     # Up to three bytes behind the last frame are no frame; Cassandra ignores them and so do we.
     while at <= size - 4:
-        length = _length_at(data, at, base)
-        payload = _payload_at(data, at, length, base)
+        length = frame_length(data, at, base)
+        payload = frame_payload(data, at, length, base)
         at += length + OVERHEAD
         yield Frame(base + at, payload)
 
@@ -79,11 +79,11 @@ def frames_of(section: Section, tables: frozenset[bytes], id_at: i64, after: int
     size: i64 = len(data)
     at: i64 = max(after - base, 0)
     while at <= size - 4:
-        length = _length_at(data, at, base)
+        length = frame_length(data, at, base)
         begun, id_start = at, at + _HEAD + id_at
         at += length + OVERHEAD
         if data[id_start : id_start + 16] in tables:
-            yield Frame(base + at, _payload_at(data, begun, length, base))
+            yield Frame(base + at, frame_payload(data, begun, length, base))
 
 
 def _checksum_of_four(data: bytes, at: i64) -> i64:
@@ -96,7 +96,7 @@ def _checksum_of_four(data: bytes, at: i64) -> i64:
     return checksum ^ _BITS_32
 
 
-def _length_at(data: bytes, at: i64, base: int) -> i64:
+def frame_length(data: bytes, at: i64, base: int) -> i64:
     """The length of the payload of the frame at `at`, checked against its own checksum and the section's end."""
     left: i64 = len(data) - at
     if left < _HEAD:
@@ -111,7 +111,7 @@ def _length_at(data: bytes, at: i64, base: int) -> i64:
     return length
 
 
-def _payload_at(data: bytes, at: i64, length: i64, base: int) -> bytes:
+def frame_payload(data: bytes, at: i64, length: i64, base: int) -> bytes:
     """The payload of the frame at `at`, of a checked length; its checksum continues the length's."""
     end = at + _HEAD + length
     payload = data[at + _HEAD : end]

@@ -1,17 +1,23 @@
-"""A serialized mutation and the schema that holds for it, to the messages of its changes."""
+"""Serialized mutations and the schema that holds for each, to the messages of their changes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from uuid import UUID
 
+from mypy_extensions import i64
+
 from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table_bytes
 from tailrace.errors import UnknownTableError
-from tailrace.history.schema import SchemaHistory
+from tailrace.history.schema import SchemaHistory, Timeline
 from tailrace.position import Position
 from tailrace_schemas.change import Source
+from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.table import Table
 
 
 def messages_at(
@@ -42,3 +48,90 @@ def source_at(node: Source, at: Position, seen: int) -> Source:
 def table_id(id: bytes) -> UUID:
     """The table id of its 16 bytes; making one anew takes longer than decoding a mutation."""
     return UUID(bytes=id)
+
+
+class Definitions:
+    """One history as many mutations in a row need it: definitions by the 16 bytes of table ids."""
+
+    def __init__(self, history: SchemaHistory) -> None:
+        self.history = history
+        self._keyspaces = history.cdc_keyspaces
+        self._unsure: list[bytes] = [id.bytes for id in history.unsure]
+        self._single: dict[bytes, Table] = {id.bytes: table for id, table in history.single.items()}
+        self._timelines: dict[bytes, Timeline] = {
+            id.bytes: timeline for id, timeline in history.timelines.items() if id not in history.single
+        }
+        self._proven: dict[int, Table] = {}
+        self._last: Table | None = None
+        self._entry: Entry | None = None
+        self._find = self._table
+
+    def prove(self, messages: Iterable[Message]) -> None:
+        """Changes of the tables of these messages can be published."""
+        for message in messages:
+            self._proven[id(message.table)] = message.table
+
+    def messages(
+        self, transcoder: Transcoder, entries: Iterable[Entry], source: Source, most: i64
+    ) -> tuple[int, list[Message]]:
+        """How many of the entries, from the first on, say all about themselves, and their messages; it ends with the
+        entry with which they are `most`.
+
+        Left for `messages_at` is the first that raises there, one that may be of a definition that was inferred, and
+        one with a change of a table of which none was proven before.
+        `source` names the node, and when and how it was read.
+        """
+        messages: list[Message] = []
+        transcoder.begin(source)
+        done: i64 = 0
+        for entry in entries:
+            if len(messages) >= most or (self._unsure and self._is_unsure(entry)):
+                break
+            self._entry = entry
+            before = len(messages)
+            try:
+                if self._may_change(entry):
+                    transcoder.add(
+                        messages, entry.payload, entry.version, self._find, entry.epoch, entry.segment, entry.offset
+                    )
+            except (UnknownTableError, DecodeError):
+                break
+            if not self._are_proven(messages, before):
+                del messages[before:]
+                break
+            done += 1
+        return done, messages
+
+    def _are_proven(self, messages: list[Message], start: i64) -> bool:
+        """Whether all messages from `start` on are of tables that are."""
+        at = start
+        while at < len(messages):
+            table = messages[at].table
+            # Most often the table of the one before.
+            if table is not self._last:
+                if id(table) not in self._proven:
+                    return False
+                self._last = table
+            at += 1
+        return True
+
+    def _may_change(self, entry: Entry) -> bool:
+        """Whether it may hold a change, as far as its first table says; a mutation is of one keyspace."""
+        updates, first = first_table_bytes(entry.payload, entry.version)
+        table = self._table(first)
+        if table is None:
+            raise UnknownTableError(UUID(bytes=first))
+        return (table.cdc or updates != 1) and table.keyspace in self._keyspaces
+
+    def _table(self, id: bytes) -> Table | None:
+        """The definition that holds for the entry at hand."""
+        table = self._single.get(id)
+        if table is not None:
+            return table
+        timeline = self._timelines.get(id)
+        entry = self._entry
+        return None if timeline is None or entry is None else timeline.at(entry.position)
+
+    def _is_unsure(self, entry: Entry) -> bool:
+        payload = entry.payload
+        return any(id in payload for id in self._unsure)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.capture.parked import Parked
-from tailrace.capture.segment import Entry
+from tailrace.commitlog.entry import Entry
 
 FORMAT: Final = 1
 CHUNK: Final = 512 * 1024

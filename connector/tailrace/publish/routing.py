@@ -9,6 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 from uuid import UUID
 
+from mypy_extensions import i64
+
 from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, RefusedError, TooLargeError
 from tailrace.publish.record import Record
@@ -100,15 +102,47 @@ class OwnIds:
         """There are none."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Route:
-    table: Table
-    topic: str
-    partitions: int
-    limit: int
-    ids: SchemaIds
-    own: bool
-    keys: PrimaryKeys | None
+    """Where the changes of a definition go: `topic`, empty where they go nowhere, of so many partitions.
+    `limit` is what key and value may have, in bytes.
+
+    `ids` name its schemas, `plain` tells that messages have these ids, and their key, already.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        topic: str = "",
+        partitions: int = 1,
+        limit: int = 0,
+        ids: SchemaIds | None = None,
+        own: bool = True,
+    ) -> None:
+        self.table = table
+        self.topic = topic
+        self.partitions: i64 = partitions
+        self.limit: i64 = limit
+        self._ids = ids
+        self._own = own
+        self._keys: PrimaryKeys | None = None
+        self.plain = own
+
+    def take_keys(self, keys: PrimaryKeys) -> None:
+        """Kafka's key is the primary key."""
+        self._keys, self.plain = keys, False
+
+    def framed(self, message: Message) -> tuple[bytes | None, bytes]:
+        """Kafka's key and value of a message that does not have them already."""
+        ids, value = self._ids, message.value
+        key: bytes | None = message.key
+        if ids is None:
+            return key, value
+        if self._keys is not None:
+            body = self._keys.body(value)
+            key = None if body is None else frame(ids.key) + body
+        elif not self._own:
+            key = reframed(message.key, ids.key)
+        return key, value if self._own else reframed(value, ids.value)
 
 
 class Router:
@@ -135,6 +169,7 @@ class Router:
         self._wants = wants
         self._store = store or OwnIds()
         self._routes: dict[UUID, _Route] = {}
+        self._last: _Route | None = None
         self._refused: dict[UUID, str] = {}
         self._barred: dict[str, _Bar] = {}
 
@@ -144,12 +179,27 @@ class Router:
         Raises ServiceError, HeldError.
         """
         self._refused.pop(table.id, None)
-        if self._wants(table):
-            self._route(table)
+        self._route(table)
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """The records of those messages whose table is published, in order. Raises ServiceError, HeldError."""
-        return [self._record(message) for message in messages if self._wants(message.table)]
+        records: list[Record] = []
+        route = self._last
+        for message in messages:
+            # Most often the very definition of the one before.
+            if route is None or message.table is not route.table:
+                route = self._last = self._route(message.table)
+            if not route.topic:
+                continue
+            number = partition(message.token, route.partitions)
+            key: bytes | None = message.key
+            value = message.value
+            if not route.plain:
+                key, value = route.framed(message)
+            if len(value) + (0 if key is None else len(key)) > route.limit:
+                raise _too_large(route, key, value)
+            records.append(Record(route.topic, number, key, value))
+        return records
 
     def refuse(self, topic: str, words: str) -> None:
         """Kafka takes nothing for a topic: its tables are held, and it is tried again after a while, then less often.
@@ -158,28 +208,10 @@ class Router:
             if route.topic == topic:
                 self._refused[id] = f"changes of {route.table} are held: {words}"
                 del self._routes[id]
+        self._last = None
         before = self._barred.get(topic)
         seconds = _BARRED_SECONDS if before is None else min(2 * before.seconds, _BARRED_SECONDS_MOST)
         self._barred[topic] = _Bar(words, seconds, self._clock() + seconds)
-
-    def _record(self, message: Message) -> Record:
-        route = self._route(message.table)
-        number, value = partition(message.token, route.partitions), message.value
-        key: bytes | None = message.key
-        if route.keys is not None:
-            body = route.keys.body(value)
-            key = None if body is None else frame(route.ids.key) + body
-        elif not route.own:
-            key = reframed(message.key, route.ids.key)
-        if not route.own:
-            value = reframed(value, route.ids.value)
-        if len(value) + len(key or b"") > route.limit:
-            raise TooLargeError(
-                f"a change of {message.table} has {len(value) + len(key or b'')} bytes, and topic {route.topic} takes "
-                f"{route.limit}: raise its max.message.bytes and topics.max_message_bytes, and start the agent again",
-                message.table.id,
-            )
-        return Record(route.topic, number, key, value)
 
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)
@@ -188,8 +220,13 @@ class Router:
         return route
 
     def _opened(self, table: Table) -> _Route:
-        """The route of a shape, made ready. Once refused it stays so until `open`: who refuses is not asked again for
-        each change, and no later change of the table overtakes those that wait. Raises ServiceError, HeldError."""
+        """The route of a shape, made ready where it is published. Raises ServiceError, HeldError.
+
+        Once refused it stays so until `open`: who refuses is not asked again for each change, and no later change of
+        the table overtakes those that wait.
+        """
+        if not self._wants(table):
+            return _Route(table)
         if table.id in self._refused:
             raise HeldError(self._refused[table.id], table.id)
         try:
@@ -197,6 +234,7 @@ class Router:
         except HeldError as error:
             self._refused[table.id] = str(error)
             self._routes.pop(table.id, None)
+            self._last = None
             raise HeldError(str(error), table.id) from error
 
     def _prepare(self, table: Table) -> _Route:
@@ -212,5 +250,16 @@ class Router:
             raise HeldError(f"changes of {table} are held: {error}", table.id) from error
         limit = self._destinations.limit(topic) - _AROUND
         self._destinations.announce(schema_records(encoder, topic, ids))
-        keys = PrimaryKeys(table, self._prefix) if self._key == "primary" else None
-        return _Route(table, topic, partitions, limit, ids, ids == own_ids(encoder), keys)
+        route = _Route(table, topic, partitions, limit, ids, ids == own_ids(encoder))
+        if self._key == "primary":
+            route.take_keys(PrimaryKeys(table, self._prefix))
+        return route
+
+
+def _too_large(route: _Route, key: bytes | None, value: bytes) -> TooLargeError:
+    size = len(value) + len(key or b"")
+    return TooLargeError(
+        f"a change of {route.table} has {size} bytes, and topic {route.topic} takes {route.limit}: raise its "
+        "max.message.bytes and topics.max_message_bytes, and start the agent again",
+        route.table.id,
+    )

@@ -11,10 +11,10 @@ import pytest
 from tailrace.agent.by_hand import publish_parked
 from tailrace.capture.cdcraw import Resume
 from tailrace.capture.parked import Parked
-from tailrace.capture.segment import Entry
 from tailrace.changes.transcode import Message
 from tailrace.cli.dead_letters import letters_of, short
 from tailrace.cli.parked import chosen_lots, parked_rows
+from tailrace.commitlog.entry import Entry
 from tailrace.errors import UnknownTableError
 from tailrace.position import Position
 from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
@@ -124,7 +124,7 @@ def test_what_can_be_decoded_is_published_once_and_the_rest_waits_on() -> None:
 
 def test_letters_are_listed_without_the_records_that_carry_bytes() -> None:
     """By time, of one host or of all."""
-    entries = [Entry(Position(1, 5, at), bytes(10 * at), 7, "CommitLog-7-5.log") for at in (1, 2)]
+    entries = [Entry(1, 5, at, bytes(10 * at), 7, "CommitLog-7-5.log") for at in (1, 2)]
     letter = dead_letter(LOTS[0], entries)
     told = Found(0, 5, letter_key("a", LOTS[0]), encode_letter("a", letter, None, 90_000))
     earlier = Found(0, 4, letter_key("b", LOTS[2]), encode_letter("b", dead_letter(LOTS[2], ()), "ks.one", 80_000))
@@ -146,6 +146,6 @@ def test_letters_are_listed_without_the_records_that_carry_bytes() -> None:
 
 def test_a_large_mutation_goes_into_dead_letters_in_chunks() -> None:
     """Each says which, of how many."""
-    entry = Entry(Position(1, 5, 1), bytes(1_200_000), 7, "CommitLog-7-5.log")
+    entry = Entry(1, 5, 1, bytes(1_200_000), 7, "CommitLog-7-5.log")
     found = [(key.rpartition(b"/")[2], json.loads(value)) for key, value in payload_records("a", LOTS[0], entry)]
     assert [(key, one["chunk"], one["of"]) for key, one in found] == [(b"0", 0, 3), (b"1", 1, 3), (b"2", 2, 3)]

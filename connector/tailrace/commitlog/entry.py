@@ -1,0 +1,81 @@
+"""A released mutation, still serialized, with its place in the log."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from tailrace.commitlog.frames import OVERHEAD, frame_length, frame_payload
+from tailrace.commitlog.sections import Section
+from tailrace.position import Position
+
+
+class Entry:
+    """One mutation: its position (the frame's end), segment version, and the name of its file.
+
+    No dataclass, for the reason that Frame is none; its position is made when somebody asks.
+    """
+
+    __slots__ = ("epoch", "file", "offset", "payload", "segment", "version")
+
+    def __init__(self, epoch: int, segment: int, offset: int, payload: bytes, version: int, file: str) -> None:
+        self.epoch = epoch
+        self.segment = segment
+        self.offset = offset
+        self.payload = payload
+        self.version = version
+        self.file = file
+
+    @property
+    def position(self) -> Position:
+        """The end of the mutation."""
+        return Position(self.epoch, self.segment, self.offset)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"Entry({self.position}, {self.payload!r}, {self.version}, {self.file!r})"
+
+    def _key(self) -> tuple[int, int, int, bytes, int, str]:
+        return self.epoch, self.segment, self.offset, self.payload, self.version, self.file
+
+
+class Stretch:
+    """What the entries of a section have in common, and up to where they were handed out: logical position `after`."""
+
+    def __init__(self, epoch: int, segment: int, version: int, file: str, section: Section, after: int) -> None:
+        self._epoch = epoch
+        self._segment = segment
+        self._version = version
+        self._file = file
+        self._data = section.data
+        self._base: i64 = section.logical
+        self.after: i64 = after
+
+    def take(self, entries: list[Entry], limit: i64, most_bytes: i64) -> i64:
+        """Add the entries that follow, until `entries` has `limit` of them, or they have about so many bytes; how many
+        bytes of payload were added.
+
+        Raises CorruptError as `frames.frames` does; what stands before the damage was added by then.
+        """
+        data, base = self._data, self._base
+        size: i64 = len(data)
+        at: i64 = max(self.after - base, 0)
+        taken: i64 = 0
+        while at <= size - 4 and taken < most_bytes and len(entries) < limit:
+            length = frame_length(data, at, base)
+            payload = frame_payload(data, at, length, base)
+            at += length + OVERHEAD
+            taken += length
+            entries.append(Entry(self._epoch, self._segment, base + at, payload, self._version, self._file))
+            self.after = base + at
+        return taken
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        size: i64 = len(self._data)
+        return max(self.after - self._base, 0) > size - 4
