@@ -416,8 +416,7 @@ def test_passwords_that_are_wrong_at_the_start_and_change_while_it_runs(
         agent.until(lambda: agent.count("changes") >= 10)
 
         set_role_password(guarded, wrong)
-        guarded.cassandra.node.kill()
-        guarded.cassandra.node.start()
+        guarded.cassandra.node.restart()
         agent.until(lambda: "incorrect" in agent.status().get("degraded", {}).get("schema", ""))
         create_and_fill(guarded, keyspace_name, range(10, 20))
         agent.until(lambda: agent.count("changes") >= 20)
