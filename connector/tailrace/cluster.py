@@ -231,7 +231,16 @@ class LiveCluster:
         try:
             return list(self._session.execute(query))
         except Exception as error:
-            raise _unreachable(self._where, error) from error
+            raise _unreachable(self._where, self._reason(error)) from error
+
+    def _reason(self, error: Exception) -> Exception:
+        """Why the driver has no connection to ask through: it says that only of connections that it tries just then."""
+        if isinstance(error, NoHostAvailable) and not error.errors:
+            try:
+                self._cluster.connection_factory(self._cluster.endpoints_resolved[0]).close()
+            except Exception as reason:  # whatever it is, it is for people
+                return reason
+        return error
 
 
 def _keyed(table: str, row: Mapping[str, Any]) -> KeyedRow:

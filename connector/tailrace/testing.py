@@ -14,6 +14,7 @@ from typing import Final
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ddl import Gap
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.missing import Loss, Span, spans
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import FencedError
@@ -154,14 +155,15 @@ class MemoryDestinations:
 class MemoryLog:
     """Segments by id: each a list of serialized mutations, all released by the index.
 
-    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes. Steps
-    of its captures: read, release (before), released (after).
+    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes, and
+    `losses` is what is missing and was not told. Steps of its captures: read, release (before), released (after).
     """
 
     segments: dict[int, list[bytes]] = field(default_factory=dict)
     final: set[int] = field(default_factory=set)
     plain: set[int] = field(default_factory=set)
     version: int = 7
+    losses: tuple[Loss, ...] = ()
 
     def append(self, segment: int, payloads: Iterable[bytes], final: bool = True) -> None:
         """More mutations for a segment; a final one gets no others."""
@@ -180,7 +182,12 @@ class MemoryCapture:
         self._open = set(resume.open)
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self._kept: frozenset[int] = frozenset()
-        self.lost: dict[int, str] = {}
+        self._told = -1
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What is missing."""
+        return self._log.losses
 
     def read(self, limit: int) -> list[Entry]:
         """What follows, in order."""
@@ -214,13 +221,31 @@ class MemoryCapture:
         """Every segment read."""
         return tuple(sorted(self._open))
 
+    def unread(self, position: Position | None) -> tuple[Span, ...]:
+        """Every segment of the log that is not at or below the position."""
+        return spans(set(self._log.segments) - self._log.plain - set(self._ended(position)))
+
+    def reported(self, position: Position | None) -> tuple[Span, ...]:
+        """None are missing."""
+        del position
+        return ()
+
+    def news(self, position: Position) -> bool:
+        """Whether a segment has ended, or something is missing."""
+        return bool(self.losses) or max(self._ended(position), default=-1) > self._told
+
+    def committed(self, position: Position | None, losses: Collection[Loss]) -> None:
+        """These are told."""
+        self._told = max((self._told, *self._ended(position)))
+        self._log.losses = tuple(loss for loss in self.losses if loss not in losses)
+
     def finished(self, position: Position) -> bool:
-        """Whether a final segment ends at or below the position."""
-        return bool(self._finished(position))
+        """Whether a final segment ends at or below the position, and is not kept."""
+        return bool(set(self._ended(position)) - self._kept)
 
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete final segments that end at or below the position."""
-        done = self._finished(position)
+        done = [one for one in self._ended(position) if one <= self._told and one not in self._kept]
         for segment in done:
             self._faults.at("release")
             del self._log.segments[segment]
@@ -234,13 +259,14 @@ class MemoryCapture:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _finished(self, position: Position) -> list[int]:
+    def _ended(self, position: Position | None) -> list[int]:
+        if position is None:
+            return []
         return [
             segment
             for segment, payloads in sorted(self._log.segments.items())
             if segment in self._log.final
             and segment not in self.quarantined
-            and segment not in self._kept
             and segment not in self._log.plain
             and Position(1, segment, len(payloads)) <= position
         ]

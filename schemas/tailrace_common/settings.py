@@ -18,6 +18,7 @@ from tailrace_common.passthrough import (
     SparkSettings,
 )
 from tailrace_common.secrets import redact
+from tailrace_common.settings_cdc_raw import CdcRawSettings
 from tailrace_common.settings_section import Section
 from tailrace_common.settings_sources import load_into
 
@@ -90,17 +91,9 @@ class ClusterSettings(Section):
         return self
 
 
-class AgentSettings(Section):
+class AgentSettings(CdcRawSettings):
     """The agent beside each node."""
 
-    cdc_raw_directory: Path = Field(
-        default=Path("/var/lib/cassandra/cdc_raw"), description="The node's cdc_raw_directory"
-    )
-    commitlog_directory: Path | None = Field(
-        default=None,
-        examples=["/var/lib/cassandra/commitlog"],
-        description="The node's commitlog_directory, for `tailrace check` to look at. Unset: it does not",
-    )
     segment_key: SecretStr | None = Field(
         default=None, examples=["..."], description="AES key of encrypted segments, as hexadecimal digits"
     )
@@ -149,7 +142,7 @@ class AgentSettings(Section):
     buffer_mebibytes: Annotated[int, Field(ge=1, le=2047)] = Field(
         default=32, description="Most memory for what Kafka has not acknowledged; at least topics.max_message_bytes"
     )
-    progress_seconds: Seconds = Field(default=5.0, description="The least time between two progress records of a host")
+    progress_seconds: Seconds = Field(default=10, description="The least time between two progress records of a host")
     park_seconds: Seconds = Field(
         default=3600, description="A mutation that nothing explains is told in a dead letter after so long"
     )
@@ -388,6 +381,7 @@ def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settin
 
 
 __all__ = [
+    "AgentSettings",
     "JavaKafkaSettings",
     "KafkaSettings",
     "RegistrySettings",

@@ -59,17 +59,17 @@ class AgentProcess:
     ) -> None:
         self._program = program
         self.log = directory / f"{name}.log"
-        self._settings = directory / f"{name}.toml"
+        self.settings = directory / f"{name}.toml"
         self._port = free_port("127.0.0.1")
         agent = {**settings.get("agent", {}), "health_port": self._port}
-        self._settings.write_text(_toml({**settings, "agent": agent}))
+        self.settings.write_text(_toml({**settings, "agent": agent}))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
         """Start it, again after its end too."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._program, "--log-level", "debug", "agent", "-c", str(self._settings)],
+                [sys.executable, *self._program, "--log-level", "debug", "agent", "-c", str(self.settings)],
                 stdout=log,
                 stderr=log,
                 env={name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")},
@@ -137,9 +137,10 @@ def settings_for(
     cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str | None = None
 ) -> dict[str, dict[str, object]]:
     """An agent's settings: this node, this Kafka, this prefix; only this keyspace's tables where one is named."""
+    agent = {"cdc_raw_directory": str(cassandra.cdc_raw), "poll_seconds": 0.2}
     return {
         "cluster": {"contact_points": [cassandra.address], "port": cassandra.port},
-        "agent": {"cdc_raw_directory": str(cassandra.cdc_raw), "poll_seconds": 0.2},
+        "agent": {**agent, "spool_directory": str(cassandra.directory / "spool")},
         "kafka": {"bootstrap.servers": kafka.bootstrap},
         "topics": {"prefix": prefix},
         "tables": {"include": ["*.*" if keyspace is None else f"{keyspace}.*"]},

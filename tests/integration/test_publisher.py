@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
     ConfigEntry,
     ConfigResource,
     NewPartitions,
+    NewTopic,
 )
 
 from tailrace.capture.cdcraw import Resume
@@ -44,7 +46,8 @@ class Desk:
         self.kafka = kafka
         self.prefix = prefix
         self.config: Config = {"bootstrap.servers": kafka.bootstrap}
-        self.topics = KafkaTopics(self.config, TopicSettings(prefix=prefix))
+        self.options = TopicSettings(prefix=prefix)
+        self.topics = KafkaTopics(self.config, self.options)
         self.topics.ensure_internal(INTERNAL)
         self.topic = f"{prefix}.ks.t"
         self.topics.ensure_table(self.topic)
@@ -225,6 +228,41 @@ def test_partitions_added_while_it_runs(desk: Desk) -> None:
         return False
 
     assert wait_until(told, 30)
+
+
+def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
+    """Many agents make the same topic at once: all have it. One that its maker compacts would lose deltas: refused."""
+    name, many = f"{desk.prefix}.ks.raced", [KafkaTopics(desk.config, desk.options) for _ in range(6)]
+    with ThreadPoolExecutor(len(many)) as pool:
+        assert list(pool.map(lambda topics: topics.ensure_table(name), many)) == [3] * len(many)
+    compacted = f"{desk.prefix}.ks.compacted"
+    admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
+    admin.create_topics([NewTopic(compacted, 3, 1, config={"cleanup.policy": "compact"})])[compacted].result(30)
+    with pytest.raises(SettingsError, match=r"cleanup\.policy=compact; it needs delete"):
+        desk.topics.ensure_table(compacted)
+
+
+def test_the_number_of_partitions_is_looked_at_now_and_then(desk: Desk) -> None:
+    """After a commit, every half a minute; what the look says ends the publisher."""
+    now = [0.0]
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(now[0])
+        if len(looks) == 2:
+            raise SettingsError("5 partitions")
+
+    publisher = KafkaPublisher(
+        desk.config, prefix=desk.prefix, cluster="c", host="h", clock=lambda: now[0], verify=look
+    )
+    with closing(publisher):
+        publisher.start()
+        for now[0] in range(0, 45, 5):
+            commit(publisher, desk, 1)
+        now[0] = 60
+        with pytest.raises(SettingsError, match="5 partitions"):
+            commit(publisher, desk, 2)
+    assert looks == [30, 60]
 
 
 def test_without_transactions_everything_arrives(desk: Desk) -> None:

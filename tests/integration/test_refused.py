@@ -48,7 +48,7 @@ def test_too_large_and_deleted(
             session.execute(insert, (3, b"x"))
             agent.until(lambda: ints(published(kafka, prefix, large)) == Counter([0, 2, 3]))
             agent.until(lambda: ints(published(kafka, prefix, other)) == Counter([2]), 90)
-            agent.stop()
+            assert agent.stop() == 3
         _limit(admin, large, 1 << 20)
         with AgentProcess(tmp_path, settings) as agent:
             agent.until(lambda: ints(published(kafka, prefix, large)) == Counter([0, 1, 2, 3]))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from contextlib import closing
 from typing import Final
 
 from tailrace.agent.parking import Parking
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
+from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
@@ -18,6 +19,7 @@ from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.topics import Internal
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 
@@ -90,6 +92,9 @@ class _Run:
             self._parked,
             self._commit_what_is_open,
         )
+        self._progress = ProgressNotes(
+            parts.cluster, node.host, limits.progress_seconds, parts.clock, parts.milliseconds
+        )
         self.committed = False
         """Whether a transaction came through: a start alone proves nothing."""
         self._entries: deque[Entry] = deque()
@@ -147,7 +152,8 @@ class _Run:
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
-        if self._transaction.open or self._done != self._committed or self._is_untold:
+        news = self._done != self._committed or (self._done is not None and self._capture.news(self._done))
+        if self._transaction.open or news or self._is_untold:
             self._commit(release=not self._held)
 
     # -- reading
@@ -176,8 +182,8 @@ class _Run:
         for segment, one in self._capture.quarantined.items():
             words = f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
             health.degrade(f"segment {segment}", words)
-        for segment, words in self._capture.lost.items():
-            health.degrade(f"segment {segment}", words)
+        for loss in self._capture.losses:
+            health.degrade(f"loss of {loss.segments[0]}", str(loss))
         for table, words in self._parts.schema.inferred.items():
             health.degrade(f"definition of {table}", words)
 
@@ -208,8 +214,13 @@ class _Run:
         self._transaction.relax()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
-        elif self._transaction.open or self._is_untold or self._is_worth_moving():
-            self._commit()
+        elif (
+            self._transaction.open
+            or self._is_untold
+            or self._is_worth_moving()
+            or self._progress.due(self._done, caught_up=True)
+        ):
+            self._commit(caught_up=True)
         else:
             # What an earlier run committed and did not come to delete.
             self._release()
@@ -221,11 +232,15 @@ class _Run:
         return bool(self._parts.schema.unsent) or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
-        """Whether a commit without changes is due: before a release at once, else from time to time."""
+        """Whether a commit without changes is due: of news and before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
-        if self._done is not None and self._capture.finished(self._done) and (moved or place != self._schema_place):
+        if self._is_untold:
             return True
+        if self._done is not None:
+            news = moved or place != self._schema_place
+            if (self._capture.finished(self._done) and news) or self._capture.news(self._done):
+                return True
         rolled = place is not None and (self._schema_place is None or place.segment != self._schema_place.segment)
         return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
 
@@ -233,16 +248,32 @@ class _Run:
         if self._transaction.open:
             self._commit(release=False)
 
-    def _commit(self, release: bool = True) -> None:
+    def _commit(self, release: bool = True, caught_up: bool = False) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
         schema = self._parts.schema
         if not self._transaction.open and self._done is None and not self._is_untold:
             return
-        segments, broken = self._capture.open_segments(), tuple(self._capture.quarantined.values())
-        resume = Resume(self._done, segments, broken, schema.place, self._parked.lots)
+        capture, done = self._capture, self._done
+        losses = capture.losses
+        for loss in losses:
+            self._transaction.note(Internal.PROGRESS, *self._parts.loss_record(loss))
+        resume = Resume(
+            done,
+            capture.open_segments(),
+            tuple(capture.quarantined.values()),
+            schema.place,
+            unread=capture.unread(done),
+            reported=capture.reported(done),
+            parked=self._parked.lots,
+        )
+        if (progress := self._progress.record(resume, caught_up)) is not None:
+            self._transaction.note(Internal.PROGRESS, *progress)
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
         self._parked.changed = False
+        capture.committed(done, losses)
+        for kind, number in Counter(loss.kind.value for loss in losses).items():
+            self._parts.health.count(**{kind: number})
         _LOG.debug("committed %d changes up to %s", changes, self._done)
         self.committed = True
         self._committed, self._schema_place, self._moved = resume.position, resume.schema, self._parts.clock()

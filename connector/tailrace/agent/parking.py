@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 from uuid import UUID
@@ -14,7 +15,7 @@ from tailrace.agent.translation import Translation
 from tailrace.capture.parked import Parked, ParkingLot
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, TooLargeError, UnexplainedError
-from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
+from tailrace.publish.dead_letters import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.topics import Internal
 
@@ -96,8 +97,12 @@ class Parking:
                 lot = waiting.pop(entry.position.offset)
                 if lot.table not in blocked:
                     self._again(entry, lot, blocked)
+            gone: dict[Parked, list[int]] = {}
             for offset, lot in waiting.items():
-                self._lose(lot, (offset,))
+                gone.setdefault(lot, []).append(offset)
+            for lot, offsets in gone.items():
+                self._tell_letter(dead_letter(replace(lot, offsets=tuple(offsets)), ()), self._parts.milliseconds())
+                self._lose(lot, tuple(offsets))
 
     def _may_go(self, table: UUID) -> bool:
         """Whether what waits for a table has a chance."""
@@ -158,13 +163,16 @@ class Parking:
             return self._capture.reread(lot.epoch, lot.segment, lot.checksum, lot.offsets)
 
         letter = dead_letter(lot, again())
-        newest = self._parts.schema.history.newest(lot.table)
-        value = encode_letter(self._host, letter, None if newest is None else str(newest), now)
-        self._transaction.note(Internal.DEAD_LETTER, letter_key(self._host, lot), value)
+        self._tell_letter(letter, now)
         for entry in again() if self._limits.dead_letter_payloads else ():
             for key, chunk in payload_records(self._host, lot, entry):
                 self._transaction.note(Internal.DEAD_LETTER, key, chunk)
         return letter.lost
+
+    def _tell_letter(self, letter: DeadLetter, now: int) -> None:
+        newest = self._parts.schema.history.newest(letter.lot.table)
+        value = encode_letter(self._host, letter, None if newest is None else str(newest), now)
+        self._transaction.note(Internal.DEAD_LETTER, letter_key(self._host, letter.lot), value)
 
     def _lose(self, lot: Parked, offsets: tuple[int, ...]) -> None:
         words = (

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.missing import Loss, Span
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
@@ -28,11 +29,19 @@ class Capture(Protocol):
     def quarantined(self) -> dict[int, Quarantined]: ...
 
     @property
-    def lost(self) -> dict[int, str]: ...
+    def losses(self) -> tuple[Loss, ...]: ...
 
     def read(self, limit: int) -> list[Entry]: ...
 
     def open_segments(self) -> tuple[SegmentKey, ...]: ...
+
+    def unread(self, position: Position | None) -> tuple[Span, ...]: ...
+
+    def reported(self, position: Position | None) -> tuple[Span, ...]: ...
+
+    def news(self, position: Position) -> bool: ...
+
+    def committed(self, position: Position | None, losses: Collection[Loss]) -> None: ...
 
     def finished(self, position: Position) -> bool: ...
 
@@ -75,9 +84,11 @@ class Routing(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the loop runs on. `clock` is monotonic seconds, `milliseconds` wall-clock time, `wait` sleeps until
-    something happens, at most so many seconds, `stop` says whether to end after the current transaction."""
+    """What the loop runs on. `cluster` is its name in our topics, `clock` monotonic seconds, `milliseconds` wall-clock
+    time, `wait` sleeps until something happens, at most so many seconds, `stop` says whether to end after the current
+    transaction. `loss_record` makes key and value of what is missing, for `.progress`."""
 
+    cluster: str
     publisher: Callable[[], Publisher]
     capture: Callable[[Resume], Capture]
     transcoder: Transcoder
@@ -88,6 +99,7 @@ class Parts:
     milliseconds: Callable[[], int]
     wait: Callable[[float], object]
     stop: Callable[[], bool]
+    loss_record: Callable[[Loss], tuple[bytes, bytes]]
 
     def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
         """Wait, at most so long, until `over` or `stop`; DDL is read on, as segments come and go meanwhile."""
@@ -102,15 +114,20 @@ class Parts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """When a transaction is committed: at so many changes for each partition that it touches (each costs the commit
-    about the same), or at an age; while more waits than one takes, at up to so many times as many changes, and as old.
-    `idle_seconds` apart, at least, are commits that only move the position. Of
-    mutations that nothing explains at most `parked` are set aside; for `parked_seconds` before dead letters tell."""
+    about the same), or at an age: `seconds` for up to so many `partitions`, in proportion for more, at most
+    `seconds_most`. While more waits than one takes, it takes up to `stretch_changes` times as many, and gets up to
+    `stretch_seconds` times as old. `idle_seconds` apart, at least, are commits that only move the position,
+    `progress_seconds` those that only tell it. Of mutations that nothing explains at most `parked` are set aside; for
+    `parked_seconds` before dead letters tell."""
 
     changes: int = 64
     seconds: float = 0.02
+    partitions: int = 36
+    seconds_most: float = 1.0
     stretch_changes: int = 64
     stretch_seconds: int = 8
     idle_seconds: float = 10.0
+    progress_seconds: float = 10.0
     poll_seconds: float = 1.0
     retry_seconds: float = 0.5
     retry_seconds_most: float = 30.0

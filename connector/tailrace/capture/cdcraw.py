@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import SegmentFiles, list_cdc_raw
+from tailrace.capture.directory import Listing, SegmentFiles
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
+from tailrace.capture.missing import Loss, Register, Span
 from tailrace.capture.parked import Parked
 from tailrace.capture.segment import OpenSegment, header_checksum
+from tailrace.capture.spool import Spool, list_both
+from tailrace.capture.storage import DELETED, Release
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
@@ -27,6 +30,8 @@ from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 _LOG: Final = logging.getLogger("tailrace.capture")
 FIRST_EPOCH: Final = 1
 _REREAD: Final = 256
+# A node's first segment has mutations of its own start; those that come later in a run are of later times.
+_RUN_START_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +49,42 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `parked` are mutations at
-    or below the position whose changes wait.
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `unread` are segments
+    that had an index and were not read to their end, `reported` those that were told to be missing (capture.missing).
+    `parked` are mutations at or below the position whose changes wait.
     """
 
     position: Position | None = None
     open: tuple[SegmentKey, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
     schema: Position | None = None
+    unread: tuple[Span, ...] = ()
+    reported: tuple[Span, ...] = ()
     parked: tuple[Parked, ...] = ()
 
 
 class CdcRaw:
-    """Reads one directory. Not thread-safe. Files may vanish at any time, by Cassandra's hand or ours.
+    """Reads one directory, and the spool with it. Not thread-safe. Files may vanish at any time, by any hand.
 
-    `keys` open encrypted segments.
+    `keys` open encrypted segments; `release` says what becomes of those that are done; `register` outlives sessions.
     """
 
-    def __init__(self, directory: Path, resume: Resume, keys: Keys = NO_KEYS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        resume: Resume,
+        keys: Keys = NO_KEYS,
+        *,
+        spool: Spool | None = None,
+        register: Register | None = None,
+        release: Release = DELETED,
+    ) -> None:
         self._directory = directory
         self._keys = keys
+        self._spool = spool
+        self._lock: AbstractContextManager[object] = nullcontext() if spool is None else spool.lock
+        self._register = register or Register()
+        self._release = release
         self._opened = False  # an encrypted segment, by the keys
         self._at = resume.position or Position(FIRST_EPOCH, -1, 0)
         self._epoch = self._at.epoch
@@ -74,10 +95,14 @@ class CdcRaw:
         self._current: OpenSegment | None = None
         self._index: Index | None = None
         self._foreign: frozenset[str] = frozenset()
-        self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self._kept: frozenset[int] = frozenset()
-        self.lost: dict[int, str] = {}
-        """Segments that had an index and vanished unread, for people."""
+        self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
+        self.keep(frozenset())
+        # The last segment that was read to its end: here, as of a position that is in Kafka.
+        self._read_up_to = self._told = min((self._at.segment, *(first - 1 for first, _ in resume.unread)))
+        self._register.begin(self._told, resume.unread, resume.reported)
+        if spool is not None:
+            spool.use(self._epoch)
 
     def read(self, limit: int) -> list[Entry]:
         """The next released entries in position order, at most `limit`; none when nothing is released now.
@@ -93,9 +118,10 @@ class CdcRaw:
 
     def _read(self, limit: int) -> list[Entry]:
         while True:
-            if self._current is None or not self._is_final(self._current):
-                self._scan()
-            segment = self._current or self._open_next()
+            with self._lock:
+                if self._current is None or not self._is_final(self._current):
+                    self._scan()
+                segment = self._current or self._open_next()
             if segment is None:
                 return []
             # The index and finality are judged before the bytes are read: what they promise is there by then.
@@ -115,35 +141,72 @@ class CdcRaw:
         """Every segment that was read or passed over and may still be found: `open` of the offsets record."""
         return self._ledger.keys()
 
-    def finished(self, position: Position) -> bool:
-        """Whether `release(position)` would delete something."""
-        return any(end <= position for id, end in self._finished.items() if id not in self._kept)
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What is missing, and not in Kafka yet: to be committed with the next record."""
+        return self._register.losses
 
-    def release(self, position: Position) -> tuple[int, ...]:
-        """Delete the files of finished segments at or below a *committed* position; their ids. Idempotent.
+    def unread(self, position: Position | None) -> tuple[Span, ...]:
+        """Segments that have an index and are not published to their end: `unread` of the offsets record."""
+        return self._register.unread(self._done(position))
 
-        Raises ServiceError where a file cannot be deleted.
-        """
-        ended = (segment for segment, end in self._finished.items() if end <= position)
-        done = tuple(sorted(segment for segment in ended if segment not in self._kept))
-        for segment in done:
-            try:
-                self._ledger.release(self._segments.get(segment, SegmentFiles(segment, None, None)))
-            except OSError as error:
-                raise self._refused("delete", error) from error
-            self._segments.pop(segment, None)
-            del self._finished[segment]
-        return done
+    def reported(self, position: Position | None) -> tuple[Span, ...]:
+        """Missing segments that need no second report: `reported` of the offsets record."""
+        return self._register.reported(self._done(position))
+
+    def committed(self, position: Position | None, losses: Collection[Loss] = ()) -> None:
+        """Kafka has a record with this position, its `unread` and `reported`, and these losses."""
+        self._told = self._done(position)
+        self._register.committed(self._told, losses)
+
+    def news(self, position: Position) -> bool:
+        """Whether a record with this position would say more than the last: a loss, or a segment's end."""
+        return bool(self.losses) or self._done(position) > self._told
 
     def keep(self, segments: frozenset[int]) -> None:
-        """Delete none of these, until other ones are named."""
+        """From now on these, and no others, are not released: something of them is not in Kafka yet."""
         self._kept = segments
+        self._register.spared = segments | frozenset(self.quarantined)
+
+    def finished(self, position: Position) -> bool:
+        """Whether `release(position)` would release something, once a commit has told of it."""
+        return any(end <= position and segment not in self._kept for segment, end in self._finished.items())
+
+    def release(self, position: Position) -> tuple[int, ...]:
+        """Delete, or archive, finished segments at or below a *committed* position; their ids. Idempotent.
+
+        Only those that `committed` has told of: a successor takes others, once they are gone, for lost. Raises
+        ServiceError where a file cannot go.
+        """
+        done = tuple(sorted(id for id, end in self._finished.items() if end <= position and id <= self._told))
+        done = tuple(id for id in done if id not in self._kept)
+        with self._lock:
+            now = {files.id: files for files in list_both(self._directory, self._spool).segments} if done else {}
+            for segment in done:
+                try:
+                    self._ledger.release(now.get(segment, SegmentFiles(segment, None, None)), self._release)
+                except OSError as error:
+                    raise self._refused(self._release.verb, error) from error
+                if self._release.away is None:
+                    self._register.left |= {segment}
+                else:
+                    self._segments.pop(segment, None)
+                del self._finished[segment]
+            for id, files in now.items():
+                if id < position.segment and files.log is None and files.index is not None:
+                    files.index.unlink(missing_ok=True)  # of a loss, which is told
+        return done
+
+    def _done(self, position: Position | None) -> int:
+        """The last segment of which everything is at or below a position."""
+        ends = (id for id, end in self._finished.items() if position is not None and end <= position)
+        return max((self._told, *ends))
 
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
         """Mutations of a segment once more, those that end at these offsets, in order; fewer where it is gone, is
         another one than before, or is damaged. Raises ServiceError."""
         wanted = set(offsets)
-        path = next((files.log for files in self._list() if files.id == segment), None)
+        path = next((files.log for files in self._list().segments if files.id == segment), None)
         try:
             if path is None or header_checksum(path) != checksum:
                 return
@@ -173,6 +236,7 @@ class CdcRaw:
         self._finished.pop(segment, None)
         checksum = dict(self._ledger.keys()).get(segment, 0)
         self.quarantined[segment] = Quarantined(segment, checksum, position.offset, str(error))
+        self.keep(self._kept)
         _LOG.error("segment %d quarantined behind %d: %s", segment, position.offset, error)
 
     def close(self) -> None:
@@ -203,6 +267,9 @@ class CdcRaw:
         self._index = advance(self._index, read)
 
     def _is_final(self, segment: OpenSegment) -> bool:
+        here = self._segments.get(segment.id)
+        if here is not None and here.spooled:
+            return True
         if any(files.index is not None for id, files in self._segments.items() if id > segment.id):
             return True
         if self._index is not None and self._index.completed:
@@ -229,22 +296,25 @@ class CdcRaw:
             # A process that died in the middle of a write: what stands behind the index was never replayed either.
             _LOG.warning("segment %d ends at its index, behind it nothing is whole: %s", segment.id, error)
         self._finished[segment.id] = segment.position
+        self._read_up_to = max(self._read_up_to, segment.id)
         self._close_current()
 
     def _open_next(self) -> OpenSegment | None:
         for id, files in sorted(self._segments.items()):
-            if id < self._at.segment or id in self._finished or id in self.quarantined or files.index is None:
+            if id < self._at.segment or id in self._finished or id in self.quarantined:
                 continue
-            if files.log is None:
-                self._lose(id)
+            if files.index is None or files.log is None or id in self._register.left:
                 continue
             after = self._at.offset if id == self._at.segment else 0
             try:
                 segment = OpenSegment(files.log, id, self._epoch, after, self._keys)
             except FileNotFoundError:
-                self._lose(id)
-                continue
+                self._scan()  # moved, or lost
+                return self._open_next()
             self._current, self._at = segment, segment.position
+            # Whatever the record said of it: a release that was cut off may have left it.
+            self._read_up_to, self._told = min(self._read_up_to, id - 1), min(self._told, id - 1)
+            self._register.opened(id)
             self._pass_over(id)
             _LOG.info("reading segment %d", id)
             return segment
@@ -255,36 +325,42 @@ class CdcRaw:
             if id <= reached and files.log is not None:
                 self._ledger.note(id, files.log)
 
-    def _lose(self, segment: int) -> None:
-        if segment not in self.lost:
-            self.lost[segment] = f"segment {segment} was released by its index, but is gone unread: changes lost"
-            _LOG.error("%s", self.lost[segment])
-
     def _scan(self) -> None:
-        segments = self._list()
-        present = {files.id: files for files in segments}
+        listing = self._list()
+        present = {files.id: files for files in listing.segments}
         self._ledger.forget_missing(frozenset(id for id, files in present.items() if files.log is not None))
-        for id, files in self._segments.items():
-            unread = id > self._at.segment and id not in self.quarantined
-            if unread and files.index is not None and id not in present:
-                self._lose(id)
-        for files in segments:
+        for files in listing.segments:
             if files.id <= self._at.segment and files.id not in self._segments:
                 self._judge_old(files)
         self._segments = present
+        known = {*self.quarantined} if self._current is None else {*self.quarantined, self._current.id}
+        for loss in self._register.look(self._at, self._read_up_to, listing, known, self._starts_run):
+            _LOG.error("%s", loss)
 
-    def _list(self) -> tuple[SegmentFiles, ...]:
+    def _starts_run(self, segment: int) -> bool:
+        """Whether a run of the node began with a segment: its id is then the clock's milliseconds of that moment."""
+        files = self._segments[segment]
+        if files.log is None:
+            return False
+        try:
+            with closing(OpenSegment(files.log, segment, self._epoch, 0, self._keys)) as file:
+                began = file.began() if file.begun else None
+        except OSError:
+            return False
+        return began is not None and abs(began // 1000 - segment) < _RUN_START_MS
+
+    def _list(self) -> Listing:
         """The directory's segments at an instant when no index is missing that is older than one seen.
 
         A listing is no snapshot: one that shows a new index may miss an older one, created just before it.
         """
         while True:
-            listing = list_cdc_raw(self._directory)
+            listing = list_both(self._directory, self._spool)
             indexed = frozenset(files.id for files in listing.segments if files.index is not None)
             stable, self._indexed = indexed <= self._indexed, indexed
             if stable:
                 self._warn_foreign(listing.foreign)
-                return listing.segments
+                return listing
 
     def _warn_foreign(self, names: Iterable[str]) -> None:
         new = frozenset(names) - self._foreign
@@ -296,13 +372,18 @@ class CdcRaw:
         """A segment that appears at or below the place reached: known from before, or of another log."""
         id = files.id
         read = id < self._at.segment and files.index is not None and id not in self.quarantined
+        away = self._release.away
         if files.log is None:
-            # What a release left that was cut off between its two deletions.
-            if read and files.index is not None:
-                files.index.unlink(missing_ok=True)
+            # What a release left that was cut off between its two files.
+            if read and files.index is not None and away is not None:
+                away(files.index)
             return
-        if not self._ledger.knows(id, files.log):
+        # The spool is of this log: what stands there alone, at or below the position, was moved as it was released.
+        raw = next((path for path in files.doubles if path.suffix == ".log"), None) if files.spooled else files.log
+        if raw is not None and not self._ledger.knows(id, raw):
             raise LogEpochError(files.name, str(self._at))
         self._ledger.note(id, files.log)
-        if read:
+        if read and away is None:
+            self._register.left |= {id}
+        elif read:
             self._finished[id] = Position(self._epoch, id, 0)

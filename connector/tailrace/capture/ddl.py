@@ -11,14 +11,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from tailrace.capture.cdcraw import FIRST_EPOCH
-from tailrace.capture.directory import SegmentFiles, list_cdc_raw, pair
+from tailrace.capture.directory import SegmentFiles, pair
 from tailrace.capture.index import parse_index
 from tailrace.capture.segment import OpenSegment
+from tailrace.capture.spool import Spool, list_both
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.position import Position
@@ -104,13 +106,17 @@ class KeptSegments:
 
 
 class SchemaLog:
-    """Reads one directory for DDL. Not thread-safe, but for what `kept` says. `keys` open encrypted segments.
+    """Reads one directory for DDL, and the spool with it. Not thread-safe, but for what `kept` says.
+
+    `keys` open encrypted segments.
 
     `begin` says where. Segments without an index are held open from when they are seen until they are read.
     """
 
-    def __init__(self, directory: Path, kept: KeptSegments, keys: Keys = NO_KEYS) -> None:
+    def __init__(self, directory: Path, kept: KeptSegments, keys: Keys = NO_KEYS, spool: Spool | None = None) -> None:
         self._directory = directory
+        self._spool = spool
+        self._lock: AbstractContextManager[object] = nullcontext() if spool is None else spool.lock
         self._kept = kept
         self._keys = keys
         self._epoch = FIRST_EPOCH
@@ -144,7 +150,7 @@ class SchemaLog:
             self._pause -= 1
             return entries
         self._pause = _PAUSE
-        while (segment := self._current or self._next()) is not None:
+        while (segment := self._current or self._open_next()) is not None:
             found, error = segment.select(_IDS, _READ_BYTES)
             entries += found
             if self._gap is not None and segment.position.offset:
@@ -170,6 +176,10 @@ class SchemaLog:
             self._current.close()
             self._current = None
         self._kept.close()
+
+    def _open_next(self) -> OpenSegment | None:
+        with self._lock:  # between the listing and the opening nothing is moved
+            return self._next()
 
     def _next(self) -> OpenSegment | None:
         """The oldest segment at or behind the place."""
@@ -204,7 +214,8 @@ class SchemaLog:
     def _is_final(self, segment: OpenSegment) -> bool:
         if segment.unlinked or segment.unlinked_by_cassandra or self._kept.gone_behind(segment.id):
             return True
-        if self._is_completed(segment.id):
+        here = self._files.get(segment.id)
+        if self._is_completed(segment.id) or (here is not None and here.spooled):
             return True
         later = {id: files for id, files in self._files.items() if id > segment.id}
         if any(files.index is not None for files in later.values()):
@@ -232,7 +243,7 @@ class SchemaLog:
             other.close()
 
     def _list(self) -> None:
-        segments = list_cdc_raw(self._directory).segments
+        segments = list_both(self._directory, self._spool).segments
         self._files = {files.id: files for files in segments}
         for files in segments:
             # One with an index stays until it is released, and that comes behind its reading.

@@ -18,11 +18,17 @@ _INDEX: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})(?:_cdc|-CDC)\.idx")
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """The files of one segment. A log without index holds nothing released; an index without log has lost it."""
+    """The files of one segment. A log without index holds nothing released; an index without log has lost it.
+
+    `spooled`: its log stands in the spool, so it is final. `doubles` are files of the same segment in the other of the
+    two directories, the log first.
+    """
 
     id: int
     log: Path | None
     index: Path | None
+    spooled: bool = False
+    doubles: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:

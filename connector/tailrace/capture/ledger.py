@@ -14,6 +14,7 @@ from typing import Final
 
 from tailrace.capture.directory import SegmentFiles
 from tailrace.capture.segment import header_checksum
+from tailrace.capture.storage import DELETED, Release
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 # As many as fit into commitlog_total_space by default (8 GiB of 32 MiB segments): Cassandra cannot hold more.
@@ -28,13 +29,14 @@ class Ledger:
     """Mutable; one per reader.
 
     `linked` are segments in the directory that were read or passed over. `released` are segments whose files we
-    deleted while the commit log's own link still stood: when the node replays its log after a crash, it links them
+    took away while the commit log's own link still stood: when the node replays its log after a crash, it links them
     into cdc_raw again, and they must not be taken for a new log's. The file is held open to see the last link go.
+    Of a copy, as the spool may have it, nobody can see that: such a segment is remembered for as long as there is room.
     """
 
     linked: dict[int, int] = field(default_factory=dict)
     released: dict[int, int] = field(default_factory=dict)
-    _held: dict[int, int] = field(default_factory=dict)
+    _held: dict[int, tuple[int, int]] = field(default_factory=dict)  # the open file, and how many links of it are ours
 
     def keys(self) -> tuple[SegmentKey, ...]:
         """Every known segment, by id: `open` of the offsets record."""
@@ -61,51 +63,70 @@ class Ledger:
         """Drop what Cassandra deleted from the directory, and released segments that it holds no longer."""
         for segment in self.linked.keys() - present:
             del self.linked[segment]
-        for segment, descriptor in list(self._held.items()):
-            if os.fstat(descriptor).st_nlink == 0:
+        for segment, (descriptor, ours) in list(self._held.items()):
+            if os.fstat(descriptor).st_nlink <= ours:
                 self._drop(segment)
         for segment in sorted(self.released)[:-REMEMBERED]:
             self._drop(segment)
 
-    def release(self, files: SegmentFiles) -> None:
-        """Delete a segment's files, the log first: an index alone is litter, a log alone would look unreleased.
+    def release(self, files: SegmentFiles, release: Release = DELETED) -> None:
+        """Take a segment's files away, the log first: an index alone is litter, a log alone would look unreleased.
 
-        Idempotent; files that are gone already are fine.
+        Idempotent; files that are gone already are fine, and doubles are deleted.
         """
+        if release.away is None:
+            return
         if files.log is not None:
-            self._unlink_log(files.id, files.log)
+            self.note(files.id, files.log)
+        for double in files.doubles:
+            double.unlink(missing_ok=True)
+        if files.log is not None:
+            self._take_log(files.id, files.log, release, copied=files.spooled)
         if files.index is not None:
-            files.index.unlink(missing_ok=True)
-        _LOG.info("released segment %d", files.id)
+            release.away(files.index)
+        _LOG.info("released segment %d (%s)", files.id, release.verb)
 
-    def _unlink_log(self, segment: int, log: Path) -> None:
+    def _take_log(self, segment: int, log: Path, release: Release, *, copied: bool) -> None:
         try:
-            self.note(segment, log)
             descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             self.linked.pop(segment, None)
             return
         try:
-            log.unlink(missing_ok=True)
+            if release.away is not None:
+                release.away(log)
         except OSError:
             os.close(descriptor)
             raise
         self.released[segment] = self.linked.pop(segment, 0)
-        previous = self._held.pop(segment, None)
+        previous, _ = self._held.pop(segment, (None, 0))
         if previous is not None:
             os.close(previous)
-        self._held[segment] = descriptor
-        if os.fstat(descriptor).st_nlink == 0:
+        held = os.fstat(descriptor)
+        ours = int(release.target is not None and _is_file(release.target(log), held))
+        if held.st_nlink > ours:
+            self._held[segment] = (descriptor, ours)
+            return
+        os.close(descriptor)
+        if not copied:
             self._drop(segment)
 
     def _drop(self, segment: int) -> None:
         self.released.pop(segment, None)
-        descriptor = self._held.pop(segment, None)
+        descriptor, _ = self._held.pop(segment, (None, 0))
         if descriptor is not None:
             os.close(descriptor)
 
     def close(self) -> None:
         """Close the held files."""
-        for descriptor in self._held.values():
+        for descriptor, _ in self._held.values():
             os.close(descriptor)
         self._held.clear()
+
+
+def _is_file(path: Path, held: os.stat_result) -> bool:
+    try:
+        named = path.stat()
+    except OSError:
+        return False
+    return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)

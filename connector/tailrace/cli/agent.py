@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
+import typer
 from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace.agent.loop import Agent
 from tailrace.agent.parts import Limits, Parts
-from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import KeptSegments, SchemaLog
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
+from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory, sole_reader
@@ -32,6 +33,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Sizes, Tenure
+from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
@@ -83,8 +85,9 @@ def _on_signals(stop: _Stop) -> Iterator[None]:
 def agent(config: SettingsFile = None) -> None:
     """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
 
-    Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 5: another agent
-    was started for this node; do not restart in a loop.
+    Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 3: it ended in order,
+    and something was quarantined; 4: and segments were lost; 5: another agent was started for this node, do not
+    restart in a loop.
 
     Example: tailrace agent -c tailrace.toml
     """
@@ -98,6 +101,9 @@ def agent(config: SettingsFile = None) -> None:
         if settings.agent.health_port is not None:
             stack.enter_context(HealthServer(health, settings.agent.health_address, settings.agent.health_port))
         _Start(settings, keys, wakeup, stop, health, stack).run()
+        code = exit_code(health.now)
+    if code:
+        raise typer.Exit(code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +134,11 @@ class _Start:
         if self.settings.agent.delivery == "at-least-once":
             self.stack.enter_context(sole_reader(self.settings.agent.cdc_raw_directory))
         directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments()
-        log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys)))
+        care = Care(self.settings.agent, node.host, self.health, lambda: node_settings(cluster))
+        log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys, care.spool)))
         # From now on no segment comes and goes unseen, however long the services take.
         self.stack.enter_context(Watch(directory, self.wakeup, kept.keep))
+        self.stack.enter_context(closing(care.begin()))
         schema = LiveSchema(cluster, log)
         hints.insert(0, schema.hint)
         if self._until_done(lambda: (schema.learn(),)) is None:
@@ -139,7 +147,7 @@ class _Start:
         router = self._until_done(lambda: self._router(node, topics))
         if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
             return
-        self._agent(node, schema, router, topics).run()
+        self._agent(node, schema, router, topics, care).run()
 
     def _connect(self, changed: Callable[[str], None]) -> LiveCluster:
         cluster = LiveCluster(contact_of(self.settings.cluster), changed)
@@ -162,18 +170,20 @@ class _Start:
                 cluster.ring,
                 KafkaLog(kafka, topic),
                 reader,
-                now_ms=lambda: time.time_ns() // 1_000_000,
+                now_ms=_milliseconds,
                 new_uuid=uuid4,
                 entries=EntrySettings(generations.streams_per_entry, generations.ignore_msb),
             )
 
-    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics) -> Agent:
+    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
         settings, tenure = self.settings, Tenure(uuid4().hex)
+        cluster = settings.cluster.name or node.cluster
         parts = Parts(
+            cluster=cluster,
             publisher=lambda: KafkaPublisher(
                 settings.kafka.reveal(),
                 prefix=settings.topics.prefix,
-                cluster=settings.cluster.name or node.cluster,
+                cluster=cluster,
                 host=node.host,
                 clock=time.monotonic,
                 timeout=settings.agent.transaction_timeout_seconds,
@@ -182,20 +192,22 @@ class _Start:
                 tenure=tenure,
                 verify=topics.require_unchanged,
             ),
-            capture=lambda resume: CdcRaw(settings.agent.cdc_raw_directory, resume, self.keys),
+            capture=lambda resume: care.capture(resume, self.keys),
             transcoder=Transcoder(settings.topics.prefix),
             routing=router,
             schema=schema,
             health=self.health,
             clock=time.monotonic,
-            milliseconds=lambda: time.time_ns() // 1_000_000,
+            milliseconds=_milliseconds,
             wait=self.wakeup.wait,
             stop=self.stop,
+            loss_record=lambda loss: loss_record(cluster, node.host, loss, _milliseconds()),
         )
         limits = Limits(
             changes=settings.agent.transaction_changes,
             seconds=settings.agent.transaction_milliseconds / 1000,
             poll_seconds=settings.agent.poll_seconds,
+            progress_seconds=settings.agent.progress_seconds,
             parked_seconds=settings.agent.park_seconds,
             dead_letter_payloads=settings.agent.dead_letter_payloads,
         )
@@ -219,6 +231,10 @@ class _Start:
         return None
 
 
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def topics_of(settings: Settings) -> KafkaTopics:
     """The topics of the settings. Raises SettingsError."""
     return KafkaTopics(settings.kafka.reveal(), settings.topics, create=settings.topics.create)
@@ -238,7 +254,14 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     topics.ensure_internal(
-        (Internal.OFFSETS, Internal.SCHEMAS, Internal.SCHEMA_HISTORY, Internal.GENERATIONS, Internal.DEAD_LETTER)
+        (
+            Internal.OFFSETS,
+            Internal.SCHEMAS,
+            Internal.SCHEMA_HISTORY,
+            Internal.GENERATIONS,
+            Internal.DEAD_LETTER,
+            Internal.PROGRESS,
+        )
     )
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()

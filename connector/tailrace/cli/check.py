@@ -13,12 +13,16 @@ from typing import Annotated, Final
 
 import typer
 
+from tailrace.capture.directory import list_cdc_raw
+from tailrace.capture.pressure import threshold_of
+from tailrace.capture.spool import Spool, size_of, unwritable
 from tailrace.cli.agent import contact_of, registry_store
 from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import has_segments, named_otherwise, node_settings
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import LiveCluster
+from tailrace.ops.headroom import Headroom, limits_of
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.routing import Selection
 from tailrace_common.checks import Check, CheckSource, judge
@@ -44,8 +48,22 @@ def check_directories(settings: Settings) -> Iterator[Check]:
         same = log.is_dir() and log.stat().st_dev == raw.stat().st_dev
         detail = f"{log}{'' if log.is_dir() else ' is not a directory'}"
         yield judge("commitlog_directory", same, detail, advice)
+    yield from _check_places(settings.agent)
     if settings.agent.keystore is not None or settings.agent.segment_key is not None:
         yield _check_keys(settings.agent)
+
+
+def _check_places(settings: AgentSettings) -> Iterator[Check]:
+    """Where segments go that do not stay in cdc_raw."""
+    if settings.on_pressure == "spool":
+        spool = Spool(settings.spool_directory, settings.spool_bytes)
+        problem, room = spool.problem(), f"up to {settings.spool_bytes >> 20} MiB"
+        advice = "without a spool cdc_raw fills while Kafka is away, and Cassandra refuses writes to tables with cdc"
+        yield judge("spool_directory", problem is None, problem or f"{settings.spool_directory}, {room}", advice)
+    if settings.on_release == "archive" and settings.archive_directory is not None:
+        refused = unwritable(settings.archive_directory)
+        detail = f"{settings.archive_directory}" if refused is None else f"agent.archive_directory: {refused}"
+        yield judge("archive_directory", refused is None, detail, "published segments stay in cdc_raw until it is")
 
 
 def _check_keys(settings: AgentSettings) -> Check:
@@ -82,12 +100,33 @@ def _check_node(settings: Settings, node: Mapping[str, str]) -> Iterator[Check]:
         return
     enabled = node["cdc_enabled"] == "true"
     yield judge("cdc_enabled", enabled, node["cdc_enabled"], "set cdc_enabled: true in cassandra.yaml and restart")
+    yield from _check_space(settings.agent, node)
     ours = settings.agent.cdc_raw_directory
     theirs = named_otherwise(ours, node)
     if theirs is not None:
         segments = has_segments(ours)
         advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {theirs}"
         yield Check("same directory", segments, f"Cassandra's is {theirs}, ours is {ours}", advice)
+
+
+def _check_space(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[Check]:
+    """How full cdc_raw is, and what happens when it is full."""
+    limits = limits_of(node)
+    try:
+        listing = list_cdc_raw(settings.cdc_raw_directory)
+    except ServiceError:
+        return  # check_directories says it
+    found = Headroom(sum(size_of(files) for files in listing.segments), limits.total)
+    threshold = threshold_of(limits, settings.pressure_percent)
+    full = threshold is not None and found.used >= threshold
+    advice = (
+        f"agent.on_pressure = {settings.on_pressure} applies; raise cdc_total_space, or see why the agent is behind"
+    )
+    yield judge("cdc_raw space", not full, str(found), advice)
+    if limits.may_delete:
+        said = node.get("cdc_block_writes", "unknown")
+        advice = "Cassandra deletes unread segments when cdc_raw is full: changes would be lost, and reported as such"
+        yield Check("cdc_block_writes", True, said, advice)
 
 
 def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
@@ -107,6 +146,35 @@ def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
         problems = [str(error)]
     detail = "; ".join(problems) or f"{len(ours)} under {settings.topics.prefix}"
     yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
+    if ours:
+        try:
+            yield judge_copies({name: topics.copies().get(name, 0) for name in ours}, topics.in_sync(ours))
+        except ServiceError as error:
+            yield Check("copies", False, str(error), "the agent's user needs DescribeConfigs on its topics for this")
+
+
+def judge_copies(copies: Mapping[str, int], in_sync: Mapping[str, int]) -> Check:
+    """What the loss of a broker means, by topics' copies and how many of them must have a record for it to count."""
+    fewest, most = min(copies.values()), max(copies.values())
+    detail = f"{fewest} of each partition" if fewest == most else f"{fewest} to {most} of each partition"
+    refused = sorted(name for name, count in copies.items() if in_sync[name] > count)
+    if refused:
+        words = f"{', '.join(refused)}: min.insync.replicas is more than there are copies, so nothing can be written"
+        return Check("copies", False, words, "lower min.insync.replicas, or add copies")
+    advice = []
+    if few := sorted(name for name, count in copies.items() if count < 3):
+        advice.append(f"with fewer than three copies, two lost brokers lose what {_some(few)} had")
+    if stiff := sorted(name for name, count in copies.items() if count > 1 and in_sync[name] == count):
+        advice.append(f"one broker that is down stops {_some(stiff)}: min.insync.replicas is the number of copies")
+    if loose := sorted(name for name, count in copies.items() if count > 2 and in_sync[name] == 1):
+        advice.append(f"a record of {_some(loose)} counts with one copy: raise min.insync.replicas to 2")
+    return Check("copies", True, detail, "; ".join(advice))
+
+
+def _some(names: Collection[str]) -> str:
+    """The first of them, and how many more."""
+    first, *more = names
+    return f"{first} and {len(more)} more" if more else first
 
 
 def check_registry(settings: Settings) -> Iterator[Check]:

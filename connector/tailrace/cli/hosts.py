@@ -15,10 +15,14 @@ from tailrace.cli.offsets import Fence, age_words, known_hosts, publisher_of, re
 from tailrace.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
+from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.moves import position_words
+from tailrace_common.progress import ProgressReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.progress import Progress
 from tailrace_schemas.ring import Ring
+from tailrace_schemas.topics import Internal, internal_topic
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,14 +35,16 @@ def list_(config: SettingsFile = None) -> None:
     """List every host that has published, or is in the cluster's ring.
 
     State: `in the ring`; `gone`, which is a node that left or was replaced, to be retired; `never published`, a node
-    without an agent so far; `of another cluster`, by the name under which it published.
+    without an agent so far; `of another cluster`, by the name under which it published. Progress: how long ago its
+    agent had published all that there was, or, while it is behind, that it `reads`; and how many mutations it has
+    parked.
 
     Example: tailrace hosts list -c tailrace.toml
     """
     settings = settings_of(config)
     cluster, ring = _ring(settings)
     now = time.time()
-    print_rows(host_rows(known_hosts(settings), cluster, ring, now))
+    print_rows(host_rows(known_hosts(settings), cluster, ring, now, known_progress(settings)))
 
 
 @app.command()
@@ -72,8 +78,11 @@ def retire(
     say(f"host {host} is retired")
 
 
-def host_rows(hosts: Iterable[HostRecord], cluster: str, ring: Ring, now: float) -> list[dict[str, object]]:
+def host_rows(
+    hosts: Iterable[HostRecord], cluster: str, ring: Ring, now: float, told: Iterable[Progress] = ()
+) -> list[dict[str, object]]:
     """One row per host: those that published, then those that never did. `now` is wall time in seconds."""
+    progress = {(one.cluster, one.host): one for one in told}
     nodes = {node.host: node for node in ring.nodes}
     rows: list[dict[str, object]] = []
     for one in hosts:
@@ -87,12 +96,33 @@ def host_rows(hosts: Iterable[HostRecord], cluster: str, ring: Ring, now: float)
                 "datacenter": None if node is None else node.datacenter,
                 "position": one.problem if one.resume is None else position_words(one.resume.position),
                 "age": age_words(one.age(now)),
+                "progress": progress_words(progress.get((one.cluster, one.host)), now),
             }
         )
     for node in nodes.values():
-        nothing = {"datacenter": node.datacenter, "position": None, "age": None}
+        nothing = {"datacenter": node.datacenter, "position": None, "age": None, "progress": None}
         rows.append({"cluster": cluster, "host": node.host, "state": "never published", **nothing})
     return rows
+
+
+def progress_words(progress: Progress | None, now: float) -> str | None:
+    """A host's progress for people, and what it has set aside."""
+    if progress is None:
+        return None
+    done = "had published all" if progress.caught_up else "reads, so far as of"
+    aside = f", parked: {progress.parked}" if progress.parked else ""
+    aside += f", quarantined segments: {progress.quarantined}" if progress.quarantined else ""
+    return f"{done} {age_words(progress.age(now))} ago{aside}"
+
+
+def known_progress(settings: Settings) -> tuple[Progress, ...]:
+    """What the hosts of the settings' prefix told last; nothing where no agent did so far. Raises ServiceError."""
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    if internal_topic(prefix, Internal.PROGRESS) not in topics:
+        return ()
+    with ProgressReader(kafka, prefix) as reader:
+        return reader.read()
 
 
 def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:

@@ -26,6 +26,7 @@ from tailrace.cli.parked import app as parked
 from tailrace.cli.replay import replay_
 from tailrace.cli.tail import tail
 from tailrace.cli.token import token
+from tailrace.cli.topics import app as topics
 from tailrace.cli.verify import verify
 from tailrace_common.build import describe, require_fresh
 from tailrace_common.logs import set_up_logging
@@ -141,6 +142,7 @@ app.command("token")(token)
 app.add_typer(generations, name="generations")
 app.add_typer(offsets, name="offsets")
 app.add_typer(hosts, name="hosts")
+app.add_typer(topics, name="topics")
 app.add_typer(parked, name="parked")
 app.command("dead-letters")(dead_letters)
 app.command("check")(check)

@@ -155,6 +155,7 @@ class Parts:
             "agent": {
                 "cdc_raw_directory": str(cassandra.cdc_raw),
                 "commitlog_directory": str(cassandra.commitlog),
+                "spool_directory": str(self.directory / "spool"),
                 "poll_seconds": 0.2,
                 "health_port": self._health_port,
             },

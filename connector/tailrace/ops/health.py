@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from tailrace.ops.headroom import Headroom
 from tailrace.position import Position
 
 
@@ -16,8 +17,8 @@ class Health:
 
     `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
     transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
-    are levels, such as mutations that are parked now.
-    `caught_up` is when nothing that Cassandra had released was left to read.
+    are levels, such as mutations that are parked now. `caught_up` is when nothing that Cassandra had released was left
+    to read. `headroom` is cdc_raw's.
     """
 
     ready: bool = False
@@ -28,6 +29,7 @@ class Health:
     gauges: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     caught_up: float = 0.0
     seen_alive: float = 0.0
+    headroom: Headroom | None = None
 
     def live(self, now: float, limit_seconds: float = 60.0) -> bool:
         """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
@@ -49,6 +51,7 @@ class Health:
             "published": dict(self.published),
             "gauges": dict(self.gauges),
             "behind_seconds": round(self.behind(now), 3),
+            "cdc_raw": None if self.headroom is None else _headroom_json(self.headroom),
         }
 
 
@@ -115,6 +118,10 @@ class HealthBoard:
         """Nothing that was released is left to read."""
         self._change(caught_up=self._clock())
 
+    def headroom(self, headroom: Headroom) -> None:
+        """How full cdc_raw is now."""
+        self._change(headroom=headroom)
+
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""
         return self._clock()
@@ -122,3 +129,15 @@ class HealthBoard:
     def _change(self, **fields: object) -> None:
         with self._lock:
             self._health = replace(self._health, **fields)  # type: ignore[arg-type]  # replace checks names at run time
+
+
+def _headroom_json(headroom: Headroom) -> dict[str, object]:
+    rate, seconds = headroom.rate, headroom.seconds
+    return {
+        "used_bytes": headroom.used,
+        "limit_bytes": headroom.limit,
+        "bytes_per_second": None if rate is None else round(rate),
+        "seconds_to_full": None if seconds is None else round(seconds),
+        "spooled_bytes": headroom.spooled,
+        "words": str(headroom),
+    }

@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tailrace.ops.headroom import Headroom
 from tailrace.ops.health import Health
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -17,7 +18,14 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _COUNTS: Final = {
     "mutations": ("tailrace_mutations", "Mutations read and committed, those without a change to publish included."),
     "transactions": ("tailrace_transactions", "Kafka transactions committed."),
-    "released": ("tailrace_segments_released", "Segments deleted from cdc_raw after their last change was committed."),
+    "released": ("tailrace_segments_released", "Segments deleted, archived or left after their last commit."),
+    "spooled": ("tailrace_segments_spooled", "Segments moved to the spool, as cdc_raw was nearly full."),
+    "parked": ("tailrace_parked", "Mutations set aside, as nothing explained them, or nobody took their changes."),
+    "unparked": ("tailrace_unparked", "Mutations published after they were set aside."),
+    "lost_parked": ("tailrace_parked_lost", "Mutations set aside whose segment was gone when they were tried again."),
+    "dead_letters": ("tailrace_dead_letters", "Dead letters: of mutations set aside for too long, or too large."),
+    "schema_inferred": ("tailrace_changes_schema_inferred", "Changes read with a definition that was inferred."),
+    "dropped": ("tailrace_segments_dropped", "Segments deleted unread, as agent.on_pressure = drop-oldest says."),
 }
 
 
@@ -54,12 +62,32 @@ class _Moment(Collector):
             CounterMetricFamily("tailrace_changes", "Changes committed to Kafka, by topic.", labels=["topic"]),
             health.published,
         )
+        yield _labelled(
+            CounterMetricFamily("tailrace_losses", "Reports of missing segments, by kind.", labels=["kind"]),
+            {kind: health.counts.get(kind, 0) for kind in ("lost", "unknown")},
+        )
+        yield _gauge("tailrace_parked_now", "Mutations set aside now.", health.gauges.get("parked_now", 0))
+        if health.headroom is not None:
+            yield from _headroom(health.headroom)
         for name, (metric, words) in _COUNTS.items():
             yield CounterMetricFamily(metric, words, value=health.counts.get(name, 0))
         if health.committed is not None:
             yield _gauge("tailrace_committed_epoch", "Log epoch of the position in Kafka.", health.committed.epoch)
             yield _gauge("tailrace_committed_segment", "Segment of the position in Kafka.", health.committed.segment)
             yield _gauge("tailrace_committed_offset", "Offset of it in that segment.", health.committed.offset)
+
+
+def _headroom(headroom: Headroom) -> Iterator[Metric]:
+    yield _gauge("tailrace_cdc_raw_bytes", "Bytes in cdc_raw, as Cassandra counts them.", headroom.used)
+    yield _gauge("tailrace_spool_bytes", "Bytes in the spool.", headroom.spooled)
+    if headroom.limit is not None:
+        yield _gauge("tailrace_cdc_raw_limit_bytes", "The node's cdc_total_space.", headroom.limit)
+    if headroom.rate is not None:
+        words = "Bytes a second by which cdc_raw grew in the last minutes; negative: it shrank."
+        yield _gauge("tailrace_cdc_raw_growth_bytes", words, headroom.rate)
+    if headroom.seconds is not None:
+        words = "Seconds until cdc_raw is full at that rate; absent while it does not fill."
+        yield _gauge("tailrace_cdc_raw_full_seconds", words, headroom.seconds)
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:

@@ -50,13 +50,18 @@ def moved(resume: Resume, target: Position, present: Iterable[SegmentKey]) -> Re
 
     Those at or below the target count as read from now on, as contracts.md 1 asks of `open`; else they would be taken
     for another log's. Places quarantined in the target's segment or behind it are forgotten, so that they are read.
+    What is gone by now was published, or told of with this move: none of it is reported as missing later.
     """
+    at = resume.position or target
+    between = ((target.segment + 1, at.segment),) if target.segment < at.segment else ()
     passed = {segment: checksum for segment, checksum in present if segment <= target.segment}
     return replace(
         resume,
         position=target,
         open=tuple(sorted((passed | dict(resume.open)).items())),
         quarantined=tuple(one for one in resume.quarantined if one.segment < target.segment),
+        unread=tuple((max(a, target.segment + 1), b) for a, b in resume.unread if b > target.segment),
+        reported=(*resume.reported, *between),
     )
 
 
@@ -68,7 +73,7 @@ def adopted(resume: Resume) -> Resume:
     at = resume.position
     if at is None:
         raise SettingsError("this host has no position yet: its agent starts with any log")
-    return replace(resume, position=Position(at.epoch + 1, -1, 0), open=(), quarantined=(), schema=None)
+    return Resume(Position(at.epoch + 1, -1, 0))
 
 
 def position_words(position: Position | None) -> str:

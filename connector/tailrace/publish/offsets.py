@@ -31,15 +31,15 @@ def offsets_key(cluster: str, host: str) -> bytes:
 
 def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
-    quarantined: [[id, checksum, offset, why]], agent: who wrote it | null, version: 1}.
-
-    Parked mutations have records of their own.
-    """
+    quarantined: [[id, checksum, offset, why]], unread: [[first id, last id]], reported: the same,
+    agent: who wrote it | null, version: 1}. Parked mutations have records of their own."""
     record = {
         "position": _place(resume.position),
         "schema": _place(resume.schema),
         "open": [list(key) for key in resume.open],
         "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
+        "unread": [list(span) for span in resume.unread],
+        "reported": [list(span) for span in resume.reported],
         "agent": agent,
         "version": VERSION,
     }
@@ -63,6 +63,8 @@ def decode_offsets(value: bytes) -> Resume:
                 Quarantined(int(segment), int(checksum), int(offset), str(reason))
                 for segment, checksum, offset, reason in record.get("quarantined", ())
             ),
+            unread=_spans(record.get("unread", ())),
+            reported=_spans(record.get("reported", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
@@ -137,6 +139,10 @@ def read_offsets(cluster: str, host: str, found: Iterable[tuple[bytes | None, by
     lots = (decode_parked(key, value) for key, value in last.items() if value is not None)
     resume = Resume() if record is None else decode_offsets(record)
     return replace(resume, parked=tuple(sorted(lots, key=lambda lot: lot.key)))
+
+
+def _spans(given: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(last)) for first, last in given)
 
 
 def _place(at: Position | None) -> dict[str, int] | None:

@@ -67,10 +67,12 @@ def test_topics_that_will_do_and_one_that_will_not(cassandra: LocalCassandra, ka
     ours = KafkaTopics(settings.kafka.reveal(), settings.topics)
     ours.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
     ours.ensure_table(f"{prefix}.shop.orders")
-    brokers, topics = check_kafka(settings)
+    brokers, topics, copies = check_kafka(settings)
     assert (brokers.ok, topics.ok, topics.detail) == (True, True, f"4 under {prefix}")
+    assert (copies.ok, copies.detail) == (True, "1 of each partition")
+    assert "fewer than three copies" in copies.advice
     assert "three brokers" in brokers.advice
     larger = settings.topics.model_copy(update={"max_message_bytes": settings.topics.max_message_bytes + 1})
-    _, topics = check_kafka(settings.model_copy(update={"topics": larger}))
+    _, topics, _ = check_kafka(settings.model_copy(update={"topics": larger}))
     assert not topics.ok
     assert f"topic {prefix}.shop.orders has max.message.bytes=" in topics.detail

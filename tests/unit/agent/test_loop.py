@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
@@ -9,11 +10,13 @@ from uuid import uuid4
 import pytest
 
 from tailrace.agent.parts import Limits
+from tailrace.capture.missing import Loss, Missing
 from tailrace.errors import FencedError, HeldError
 from tailrace.position import Position
 from tailrace.testing import Crash, Faults, MemoryPublisher
 from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries
 from tests.unit.ddl import NOW, alter, create, drop
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
@@ -31,6 +34,58 @@ def test_publishes_everything_once_in_order_and_releases_what_is_final() -> None
     assert world.position == (3, 2)
     assert sorted(world.log.segments) == [3]
     assert world.kafka.resume.open == ((1, 1), (2, 2), (3, 3))
+
+
+LOSS = Loss(Missing.LOST, (2, 2), Position(1, 2, 0), Position(1, 3, 0))
+
+
+@pytest.mark.parametrize("step", ["", "note", "commit", "committed"])
+def test_what_is_missing_is_told_once_with_the_position(step: str) -> None:
+    """In the transaction of what was read before it; a crash on the way tells it again, or did not tell it at all."""
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+    world.log.append(3, entries("b"), final=False)
+    world.log.losses = (LOSS,)
+    if step:
+        with pytest.raises(Crash):
+            world.live(Faults(step, 1))
+        # The capture that died had not heard of its commit; its successor has the record, by which it finds no more.
+        world.log.losses = () if step == "committed" else (LOSS,)
+    world.live()
+    (note,) = told(world)
+    assert note[:2] == (Internal.PROGRESS, b"c/h1/loss/1/2")
+    assert json.loads(note[2])["segments"] == [2, 2]
+    assert world.keys() == ["a", "b"]
+    if step != "committed":
+        assert world.health.now.counts["lost"] == 1
+        assert world.health.now.degraded["loss of 2"] == str(LOSS)
+
+
+def told(world: World) -> list[tuple[Internal, bytes, bytes]]:
+    """The records of losses."""
+    return [note for note in world.kafka.notes if b"/loss/" in note[1]]
+
+
+def test_a_loss_is_told_though_nothing_else_happens() -> None:
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+    world.live()
+    commits = world.kafka.commits
+    world.log.losses = (LOSS,)
+    world.live()
+    assert (len(told(world)), world.kafka.commits) == (1, commits + 1)
+
+
+def test_the_record_says_what_was_not_read_to_its_end() -> None:
+    """What vanishes of that is missed by a successor; what was read to its end may go."""
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+    world.live()
+    assert world.kafka.resume.unread == ((1, 1),)
+    world.log.append(1, ())
+    world.log.append(2, entries("b"), final=False)
+    world.live()
+    assert (sorted(world.log.segments), world.kafka.resume.unread) == ([2], ((2, 2),))
 
 
 def test_goes_on_where_it_stopped() -> None:

@@ -283,6 +283,8 @@ def test_parked_mutations_whose_file_is_gone_are_reported_as_lost() -> None:
     world.live()
     assert (world.keys(), parked(world)) == ([], [])
     assert world.health.now.counts["lost_parked"] == 2
+    (letter,) = letters(world)
+    assert (letter["mutations"], letter["lost"]) == ([], [1, 2])
     assert "lost" in world.health.now.degraded["lost 1"]
 
 

@@ -11,6 +11,7 @@ from tailrace.agent.parts import Limits, Parts
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.ops.health import HealthBoard
+from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import Router, Selection
 from tailrace.testing import (
     Faults,
@@ -65,6 +66,7 @@ class World:
                 on_wait()
 
         parts = Parts(
+            cluster="c",
             publisher=lambda: MemoryPublisher(self.kafka, faults),
             capture=lambda resume: MemoryCapture(self.log, resume, faults),
             transcoder=Transcoder("p"),
@@ -75,6 +77,7 @@ class World:
             milliseconds=self.milliseconds or (lambda: 1_700_000_000_000 + int(self.clock.now * 1000)),
             wait=wait,
             stop=lambda: waited >= idle_waits,
+            loss_record=lambda loss: loss_record("c", "h1", loss, 0),
         )
         Agent(parts, "h1", "dc1", self.limits).run()
 

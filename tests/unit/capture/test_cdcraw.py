@@ -39,6 +39,12 @@ def payloads(capture: CdcRaw, limit: int = 100) -> list[bytes]:
     return [entry.payload for entry in capture.read(limit)]
 
 
+def release(capture: CdcRaw, position: Position) -> tuple[int, ...]:
+    """What goes when this position is committed."""
+    capture.committed(position, capture.losses)
+    return capture.release(position)
+
+
 def test_only_what_the_index_released(tmp_path: Path) -> None:
     """Nothing without an index; then sections up to its offset, those behind it not, whatever stands there."""
     segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
@@ -107,7 +113,7 @@ def test_a_segment_without_index_below_one_with_an_index_holds_nothing(tmp_path:
     second.sync(completed=True)
     assert payloads(capture) == [A]
     assert payloads(capture) == []
-    assert capture.release(Position(1, 6, 10_000)) == (6,)
+    assert release(capture, Position(1, 6, 10_000)) == (6,)
     assert empty.link.exists()
     assert [segment for segment, _ in capture.open_segments()] == [5, 6]
     empty.link.unlink()
@@ -134,13 +140,13 @@ def test_a_finished_segment_is_released_only_at_or_below_a_committed_position(tm
         later.sync()
     assert payloads(capture) == ([C] if how == "later" else [])
     assert not capture.finished(Position(1, 5, end - 1))
-    assert capture.release(Position(1, 5, end - 1)) == ()
+    assert release(capture, Position(1, 5, end - 1)) == ()
     assert capture.finished(Position(1, 5, end))
     assert segment.link.exists()
-    assert capture.release(Position(1, 5, end)) == (5,)
+    assert release(capture, Position(1, 5, end)) == (5,)
     assert not segment.link.exists()
     assert not segment.index.exists()
-    assert capture.release(Position(1, 5, end)) == ()
+    assert release(capture, Position(1, 5, end)) == ()
 
 
 def test_after_a_crash_of_the_node_the_index_may_name_the_file_s_size(tmp_path: Path) -> None:
@@ -160,7 +166,7 @@ def test_a_segment_that_replay_links_again_is_not_read_again(tmp_path: Path) -> 
     segment.sync(completed=True)
     assert payloads(capture) == [A]
     assert payloads(capture) == []
-    capture.release(position)
+    release(capture, position)
     resume = Resume(position, capture.open_segments())
     assert [id for id, _ in resume.open] == [5]
     segment.link.hardlink_to(segment.commitlog)
@@ -168,7 +174,7 @@ def test_a_segment_that_replay_links_again_is_not_read_again(tmp_path: Path) -> 
     for again in (capture, reader(tmp_path, resume)):
         assert payloads(again) == []
         assert again.finished(position)
-    capture.release(position)
+    release(capture, position)
     assert not segment.link.exists()
     segment.discard()
     assert payloads(capture) == []
@@ -187,7 +193,7 @@ def test_what_a_cut_off_release_left_is_cleaned_up(tmp_path: Path) -> None:
     capture = reader(tmp_path, resume)
     assert payloads(capture) == [B]
     assert not first.index.exists()
-    assert capture.lost == {}
+    assert capture.losses == ()
 
 
 def test_another_log_below_the_position_stops_everything(tmp_path: Path) -> None:
@@ -216,7 +222,7 @@ def test_a_torn_marker_means_later_and_then_quarantine(tmp_path: Path) -> None:
     quarantined = capture.quarantined[5]
     assert (quarantined.segment, quarantined.offset) == (5, end)
     assert "checksum" in quarantined.reason
-    assert capture.release(Position(1, 6, 4096)) == ()
+    assert release(capture, Position(1, 6, 4096)) == ()
     assert segment.link.exists()
 
 
@@ -243,7 +249,7 @@ def test_a_directory_named_as_a_segment_is_left_alone(tmp_path: Path, caplog: py
     segment.write(A)
     segment.sync()
     assert payloads(capture) == [A]
-    assert capture.lost == {}
+    assert capture.losses == ()
     assert "not Cassandra's, left alone: CommitLog-7-5.log, CommitLog-7-5_cdc.idx" in caplog.text
     assert strange.is_dir()
 
@@ -263,7 +269,7 @@ def test_a_file_that_cannot_be_read_stops_everything_from_it_on(tmp_path: Path, 
     for _ in range(2):
         with pytest.raises(ServiceError, match=rf"cannot read .*{path.name}: Input/output error; .*Cassandra's user"):
             capture.read(1)
-    assert capture.release(Position(1, 5, 4096)) == (5,)
+    assert release(capture, Position(1, 5, 4096)) == (5,)
     assert broken.link.exists()
     assert behind.link.exists()
     path.unlink()
@@ -293,7 +299,7 @@ def test_a_quarantined_segment_stays_so_after_a_restart(tmp_path: Path) -> None:
     capture = reader(tmp_path, Resume(Position(1, 6, 0), known, (Quarantined(5, known[0][1], 20, "why"),)))
     assert payloads(capture) == [A]
     assert payloads(capture) == []
-    assert capture.release(Position(1, 9, 0)) == (6,)
+    assert release(capture, Position(1, 9, 0)) == (6,)
     assert first.link.exists()
 
 
@@ -321,7 +327,7 @@ def test_a_segment_deleted_under_the_reader_is_read_to_its_end(tmp_path: Path) -
     second.write(C)
     second.sync()
     assert payloads(capture) == [C]
-    assert capture.lost == {}
+    assert capture.losses == ()
 
 
 def test_a_segment_deleted_before_it_was_read_is_reported(tmp_path: Path) -> None:
@@ -336,7 +342,7 @@ def test_a_segment_deleted_before_it_was_read_is_reported(tmp_path: Path) -> Non
     third.sync()
     second.link.unlink()
     assert payloads(capture) == [B]
-    assert list(capture.lost) == [6]
+    assert [loss.segments for loss in capture.losses] == [(6, 6)]
 
 
 def test_foreign_files_are_left_alone_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

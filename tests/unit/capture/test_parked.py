@@ -116,6 +116,7 @@ def test_a_segment_that_is_kept_is_not_released(tmp_path: Path) -> None:
         while capture.read(9):
             pass
         end = Position(1, 5, ends[-1] + 100)
+        capture.committed(end)
         capture.keep(frozenset({5}))
         assert (capture.finished(end), capture.release(end), segment.link.exists()) == (False, (), True)
         capture.keep(frozenset())

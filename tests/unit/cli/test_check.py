@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.check import check_cassandra, check_directories, check_kafka, check_registry
 from tailrace.cli.main import app
+from tailrace_common.checks import Check
 from tailrace_common.settings import load_settings
 
 
@@ -21,8 +22,13 @@ def environ(**given: str | Path | int) -> dict[str, str]:
     return {f"TAILRACE_{name}": str(value) for name, value in given.items()}
 
 
+def directories(given: dict[str, str]) -> list[Check]:
+    """The checks of directories, without that of the spool."""
+    return [check for check in check_directories(load_settings(None, given)) if check.name != "spool_directory"]
+
+
 def test_a_directory_that_is_there(tmp_path: Path) -> None:
-    (check,) = check_directories(load_settings(None, environ(AGENT__CDC_RAW_DIRECTORY=tmp_path)))
+    (check,) = directories(environ(AGENT__CDC_RAW_DIRECTORY=tmp_path))
     assert (check.name, check.ok, check.advice) == ("cdc_raw_directory", True, "")
 
 
@@ -37,13 +43,13 @@ def test_a_directory_that_is_not(tmp_path: Path) -> None:
 def test_a_commit_log_that_cannot_be_linked_from(tmp_path: Path) -> None:
     for log, ok in ((tmp_path, True), (tmp_path / "gone", False), (Path("/proc"), False)):
         given = environ(AGENT__CDC_RAW_DIRECTORY=tmp_path, AGENT__COMMITLOG_DIRECTORY=log)
-        _, check = check_directories(load_settings(None, given))
+        _, check = directories(given)
         assert (check.name, check.ok) == ("commitlog_directory", ok), log
 
 
 def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda _, mode: not mode & os.W_OK)  # root may write everywhere
-    (check,) = check_directories(load_settings(None, environ(AGENT__CDC_RAW_DIRECTORY=tmp_path)))
+    (check,) = directories(environ(AGENT__CDC_RAW_DIRECTORY=tmp_path))
     assert not check.ok
     assert "Cassandra's user" in check.advice
 
@@ -52,10 +58,28 @@ def test_keys_of_encrypted_segments(tmp_path: Path) -> None:
     digits = "ab" * 16
     for key, ok, detail in ((digits, True, "one for every alias"), (digits[1:], False, "not hexadecimal digits")):
         given = environ(AGENT__CDC_RAW_DIRECTORY=tmp_path, AGENT__SEGMENT_KEY=key)
-        _, check = check_directories(load_settings(None, given))
+        _, check = directories(given)
         assert (check.name, check.ok) == ("segment keys", ok)
         assert detail in check.detail
         assert key not in check.detail
+
+
+def test_where_segments_go_that_leave_cdc_raw(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place, ok in ((tmp_path / "new" / "one", True), (tmp_path / "file" / "one", False)):
+        given = environ(
+            AGENT__CDC_RAW_DIRECTORY=tmp_path / "raw",
+            AGENT__SPOOL_DIRECTORY=place,
+            AGENT__ARCHIVE_DIRECTORY=place,
+            AGENT__ON_RELEASE="archive",
+        )
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        _, spool, archive = check_directories(load_settings(None, given))
+        assert [(one.name, one.ok) for one in (spool, archive)] == [("spool_directory", ok), ("archive_directory", ok)]
+        assert ("file is not a directory" in spool.detail) is not ok
+        assert not (tmp_path / "new").exists()
+    held = environ(AGENT__CDC_RAW_DIRECTORY=tmp_path / "raw", AGENT__ON_PRESSURE="hold")
+    assert len(list(check_directories(load_settings(None, held)))) == 1
 
 
 def test_services_that_do_not_answer() -> None:

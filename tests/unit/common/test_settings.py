@@ -229,6 +229,20 @@ def test_variables_that_are_no_settings(name: str, value: str) -> None:
     assert load_settings(None, {name: value}) == Settings()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('on_release = "archive"', 't.toml: agent: on_release = "archive" needs archive_directory'),
+        ('cdc_raw_directory = "/x"\nspool_directory = "/x/y"', "agent: spool_directory is in cdc_raw_directory"),
+        ('cdc_raw_directory = "/x"\narchive_directory = "/x"', "agent: archive_directory is in cdc_raw_directory"),
+        ("pressure_percent = 100", "agent.pressure_percent must be less than or equal to 99"),
+    ],
+)
+def test_places_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
+    """What is moved there would count as before."""
+    assert message in complaint(tmp_path, f"[agent]\n{text}")
+
+
 def test_publish() -> None:
     assert Settings().agent.publishes("anywhere")
     some = load_settings(None, {"TAILRACE_AGENT__PUBLISH": "dc:a,b"}).agent

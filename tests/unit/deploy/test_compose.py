@@ -68,6 +68,8 @@ def test_the_paths_of_the_settings_are_on_the_shared_volumes(compose: dict[str, 
     assert volume in compose["services"]["cassandra"]["volumes"]
     assert volume in compose["services"]["agent"]["volumes"]
     assert settings.agent.cdc_raw_directory.is_relative_to("/var/lib/cassandra")
+    assert "agent-data:/var/lib/tailrace" in compose["services"]["agent"]["volumes"]
+    assert settings.agent.spool_directory.is_relative_to("/var/lib/tailrace")
     assert "stream-data:/var/lib/tailrace" in compose["services"]["stream"]["volumes"]
     assert settings.stream.checkpoint.startswith("/var/lib/tailrace/")
     assert settings.stream_sink()[1].location.startswith("sqlite:////var/lib/tailrace/")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tailrace.ops.headroom import Headroom
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.position import Position
@@ -106,9 +107,22 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
             "committed": {"epoch": 1, "segment": 77, "offset": 4096},
             "counts": {"changes": 7},
             "published": {"p.shop.orders": 7},
+            "gauges": {},
             "behind_seconds": 0.0,
+            "cdc_raw": None,
         },
     )
+    board.headroom(Headroom(75 << 20, 100 << 20, 1024.4, 7))
+    _, status = get(server, "/status")
+    assert isinstance(status, dict)
+    assert status["cdc_raw"] == {
+        "used_bytes": 75 << 20,
+        "limit_bytes": 100 << 20,
+        "bytes_per_second": 1024,
+        "seconds_to_full": 25590,
+        "spooled_bytes": 7,
+        "words": "75 MiB of 100 MiB in cdc_raw (75 %), full in about 7 h at the present rate",
+    }
 
 
 def text(server: HealthServer, path: str, accept: str = "*/*") -> tuple[str, str]:
@@ -138,6 +152,10 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
     board.published({"p.shop.orders": 5, 'p.shop.a"b': 2})
     board.published({"p.shop.orders": 1})
     board.committed(Position(1, 77, 4096))
+    board.count(spooled=3, dropped=4, lost=5)
+    board.count(parked=8, unparked=2, lost_parked=1, dead_letters=3, schema_inferred=4)
+    board.gauge(parked_now=6)
+    board.headroom(Headroom(60, 100, 2.0, 7))
     board.degrade("segment 12", "quarantined")
     board.degrade("segment 13", "quarantined")
     clock.now = 30
@@ -151,6 +169,21 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
         ("tailrace_mutations_total", ""): 9,
         ("tailrace_transactions_total", ""): 2,
         ("tailrace_segments_released_total", ""): 1,
+        ("tailrace_segments_spooled_total", ""): 3,
+        ("tailrace_segments_dropped_total", ""): 4,
+        ("tailrace_parked_now", ""): 6,
+        ("tailrace_parked_total", ""): 8,
+        ("tailrace_unparked_total", ""): 2,
+        ("tailrace_parked_lost_total", ""): 1,
+        ("tailrace_dead_letters_total", ""): 3,
+        ("tailrace_changes_schema_inferred_total", ""): 4,
+        ("tailrace_losses_total", "lost"): 5,
+        ("tailrace_losses_total", "unknown"): 0,
+        ("tailrace_cdc_raw_bytes", ""): 60,
+        ("tailrace_cdc_raw_limit_bytes", ""): 100,
+        ("tailrace_cdc_raw_growth_bytes", ""): 2,
+        ("tailrace_cdc_raw_full_seconds", ""): 20,
+        ("tailrace_spool_bytes", ""): 7,
         ("tailrace_committed_epoch", ""): 1,
         ("tailrace_committed_segment", ""): 77,
         ("tailrace_committed_offset", ""): 4096,
@@ -161,6 +194,7 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
 
 def test_every_metric_is_documented(board: HealthBoard, server: HealthServer) -> None:
     board.committed(Position(1, 77, 4096))
+    board.headroom(Headroom(60, 100, 2.0))
     listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
     names = re.findall(r"^# TYPE (\w+) ", text(server, "/metrics")[1], re.MULTILINE)
     assert sorted(listed) == sorted(names)

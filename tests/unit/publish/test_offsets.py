@@ -33,6 +33,8 @@ RESUMES = st.builds(
     st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     st.lists(st.builds(Quarantined, NUMBERS, NUMBERS, NUMBERS, st.text())).map(tuple),
     st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
+    st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
+    st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
 )
 
 
@@ -87,6 +89,8 @@ def test_reads_as_the_contract_says() -> None:
         "schema": {"epoch": 1, "segment": 1795247025693, "offset": 20},
         "open": [[1795247025692, 0xCAFE]],
         "quarantined": [],
+        "unread": [],
+        "reported": [],
         "agent": "4f2a",
         "version": 1,
     }

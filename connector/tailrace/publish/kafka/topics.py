@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import stamina
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import RefusedError
@@ -47,7 +47,9 @@ class KafkaTopics:
     def ensure_internal(self, which: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""
         topics, brokers = self._there()
-        self._ensure([internal_plan(self._options, one) for one in which], topics, brokers)
+        plans = [internal_plan(self._options, one) for one in which]
+        self._ensure(plans, topics, brokers)
+        self._verify(plans, topics)
 
     def ensure_table(self, topic: str) -> int:
         """Make sure of a table's topic; its partitions. Raises SettingsError, ServiceError."""
@@ -61,8 +63,8 @@ class KafkaTopics:
                     topics, _ = self._there()
                 if not topics.get(topic):
                     raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
+        self._verify((table_plan(self._options, topic),), topics)
         self._counts[topic] = topics[topic]
-        self.limits[topic] = self._limit(topic)
         return topics[topic]
 
     def limit(self, topic: str) -> int:
@@ -87,6 +89,20 @@ class KafkaTopics:
                     f"stand in one partition only as long as that does not change: let readers come to the topic's end,"
                     " then start all agents of this prefix again, together"
                 )
+
+    def copies(self) -> dict[str, int]:
+        """Topics with the least number of copies that a partition of theirs has. Raises ServiceError."""
+        metadata = self._metadata()
+        return {
+            name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+            for name, topic in metadata.topics.items()
+        }
+
+    def in_sync(self, topics: Iterable[str]) -> dict[str, int]:
+        """min.insync.replicas of some topics. Raises ServiceError."""
+        names = list(topics)
+        found = self._settings_of(names) if names else {}
+        return {name: int(actual["min.insync.replicas"]) for name, actual in found.items()}
 
     def survey(self) -> tuple[dict[str, int], int]:
         """Topics with their partitions, and the number of brokers. Raises ServiceError."""
@@ -115,22 +131,31 @@ class KafkaTopics:
             found[str(resource.name)] = {name: str(entry.value) for name, entry in actual.items()}
         return found
 
-    def _limit(self, topic: str) -> int:
-        try:
-            theirs = int(self._settings_of((topic,))[topic]["max.message.bytes"])
-            return min(theirs, self._options.max_message_bytes)
-        except (ServiceError, KeyError, ValueError) as error:
-            LOG.info("the largest batch of %s is taken from topics.max_message_bytes: %s", topic, error)
-            return self._options.max_message_bytes
+    def _verify(self, plans: Iterable[TopicPlan], there: Mapping[str, int]) -> None:
+        """Raise SettingsError for topics, by whomever they were made, in which changes or their order would be lost;
+        note how large a batch each takes. What we have no right to know is taken for right."""
+        for plan in plans:
+            try:
+                actual = self._settings_of((plan.name,))[plan.name]
+            except ServiceError as error:
+                LOG.info("topic %s is taken as the settings have it: %s", plan.name, error)
+                continue
+            size = int(actual.pop("max.message.bytes", self._options.max_message_bytes))
+            if found := plan.problems(there.get(plan.name, plan.partitions), actual):
+                raise SettingsError("; ".join(found))
+            self.limits[plan.name] = min(size, self._options.max_message_bytes)
 
     def _there(self) -> tuple[dict[str, int], int]:
         """Topics with their partitions, and the number of brokers."""
+        metadata = self._metadata()
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
+
+    def _metadata(self) -> ClusterMetadata:
         try:
-            metadata = self._client.list_topics(timeout=self._timeout)
+            return self._client.list_topics(timeout=self._timeout)
         except KafkaException as error:
             self._client.poll(0)  # calls error_cb, which knows why
             raise service_error("listing topics", error.args[0], self._errors) from error
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
 
     def _ensure(self, plans: Iterable[TopicPlan], there: Collection[str], brokers: int) -> None:
         missing = [plan for plan in plans if plan.name not in there]

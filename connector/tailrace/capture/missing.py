@@ -1,0 +1,202 @@
+"""Segments that are missing, and what that means: lost, unknown, or nothing at all (docs/contracts.md section 2).
+
+Rests on what Cassandra does by itself: it deletes a segment without cdc data at any time; one with cdc data (it had an
+index) only with `cdc_block_writes: false`, when cdc_raw is full, and then from the oldest on. Ids count up by one from
+the clock's milliseconds at the node's start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tailrace.capture.directory import Listing
+from tailrace.position import Position
+
+Span = tuple[int, int]
+"""Segment ids from the first to the last, both included."""
+
+# A step between ids that is longer than this may be a restart of the node; a shorter one cannot, as it takes a second.
+_RUN_STEP: Final = 1000
+# Longer without a look than this, and nobody watched: the process was stopped, or the machine slept, or was busy.
+UNWATCHED_SECONDS: Final = 3.0
+
+
+class Missing(StrEnum):
+    """Why segments count as missing; what is neither is empty, and silent."""
+
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Changes that are missing for good, or may be: all behind `first`, before `until`."""
+
+    kind: Missing
+    segments: Span
+    first: Position
+    until: Position
+
+    def __str__(self) -> str:
+        a, b = self.segments
+        names = f"segment {a}" if a == b else f"segments {a} to {b}"
+        what = (
+            f"{names} had changes to publish, and vanished unread: lost is"
+            if self.kind is Missing.LOST
+            else f"{names} are gone, nobody watched, and Cassandra may delete unread ones: perhaps lost is"
+        )
+        return f"{what} what stood behind {self.first}, before {self.until}"
+
+
+def spans(ids: Iterable[int]) -> tuple[Span, ...]:
+    """Ids as spans of consecutive ones."""
+    found: list[Span] = []
+    for id in sorted(set(ids)):
+        if found and id == found[-1][1] + 1:
+            found[-1] = (found[-1][0], id)
+        else:
+            found.append((id, id))
+    return tuple(found)
+
+
+def united(known: Iterable[Span], more: Iterable[Span] = ()) -> tuple[Span, ...]:
+    """Spans as few as possible."""
+    found: list[Span] = []
+    for a, b in sorted((*known, *more)):
+        if found and a <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(b, found[-1][1]))
+        else:
+            found.append((a, b))
+    return tuple(found)
+
+
+def without(span: Span, known: Iterable[Span]) -> tuple[Span, ...]:
+    """What of a span stands in none of the known ones."""
+    left, (at, last) = list[Span](), span
+    for a, b in united(known):
+        if b < at or a > last:
+            continue
+        if a > at:
+            left.append((at, a - 1))
+        at = b + 1
+    return (*left, (at, last)) if at <= last else tuple(left)
+
+
+def ids_of(known: Iterable[Span]) -> frozenset[int]:
+    """Every id of spans that were made of ids."""
+    return frozenset(id for a, b in known for id in range(a, b + 1))
+
+
+def unwatched_gaps(done: int, listing: Listing, starts_run: Callable[[int], bool]) -> tuple[Span, ...]:
+    """Ids behind `done` that Cassandra may have deleted unread while nobody watched.
+
+    It deletes from the oldest on, so nothing is missing behind the oldest log that cdc_raw still has. A step to a
+    segment with which a run of the node began is none.
+    """
+    raw = [files.id for files in listing.segments if files.log is not None and not files.spooled]
+    if not raw or raw[0] <= done:
+        return ()
+    spooled = [files.id for files in listing.segments if files.spooled and done < files.id < raw[0]]
+    found, before = list[Span](), done
+    for id in (*spooled, raw[0]):
+        restarted = id - before > _RUN_STEP and starts_run(id)
+        if id - before > 1 and not restarted:
+            found.append((before + 1, id - 1))
+        before = id
+    return tuple(found)
+
+
+class Register:
+    """Which segments are known to hold changes that nobody read, and what is missing of them. Any thread.
+
+    Outlives sessions with Kafka: what vanished while Kafka was down must be told once it is back. `may_delete`: whether
+    Cassandra may delete unread segments by itself. `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self, may_delete: Callable[[], bool] = lambda: False, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._may_delete = may_delete
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._indexed: set[int] = set()
+        self._reported: tuple[Span, ...] = ()
+        self._seen: float | None = None
+        self._blind = True
+        self._done = -1
+        self.losses: tuple[Loss, ...] = ()
+        """Found, and not in Kafka yet."""
+        self.spared: frozenset[int] = frozenset()
+        """Segments that must not be dropped: what they hold is nowhere else."""
+        self.left: frozenset[int] = frozenset()
+        """Segments that are published, and were left in cdc_raw."""
+
+    def begin(self, done: int, unread: Iterable[Span], reported: Iterable[Span]) -> None:
+        """A session begins, from a record by which all up to segment `done` was read."""
+        with self._lock:
+            self._done = done
+            self._indexed |= ids_of(unread)
+            self._reported = united(self._reported, reported)
+
+    def see(self, listing: Listing) -> None:
+        """What cdc_raw and the spool have now. Who calls this at least every few seconds has watched."""
+        with self._lock:
+            now = self._clock()
+            self._blind |= self._seen is not None and now - self._seen > UNWATCHED_SECONDS
+            self._seen = now
+            self._indexed |= {files.id for files in listing.segments if files.index is not None}
+            self._indexed = {id for id in self._indexed if id > self._done}
+
+    def opened(self, segment: int) -> None:
+        """A segment is read: up to its end it counts as unread."""
+        with self._lock:
+            self._done = min(self._done, segment - 1)
+            self._indexed.add(segment)
+
+    def look(
+        self, at: Position, read: int, listing: Listing, known: Collection[int], starts_run: Callable[[int], bool]
+    ) -> tuple[Loss, ...]:
+        """Find what is missing, and was not found before. `at` is up to where segments were read, to their end those
+        up to `read`; those of `known` are open, or quarantined, and need no file any more."""
+        self.see(listing)
+        there = {files.id for files in listing.segments if files.log is not None}
+        before = self.losses
+        with self._lock:
+            gone = {id for id in self._indexed - there - set(known) if id > read}
+            self._indexed -= gone
+            for span in spans(gone):
+                self._add(Missing.LOST, span, at)
+            if self._blind and any(id > self._done for id in there):
+                self._blind = False
+                asked = at.segment >= 0 and self._may_delete()
+                for gap in unwatched_gaps(max(self._done, read), listing, starts_run) if asked else ():
+                    for span in without(gap, spans(known)):
+                        self._add(Missing.UNKNOWN, span, at)
+        return self.losses[len(before) :]
+
+    def unread(self, done: int) -> tuple[Span, ...]:
+        """Segments behind `done` that have an index: `unread` of the offsets record."""
+        with self._lock:
+            return spans(id for id in self._indexed if id > done)
+
+    def reported(self, done: int) -> tuple[Span, ...]:
+        """What is missing behind `done`, once the present losses are told: `reported` of the offsets record."""
+        with self._lock:
+            return tuple(span for span in self._reported if span[1] > done)
+
+    def committed(self, done: int, losses: Collection[Loss]) -> None:
+        """Kafka has a record by which all up to segment `done` was read, and these losses."""
+        with self._lock:
+            self._done = done
+            self._reported = tuple(span for span in self._reported if span[1] > done)
+            self.losses = tuple(loss for loss in self.losses if loss not in losses)
+
+    def _add(self, kind: Missing, span: Span, at: Position) -> None:
+        for a, b in without(span, self._reported):
+            first = max(at, Position(at.epoch, a, 0))
+            self.losses = (*self.losses, Loss(kind, (a, b), first, Position(at.epoch, b + 1, 0)))
+            self._reported = united(self._reported, [(a, b)])

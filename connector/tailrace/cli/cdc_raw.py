@@ -1,0 +1,106 @@
+"""The agent's care for cdc_raw as the settings say: spool, archive, pressure, and what the end says of losses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.missing import Register
+from tailrace.capture.pressure import Mode, Policy, Tender, Tending
+from tailrace.capture.spool import Spool
+from tailrace.capture.storage import DELETED, KEPT, Release, archived
+from tailrace.commitlog.encryption import Keys
+from tailrace.errors import DataLossError
+from tailrace.ops.headroom import NodeLimits, limits_of
+from tailrace.ops.health import Health, HealthBoard
+from tailrace.position import Position
+from tailrace_common.settings import AgentSettings
+
+# The node's limits can be changed while it runs (nodetool, JMX), which nobody tells us.
+_LIMITS_SECONDS: Final = 60.0
+_TEND_SECONDS_MOST: Final = 1.0
+QUARANTINED: Final = 3
+
+
+class Care:
+    """One agent's; outlives its sessions with Kafka. `node` reads the node's settings, empty where that fails."""
+
+    def __init__(
+        self, settings: AgentSettings, host: str, health: HealthBoard, node: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._settings = settings
+        self._host = host
+        self._health = health
+        self._limits = _Limits(node, time.monotonic)
+        self.register = Register(lambda: self._limits().may_delete, time.monotonic)
+        # Also where nothing is to be moved now: what an earlier agent moved there must be read.
+        self.spool = Spool(settings.spool_directory / host, settings.spool_bytes)
+
+    def begin(self) -> Tending:
+        """Look after cdc_raw from now on, in a thread of its own."""
+        tender = Tender(
+            self._settings.cdc_raw_directory,
+            self.spool,
+            self.register,
+            Policy(mode=Mode(self._settings.on_pressure), percent=self._settings.pressure_percent),
+            self._health,
+            self._limits,
+            time.monotonic,
+        )
+        return Tending(tender, min(self._settings.poll_seconds, _TEND_SECONDS_MOST))
+
+    def capture(self, resume: Resume, keys: Keys) -> CdcRaw:
+        """The reader of a session."""
+        epoch = (resume.position or Position(1, -1, 0)).epoch
+        capture = CdcRaw(
+            self._settings.cdc_raw_directory,
+            resume,
+            keys,
+            spool=self.spool,
+            register=self.register,
+            release=release_of(self._settings, self._host, epoch),
+        )
+        for left in self.spool.left_behind():
+            words = (
+                f"{left} has segments of an earlier log epoch, which are not published: `tailrace replay {left}` "
+                "publishes them; then delete them"
+            )
+            self._health.degrade("spool of an earlier log epoch", words)
+        return capture
+
+
+class _Limits:
+    """What the node says of cdc_raw, asked once a minute; what it said last where it does not answer."""
+
+    def __init__(self, node: Callable[[], Mapping[str, str]], clock: Callable[[], float]) -> None:
+        self._node = node
+        self._clock = clock
+        self._asked: float | None = None
+        self._last = NodeLimits()
+
+    def __call__(self) -> NodeLimits:
+        now = self._clock()
+        if self._asked is None or now - self._asked >= _LIMITS_SECONDS:
+            self._asked = now
+            limits = limits_of(self._node())
+            if limits.total is not None or self._last.total is None:
+                self._last = limits
+        return self._last
+
+
+def release_of(settings: AgentSettings, host: str, epoch: int) -> Release:
+    """What becomes of segments that are done, as the settings say."""
+    if settings.on_release == "archive" and settings.archive_directory is not None:
+        return archived(settings.archive_directory / host / str(epoch))
+    return KEPT if settings.on_release == "keep" else DELETED
+
+
+def exit_code(health: Health) -> int:
+    """What an agent that was told to stop ends with: 4 if it found loss, 3 if something is quarantined, or was told in
+    dead letters, else 0."""
+    if any(health.counts.get(kind, 0) for kind in ("lost", "unknown", "lost_parked")):
+        return DataLossError.exit_code
+    aside = health.counts.get("dead_letters", 0) or any(cause.startswith("segment ") for cause in health.degraded)
+    return QUARANTINED if aside else 0

@@ -1,0 +1,115 @@
+"""`tailrace topics`: what Kafka has to have, for owners who make their topics themselves."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.agent import contact_of, topics_of
+from tailrace.cli.console import print_rows, say
+from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cluster import LiveCluster
+from tailrace.publish.destinations import SchemaDestinations
+from tailrace.publish.kafka import KafkaLog
+from tailrace.publish.routing import Selection
+from tailrace_common.schemas import SchemaReader
+from tailrace_common.settings import Settings
+from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan
+
+app = typer.Typer(no_args_is_help=True, help="The topics that Tailrace needs.\n\nExample: tailrace topics plan")
+
+
+@app.command()
+def plan(
+    config: SettingsFile = None,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Print a kafka-topics.sh command for each topic that is missing.")
+    ] = False,
+    brokers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Brokers that there will be: they decide on copies. Default: those that there are."),
+    ] = None,
+) -> None:
+    """Print the topics that Tailrace needs, with their settings: its own, and one for each table with cdc = true.
+
+    Of each: what it is for, and whether it is there, `missing`, or there with something that will not do. For
+    `topics.create = false`, or to look before the agent's first start; nothing is created.
+
+    Example: tailrace topics plan --commands
+    """
+    settings = settings_of(config)
+    kafka = topics_of(settings)
+    there, count = kafka.survey()
+    needed = needed_topics(settings, there)
+    wrong = kafka.problems({topic.name: there[topic.name] for topic in needed if topic.name in there})
+    if commands:
+        missing = [topic for topic in needed if topic.name not in there]
+        for line in command_lines(missing, settings.kafka.bootstrap_servers, brokers or count):
+            typer.echo(line)
+        for problem in wrong:
+            say(problem)
+        return
+    print_rows(plan_rows(needed, there, wrong, brokers or count))
+
+
+def needed_topics(settings: Settings, there: Collection[str]) -> dict[TopicPlan, str]:
+    """The plans of all topics -> what each is for: its own, and those of the tables that are selected.
+
+    `there` are Kafka's. Raises ServiceError, SettingsError.
+    """
+    plans = {internal_plan(settings.topics, which): f"our {which}" for which in Internal}
+    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        wants = Selection(settings.tables.include, settings.tables.exclude).wants
+        tables = sorted(
+            (t for t in cluster.definitions().tables if t.cdc and wants(t)), key=lambda t: (t.id.time, t.id)
+        )
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    with SchemaReader(kafka, prefix) as known:
+        if internal_topic(prefix, Internal.SCHEMAS) in there:
+            known.refresh()
+        log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
+        names = SchemaDestinations(prefix, topics_of(settings), log, known)
+        for table in tables:
+            plans[table_plan(settings.topics, names.topic(table))] = str(table)
+    return plans
+
+
+def plan_rows(
+    needed: Mapping[TopicPlan, str], there: Collection[str], wrong: Iterable[str], brokers: int
+) -> list[dict[str, object]]:
+    """One row per topic; `wrong` are the problems of those that exist, each naming its topic."""
+    problems = tuple(wrong)
+    rows: list[dict[str, object]] = []
+    for topic, purpose in needed.items():
+        mine = [words for words in problems if words.startswith(f"topic {topic.name} ")]
+        state = "missing" if topic.name not in there else "; ".join(mine) or "there"
+        rows.append(
+            {
+                "topic": topic.name,
+                "for": purpose,
+                "partitions": topic.partitions,
+                "replication_factor": topic.replication(brokers),
+                "settings": topic.settings(brokers),
+                "state": state,
+            }
+        )
+    return rows
+
+
+def command_lines(missing: Iterable[TopicPlan], bootstrap: str, brokers: int) -> list[str]:
+    """A shell line for each topic."""
+    return [
+        shlex.join(
+            [
+                *("kafka-topics.sh", "--bootstrap-server", bootstrap, "--create", "--if-not-exists"),
+                *("--topic", topic.name, "--partitions", str(topic.partitions)),
+                *("--replication-factor", str(topic.replication(brokers))),
+                *(part for name, value in topic.settings(brokers).items() for part in ("--config", f"{name}={value}")),
+            ]
+        )
+        for topic in missing
+    ]

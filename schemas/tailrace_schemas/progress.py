@@ -1,0 +1,85 @@
+"""The records of `<prefix>.progress`: how far each host's changes are published (docs/contracts.md section 1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace_schemas.errors import CorruptError
+
+FORMAT: Final = 1
+Place = tuple[int, int, int]
+"""A position: log epoch, segment id, offset; as `source` of the change record has it. Ordered within a host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """No change of this host at or below `position` is unseen: it is published, or counted in one of the last two.
+
+    `at`: the agent's clock, in milliseconds. `caught_up`: nothing else had been released to the agent by then.
+    `durable`: up to there no crash of the node can take changes back. `parked` mutations wait for a definition or a
+    topic, and are published later; `quarantined` segments are read up to their damage only.
+    """
+
+    cluster: str
+    host: str
+    position: Place
+    durable: Place
+    at: int
+    caught_up: bool = False
+    parked: int = 0
+    quarantined: int = 0
+
+    def age(self, now: float) -> float:
+        """Seconds since it was written, by our clock, which is `now`, in seconds; never below 0."""
+        return max(0.0, now - self.at / 1000)
+
+
+def progress_key(cluster: str, host: str) -> bytes:
+    """`<cluster name>/<host id>`."""
+    return f"{cluster}/{host}".encode()
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """{position: {epoch, segment, offset}, durable: the same, at, caught_up, parked, quarantined, format: 1}."""
+    record = {
+        "position": _record(progress.position),
+        "durable": _record(progress.durable),
+        "at": progress.at,
+        "caught_up": progress.caught_up,
+        "parked": progress.parked,
+        "quarantined": progress.quarantined,
+        "format": FORMAT,
+    }
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode_progress(key: bytes, value: bytes) -> Progress:
+    """The way back. Raises CorruptError for a later format, and for anything that is no progress record."""
+    cluster, slash, host = key.decode(errors="replace").rpartition("/")
+    try:
+        record = json.loads(value)
+        if not slash or record["format"] > FORMAT:
+            raise CorruptError(f"progress of {key!r}: not of a format that this version reads")
+        return Progress(
+            cluster,
+            host,
+            _place(record["position"]),
+            _place(record["durable"]),
+            int(record["at"]),
+            bool(record["caught_up"]),
+            int(record["parked"]),
+            int(record["quarantined"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"progress of {key!r}: {error!r} in {value[:200]!r}") from error
+
+
+def _record(place: Place) -> dict[str, int]:
+    return dict(zip(("epoch", "segment", "offset"), place, strict=True))
+
+
+def _place(record: Mapping[str, Any]) -> Place:
+    return int(record["epoch"]), int(record["segment"]), int(record["offset"])

@@ -1,0 +1,278 @@
+"""cdc_raw of a real node as it fills: spooled, freed, deleted by Cassandra itself, linked again; nothing silent."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cassandra import WriteFailure
+from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
+
+from tailrace.capture.directory import list_segments
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tailrace_common.kafka import TopicReader
+from tests.integration.agents import (
+    AgentProcess,
+    Published,
+    cql,
+    create_keyspace,
+    in_log_order,
+    ints,
+    published,
+    settings_for,
+    start_here,
+)
+
+# Segments of 1 MiB: Cassandra refuses writes with cdc, or deletes, at so many of them.
+LIMIT = 24
+ROW = "x" * 20_000
+ROWS = 52  # fill a segment
+RECOUNT = {"cdc_free_space_check_interval": "20ms"}
+SMALL = CassandraSettings(cdc_total_mib=LIMIT, heap_mib=384, yaml=RECOUNT)
+NEVER_BLOCKS = replace(SMALL, yaml={**RECOUNT, "cdc_block_writes": False})
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the one node of these tests, which is started anew with other settings."""
+    return tmp_path_factory.mktemp("full") / "cassandra"
+
+
+class Bench:
+    """One test's node, keyspace, prefix and agents. Spool and archive are beside the node's directory."""
+
+    def __init__(self, node: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str, directory: Path) -> None:
+        self.node = node
+        self.kafka = kafka
+        self.prefix = prefix
+        self.keyspace = keyspace
+        self.directory = directory
+        self.spool = directory / "spool"
+        self.archive = directory / "archive"
+
+    def agent(self, **settings: object) -> AgentProcess:
+        """An agent, not started."""
+        whole = settings_for(self.node, self.kafka, self.prefix, self.keyspace)
+        whole["agent"] |= {"spool_directory": str(self.spool), "archive_directory": str(self.archive), **settings}
+        return AgentProcess(self.directory, whole, "agent")
+
+    def begin(self) -> None:
+        """A keyspace and a table of k int, v text; agents begin at this instant."""
+        with cql(self.node) as session:
+            create_keyspace(session, self.keyspace)
+            start_here(session, self.node, self.kafka, self.prefix, self.keyspace)
+            session.execute(f"CREATE TABLE {self.keyspace}.t (k int PRIMARY KEY, v text) WITH cdc = true")
+
+    def write(self, session: Session, keys: range, concurrency: int = 4) -> list[int]:
+        """Rows of 20 kB; the keys that Cassandra took."""
+        insert = session.prepare(f"INSERT INTO {self.keyspace}.t (k, v) VALUES (?, ?)")
+        results = execute_concurrent_with_args(
+            session, insert, [(key, ROW) for key in keys], concurrency, raise_on_first_error=False
+        )
+        assert all(ok or isinstance(answer, WriteFailure) for ok, answer in results), results
+        return [key for key, (ok, _) in zip(keys, results, strict=True) if ok]
+
+    def write_as_room_is_made(self, session: Session, keys: range) -> None:
+        """The same, a segment's worth at a time; each must be taken. Production fills its segments more slowly."""
+        for start in range(keys.start, keys.stop, ROWS):
+            assert wait_until(lambda: self.used() < (LIMIT - 3) << 20, 60), "nobody makes room"
+            some = keys[start - keys.start : start - keys.start + ROWS]
+            assert self.write(session, some) == list(some)
+
+    def used(self) -> int:
+        """Bytes in cdc_raw, as Cassandra counts them."""
+        sizes = 0
+        for path in self.node.cdc_raw.iterdir():
+            with suppress(FileNotFoundError):
+                sizes += path.stat().st_size
+        return sizes
+
+    def records(self) -> list[Published]:
+        """What is in the table's topic."""
+        return published(self.kafka, self.prefix, f"{self.prefix}.{self.keyspace}.t")
+
+    def losses(self) -> dict[str, Any]:
+        """What `.progress` says of missing segments, by the last two parts of its key."""
+        config: dict[str, bool | int | float | str] = {"bootstrap.servers": self.kafka.bootstrap}
+        with TopicReader(config, f"{self.prefix}.progress", beginning=True) as reader:
+            records = [record for _, record in reader.read_to_end()]
+        keys = [(record.key or b"").decode().split("/") for record in records]
+        return {
+            "/".join(key[3:]): json.loads(record.value or b"")
+            for key, record in zip(keys, records, strict=True)
+            if key[2:3] == ["loss"]
+        }
+
+    def logs(self) -> list[int]:
+        """Ids in cdc_raw."""
+        return [files.id for files in list_segments(self.node.cdc_raw).segments if files.log is not None]
+
+
+@contextmanager
+def a_bench(
+    directory: Path, settings: CassandraSettings, kafka: LocalKafka, prefix: str, keyspace: str, own: Path
+) -> Iterator[Bench]:
+    with LocalCassandra(directory, settings) as node:
+        for path in node.cdc_raw.glob("*"):  # of other tests: this one's agents begin here
+            if list_segments(node.cdc_raw).segments and path.name.endswith(".idx"):
+                path.with_name(path.name.replace("_cdc.idx", ".log")).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+        bench = Bench(node, kafka, prefix, keyspace, own)
+        bench.begin()
+        yield bench
+
+
+@pytest.fixture
+def bench(directory: Path, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> Iterator[Bench]:
+    """A node that refuses writes when cdc_raw is full."""
+    with a_bench(directory, SMALL, kafka, prefix, keyspace_name, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def losing(directory: Path, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> Iterator[Bench]:
+    """A node that deletes the oldest segments when cdc_raw is full."""
+    with a_bench(directory, NEVER_BLOCKS, kafka, prefix, keyspace_name, tmp_path) as found:
+        yield found
+
+
+def test_a_kafka_outage_does_not_stop_writes(bench: Bench) -> None:
+    """Twice as much as cdc_raw takes is written while Kafka is down: spooled, and published once when it is back."""
+    total = 2 * LIMIT * ROWS
+    with bench.agent() as agent, cql(bench.node) as session:
+        agent.until_ready()
+        bench.kafka.kill()
+        try:
+            bench.write_as_room_is_made(session, range(total))
+            room = agent.status()["cdc_raw"]
+            assert room["limit_bytes"] == LIMIT << 20
+            assert room["used_bytes"] < LIMIT << 20
+            assert room["spooled_bytes"] >= LIMIT << 20
+            assert agent.count("spooled") >= LIMIT
+        finally:
+            bench.kafka.start()
+        agent.until(lambda: agent.count("changes") >= total, 120)
+        agent.until(lambda: agent.status()["cdc_raw"]["spooled_bytes"] == 0)
+        assert agent.stop() == 0, agent.words()
+    records = bench.records()
+    assert ints(records) == Counter(range(total))
+    assert in_log_order(records)
+
+
+def test_a_full_cdc_raw_is_freed_and_writes_go_on(bench: Bench) -> None:
+    """No agent, until Cassandra refuses; then one that frees as it publishes, and tells how full it is."""
+    with cql(bench.node) as session:
+        attempted = range(2 * LIMIT * ROWS)
+        taken = bench.write(session, attempted)
+        assert len(taken) < len(attempted), "Cassandra refused nothing: this shows nothing"
+        with bench.agent(on_pressure="hold") as agent:
+            agent.until_ready()
+            more = range(10_000, 10_050)
+            assert wait_until(lambda: bench.write(session, more) == list(more), 60)
+            agent.until(lambda: {*taken, *more} <= ints(bench.records()).keys())
+            agent.until(lambda: agent.status()["cdc_raw"]["used_bytes"] < (LIMIT << 20) // 2)
+            assert "headroom" not in agent.status()["degraded"]
+            assert agent.stop() == 0, agent.words()
+    assert in_log_order(bench.records())
+    assert not bench.spool.exists()
+
+
+def test_segments_that_cassandra_deleted_unread_are_reported_once(losing: Bench) -> None:
+    """cdc_block_writes: false, twice as much as cdc_raw takes, and no agent: exit code 4, an event for each gap with
+    its exact ends, a metric; the next agent has nothing to tell."""
+    bench = losing
+    with cql(bench.node) as session:
+        with bench.agent() as agent:
+            agent.until_ready()
+            bench.write(session, range(100))
+            agent.until(lambda: agent.count("changes") >= 100)
+            before = agent.status()["committed"]
+            assert agent.stop() == 0, agent.words()
+        total = 2 * LIMIT * ROWS
+        assert len(bench.write(session, range(100, total))) == total - 100
+    first = min(bench.logs())
+    assert first > before["segment"] + 1, "Cassandra deleted nothing: this shows nothing"
+    with bench.agent() as agent:
+        agent.until(lambda: total - 1 in ints(bench.records()))
+        agent.until(lambda: agent.count("lost") == 1 and agent.count("unknown") == 1)
+        assert any(cause.startswith("loss of") for cause in agent.status()["degraded"])
+        assert agent.stop() == 4, agent.words()
+    losses = bench.losses()
+    lost, unknown = (losses[f"1/{segment}"] for segment in (before["segment"], before["segment"] + 1))
+    assert (lost["kind"], lost["first"]) == ("lost", before)
+    assert (unknown["kind"], unknown["until"]) == ("unknown", {"epoch": 1, "segment": first, "offset": 0})
+    there = ints(bench.records())
+    assert set(range(100)) <= there.keys()
+    assert there.keys() != set(range(total))
+    assert set(there.values()) == {1}
+    with bench.agent() as agent:
+        agent.until_ready()
+        agent.until(lambda: agent.status()["committed"] is not None)
+        assert agent.stop() == 0, agent.words()
+    assert bench.losses() == losses
+
+
+def test_dropping_the_oldest_is_reported_as_loss(bench: Bench) -> None:
+    """Kafka is down, and the agent was told to drop rather than to spool: writes go on, what is gone is named."""
+    total = 2 * LIMIT * ROWS
+    with bench.agent(on_pressure="drop-oldest") as agent, cql(bench.node) as session:
+        agent.until_ready()
+        bench.kafka.kill()
+        try:
+            bench.write_as_room_is_made(session, range(total))
+            agent.until(lambda: agent.count("dropped") > 0)
+            agent.kill()  # it could tell nobody; its successor finds what it did
+        finally:
+            bench.kafka.start()
+    with bench.agent() as agent:
+        agent.until(lambda: total - 1 in ints(bench.records()), 120)
+        agent.until(lambda: agent.count("lost") > 0)
+        assert agent.stop() == 4, agent.words()
+    spans = [loss["segments"] for loss in bench.losses().values()]
+    segments = {record.change.source.segment for record in bench.records() if record.change.source}
+    assert spans
+    assert not any(a <= segment <= b for a, b in spans for segment in segments if segment != spans[0][0])
+    assert set(ints(bench.records()).values()) == {1}
+
+
+def test_a_crash_of_the_node_beside_spool_and_archive(bench: Bench) -> None:
+    """kill -9 of Cassandra, without and with an agent: what its replay links again is neither repeated nor taken for
+    another log's, whether it was spooled, archived or both; the archive has each finished segment, with its index."""
+
+    def crash() -> None:
+        bench.node.kill()
+        bench.node.start()
+
+    settings: dict[str, object] = {"on_release": "archive", "pressure_percent": 1}
+    with bench.agent(**settings) as agent:
+        agent.until_ready()
+        with cql(bench.node) as session:
+            bench.write(session, range(300), 32)
+            agent.until(lambda: agent.count("changes") >= 300 and agent.count("released") >= 3)
+            agent.kill()
+            bench.write(session, range(300, 500), 32)
+        crash()
+    with agent:
+        agent.until(lambda: agent.count("changes") >= 200)
+        assert agent.count("spooled") > 0
+        crash()
+        with cql(bench.node) as session:
+            bench.write(session, range(500, 800), 32)
+        agent.until(lambda: agent.count("changes") >= 500)
+        assert agent.stop() == 0, agent.words()
+    records = bench.records()
+    assert ints(records) == Counter(range(800))
+    assert in_log_order(records)
+    (archive,) = bench.archive.glob("*/1")
+    archived = {files.id for files in list_segments(archive).segments if files.log and files.index}
+    read = {record.change.source.segment for record in records if record.change.source}
+    assert archived & read
+    assert read - archived <= set(bench.logs()), "a segment is nowhere"

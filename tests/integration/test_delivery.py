@@ -1,0 +1,260 @@
+"""What readers of Kafka may rely on while agents stop, are replaced, die, or run without transactions."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tailrace_common.kafka import TopicReader
+from tailrace_common.progress import ProgressReader
+from tailrace_common.schemas import SchemaReader
+from tailrace_schemas.avro import decode
+from tests.integration.agents import (
+    AgentProcess,
+    cql,
+    create_keyspace,
+    in_log_order,
+    ints,
+    published,
+    settings_for,
+    start_here,
+)
+
+Config = dict[str, bool | int | float | str]
+
+
+class Stage:
+    """One test's table t, prefix and agents."""
+
+    def __init__(
+        self, session: Session, cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str, place: Path
+    ) -> None:
+        self.session = session
+        self.cassandra = cassandra
+        self.kafka = kafka
+        self.config: Config = {"bootstrap.servers": kafka.bootstrap}
+        self.prefix = prefix
+        self.keyspace = keyspace
+        self.topic = f"{prefix}.{keyspace}.t"
+        self._place = place
+        self._insert = session.prepare(f"INSERT INTO {keyspace}.t (k, v) VALUES (?, ?)")
+        self.written = 0
+
+    def agent(
+        self,
+        name: str,
+        settings: Mapping[str, object] | None = None,
+        others: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> AgentProcess:
+        """One with these settings of [agent] and of other sections, not started."""
+        whole = settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
+        for section, values in {"agent": settings or {}, **(others or {})}.items():
+            whole[section].update(values)
+        return AgentProcess(self._place, whole, name)
+
+    def write(self, count: int, text: str = "v") -> None:
+        """So many rows more; keys count up."""
+        keys = range(self.written, self.written + count)
+        execute_concurrent_with_args(self.session, self._insert, [(key, text) for key in keys], concurrency=32)
+        self.written += count
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """A row now and then, meanwhile."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.wait(0.01):
+                self.write(3)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def keys(self) -> Counter[int]:
+        """How often each key is there for a read_committed reader."""
+        return ints(published(self.kafka, self.prefix, self.topic))
+
+    def in_a_transaction(self) -> bool:
+        """Whether something in the topic is not committed."""
+        admin, latest = AdminClient({"bootstrap.servers": self.kafka.bootstrap}), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+        asked = {TopicPartition(self.topic, number): latest for number in range(3)}
+        ends = [
+            sum(future.result(30).offset for future in admin.list_offsets(asked, isolation_level=level).values())
+            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        ]
+        committed, appended = ends
+        return bool(committed < appended)
+
+    def freeze(self, agent: AgentProcess) -> None:
+        """Stop the agent in the middle of a transaction; a load has to run."""
+
+        agent.until(lambda: agent.count("changes") > 0)
+
+        def frozen() -> bool:
+            agent.signal(signal.SIGSTOP)
+            if self.in_a_transaction():
+                return True
+            agent.signal(signal.SIGCONT)
+            return False
+
+        assert wait_until(frozen, 30)
+
+
+@pytest.fixture
+def stage(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> Iterator[Stage]:
+    """A table, and the prefix's agent to begin at this instant."""
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text) WITH cdc = true")
+        start_here(session, cassandra, kafka, prefix, keyspace_name)
+        yield Stage(session, cassandra, kafka, prefix, keyspace_name, tmp_path)
+
+
+SLOW = {"transaction_milliseconds": 1000, "transaction_timeout_seconds": 2}
+PLAIN = {"delivery": "at-least-once"}
+
+
+def test_an_agent_stopped_for_longer_than_its_transaction_goes_on(stage: Stage) -> None:
+    """Kafka ends the transaction meanwhile, and fences its producer. That is no other agent: nothing is lost, nothing
+    is there twice, and the process lives."""
+    with stage.agent("agent", SLOW) as agent:
+        agent.until_ready()
+        with stage.load():
+            stage.freeze(agent)
+            assert wait_until(lambda: not stage.in_a_transaction(), 30), "Kafka has not ended the transaction"
+            agent.signal(signal.SIGCONT)
+        agent.until(lambda: sum(stage.keys().values()) >= stage.written)
+        assert agent.stop() == 0, agent.words()
+    assert stage.keys() == Counter(range(stage.written))
+    assert in_log_order(published(stage.kafka, stage.prefix, stage.topic))
+
+
+def test_an_agent_stopped_and_replaced_meanwhile_ends(stage: Stage) -> None:
+    """When it comes back, the newer one's transactions are left alone: exit code 5 for the older."""
+    with stage.agent("older", SLOW) as older:
+        older.until_ready()
+        with stage.load():
+            stage.freeze(older)
+            with stage.agent("newer", SLOW) as newer:
+                newer.until_ready()
+                newer.until(lambda: newer.count("changes") > 0)
+                older.signal(signal.SIGCONT)
+                assert older.process.wait(60) == 5, older.words()
+                newer.until(lambda: newer.count("changes") > 100)
+                assert newer.stop() == 0, newer.words()
+        with stage.agent("last") as last:
+            last.until(lambda: sum(stage.keys().values()) >= stage.written)
+            assert last.stop() == 0
+    assert stage.keys() == Counter(range(stage.written))
+
+
+def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
+    """Whoever reads the progress first, and then the topic to its end, has every change at or below it; and in the end
+    it covers all of them."""
+    topic = stage.topic
+    seen: set[tuple[int, int, int]] = set()
+    looks: list[tuple[tuple[int, int, int], frozenset[tuple[int, int, int]]]] = []
+    with stage.agent("agent", {"progress_seconds": 0.05}) as agent:
+        agent.until_ready()
+        with (
+            SchemaReader(stage.config, stage.prefix) as schemas,
+            TopicReader(stage.config, topic, beginning=True) as reader,
+            ProgressReader(stage.config, stage.prefix) as told,
+        ):
+            schemas.refresh()
+
+            def look() -> bool:
+                progress = told.read()
+                for _, record in reader.read_to_end():
+                    source = decode(record.value or b"", schemas).source
+                    assert source is not None
+                    seen.add((source.epoch, source.segment, source.offset))
+                if progress:
+                    looks.append((progress[0].position, frozenset(seen)))
+                return bool(progress) and progress[0].caught_up and len(seen) == stage.written
+
+            with stage.load():
+                began = time.monotonic()
+                while time.monotonic() - began < 5:
+                    look()
+            assert wait_until(look, 30)
+        assert agent.stop() == 0
+    assert len({position for position, _ in looks}) > 5, "progress that hardly moves shows nothing"
+    for position, known in looks:
+        assert {place for place in seen if place <= position} <= known
+    assert looks[-1][0] >= max(seen)
+
+
+def test_topics_that_their_owner_makes(stage: Stage) -> None:
+    """Without the right to create: the agent says what is missing, the plan prints it, and with that it runs."""
+    settings = {"topics": {"create": False}}
+    with stage.agent("early", {}, settings) as early:
+        assert early.process.wait(60) == 2
+    assert "topics.create is false, and these topics are missing" in early.words()
+    answer = CliRunner().invoke(app, ["topics", "plan", "-c", str(early.settings), "--commands"])
+    assert answer.exit_code == 0, answer.output
+    missing = [line for line in answer.stdout.splitlines() if line.startswith("kafka-topics.sh")]
+    words = [shlex.split(line) for line in missing]
+    made = [
+        NewTopic(
+            line[line.index("--topic") + 1],
+            int(line[line.index("--partitions") + 1]),
+            int(line[line.index("--replication-factor") + 1]),
+            config=dict(line[number + 1].split("=", 1) for number, word in enumerate(line) if word == "--config"),
+        )
+        for line in words
+    ]
+    assert stage.topic in {topic.topic for topic in made}
+    admin = AdminClient({"bootstrap.servers": stage.kafka.bootstrap})
+    for future in admin.create_topics(made).values():
+        future.result(30)
+    answer = CliRunner().invoke(app, ["topics", "plan", "-c", str(early.settings)])
+    rows = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
+    assert {row["state"] for row in rows} == {"there"}
+    with stage.agent("agent", {}, settings) as agent:
+        stage.write(10)
+        agent.until(lambda: agent.count("changes") >= 10)
+        assert agent.stop() == 0
+    assert stage.keys() == Counter(range(10))
+
+
+def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
+    """Killed again and again: every change is there, some twice. And no second agent reads beside the first."""
+    with stage.load():
+        for number in range(2):
+            with stage.agent(f"a{number}", PLAIN) as agent:
+                agent.until_ready()
+                agent.until(lambda agent=agent: agent.count("changes") >= 30)  # type: ignore[misc]  # its own agent
+                agent.kill()
+    with stage.agent("last", PLAIN) as agent:
+        agent.until_ready()
+        with stage.agent("second", PLAIN) as second:
+            assert second.process.wait(60) == 5
+        assert "another agent reads" in second.words()
+        agent.until(lambda: set(stage.keys()) >= set(range(stage.written)))
+        assert agent.stop() == 0, agent.words()
+    assert set(stage.keys()) == set(range(stage.written))

@@ -1,0 +1,83 @@
+"""What a host tells of its progress, and how often."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tailrace.agent.parts import Limits
+from tailrace.agent.progress import ProgressNotes
+from tailrace.agent.transaction import Transaction
+from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.ops.health import HealthBoard
+from tailrace.position import Position
+from tailrace.publish.record import Record
+from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
+from tailrace_schemas.progress import decode_progress
+from tests.unit.agent.world import World, entries
+
+AT, LATER = Position(1, 7, 40), Position(1, 7, 90)
+
+
+def test_moves_are_told_from_time_to_time_and_rest_seldom() -> None:
+    """The first at once; the same position again only after six times as long."""
+    clock = ManualClock()
+    notes = ProgressNotes("c", "h", 10, clock, lambda: 1000 + int(clock.now))
+    assert not notes.due(None, caught_up=True)
+    told = []
+    for second in range(200):
+        clock.now = second
+        position = AT if second < 35 else LATER
+        if (record := notes.record(Resume(position), caught_up=True)) is not None:
+            told.append((second, decode_progress(*record).position[2]))
+    assert told == [(0, 40), (35, 90), (95, 90), (155, 90)]
+
+
+def test_tells_what_is_set_aside() -> None:
+    """And where; the clock is the agent's."""
+    notes = ProgressNotes("c", "h", 10, ManualClock(), lambda: 1234)
+    record = notes.record(Resume(AT, quarantined=(Quarantined(6, 1, 2),)), caught_up=False)
+    assert record is not None
+    key, value = record
+    assert (key, json.loads(value)) == (
+        b"c/h",
+        {
+            "position": {"epoch": 1, "segment": 7, "offset": 40},
+            "durable": {"epoch": 1, "segment": 7, "offset": 40},
+            "at": 1234,
+            "caught_up": False,
+            "parked": 0,
+            "quarantined": 1,
+            "format": 1,
+        },
+    )
+
+
+def test_progress_is_the_position_of_its_own_transaction() -> None:
+    """Never ahead of the changes that are committed with it."""
+    world = World()
+    world.log.append(1, entries("abc"), final=False)
+    world.live(idle_waits=5)
+    (_, key, value), *more = world.kafka.notes
+    assert more == []
+    progress = decode_progress(key, value)
+    assert world.position is not None
+    assert progress.position[1:] == world.position
+    assert progress.caught_up
+
+
+@pytest.mark.parametrize(
+    ("partitions", "seconds"), [(1, 0.02), (36, 0.02), (72, 0.04), (630, 0.35), (1800, 1.0), (9000, 1.0)]
+)
+def test_a_transaction_of_many_partitions_may_be_older(partitions: int, seconds: float) -> None:
+    """Its commit takes longer; but readers never wait for more than a second."""
+    clock = ManualClock()
+    publisher = MemoryPublisher(MemoryKafka(), Faults())
+    publisher.start()
+    transaction = Transaction(publisher, Limits(), HealthBoard(clock), clock)
+    transaction.send([Record("t", number, None, b"") for number in range(partitions)])
+    assert transaction.left == pytest.approx(seconds)
+    assert not transaction.full
+    clock.wait(seconds + 0.001)
+    assert transaction.full

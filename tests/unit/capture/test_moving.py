@@ -1,0 +1,220 @@
+"""Moves of files, cut off at every step, within a file system and across two."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from tailrace.capture.directory import SegmentFiles
+from tailrace.capture.moving import Disk, copy_file, move_file, sweep
+from tailrace.capture.spool import Spool, SpoolError, list_both, merged
+from tailrace.capture.storage import archived
+from tailrace.testing import Crash
+from tests.unit.capture.segments import SegmentWriter
+
+CONTENT = b"content" * 1000
+
+
+class FaultyDisk(Disk):
+    """A disk on which every step is counted, and the `nth` ends the process before it is done (`copy`: half way).
+
+    `apart`: the two directories are of two file systems.
+    """
+
+    def __init__(self, apart: bool, nth: int = 0, error: BaseException | None = None) -> None:
+        self.apart = apart
+        self.nth = nth
+        self.error = error or Crash()
+        self.steps: list[str] = []
+
+    def _at(self, step: str) -> None:
+        self.steps.append(step)
+        if len(self.steps) == self.nth:
+            raise self.error
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Step rename."""
+        if self.apart and source.parent != target.parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        self._at("rename")
+        super().rename(source, target)
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Step copy."""
+        target.write_bytes(source.read_bytes()[:9])
+        self._at("copy")
+        super().copy(source, target)
+
+    def sync(self, directory: Path) -> None:
+        """Step sync."""
+        self._at("sync")
+        super().sync(directory)
+
+    def unlink(self, path: Path) -> None:
+        """Step unlink."""
+        self._at("unlink")
+        super().unlink(path)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """A file, and where it is to go."""
+    (tmp_path / "to").mkdir()
+    source = tmp_path / "from"
+    source.write_bytes(CONTENT)
+    return source, tmp_path / "to" / "file"
+
+
+@pytest.mark.parametrize(
+    ("apart", "nth"), [*((False, nth) for nth in range(1, 4)), *((True, nth) for nth in range(1, 5))]
+)
+def test_a_move_that_was_cut_off_is_whole_in_one_place_and_can_be_repeated(
+    apart: bool, nth: int, places: tuple[Path, Path]
+) -> None:
+    """At every step there is."""
+    source, target = places
+    with pytest.raises(Crash):
+        move_file(source, target, FaultyDisk(apart, nth))
+    there = [path.read_bytes() for path in places if path.exists()]
+    assert there, "it is nowhere"
+    assert set(there) == {CONTENT}
+    sweep(target.parent)
+    if source.exists():
+        move_file(source, target, FaultyDisk(apart))
+    assert (target.read_bytes(), list(target.parent.iterdir()), source.exists()) == (CONTENT, [target], False)
+
+
+def test_a_copy_that_finds_no_room_leaves_the_source_alone(places: tuple[Path, Path]) -> None:
+    source, target = places
+    disk = FaultyDisk(True, 1, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(OSError, match="No space left"):
+        move_file(source, target, disk)
+    assert source.read_bytes() == CONTENT
+    assert list(target.parent.iterdir()) == []
+
+
+def test_two_names_of_one_file_become_one(places: tuple[Path, Path]) -> None:
+    """rename(2) does nothing then; the node's replay links again what was moved."""
+    source, target = places
+    target.hardlink_to(source)
+    move_file(source, target)
+    assert (source.exists(), target.read_bytes()) == (False, CONTENT)
+
+
+def test_a_copy_is_made_once(places: tuple[Path, Path]) -> None:
+    source, target = places
+    copy_file(source, target)
+    source.write_bytes(b"later")
+    copy_file(source, target)
+    assert (source.read_bytes(), target.read_bytes()) == (b"later", CONTENT)
+
+
+def segment(root: Path, id: int = 5) -> SegmentWriter:
+    """A finished one."""
+    writer = SegmentWriter(root, id)
+    writer.write(b"a" * 10)
+    writer.sync(completed=True)
+    return writer
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("nth", range(1, 10))
+def test_a_segment_whose_spooling_was_cut_off_counts_once(apart: bool, nth: int, tmp_path: Path) -> None:
+    """Log and index are both there at every step; a log in cdc_raw has its index there, or Cassandra would delete it;
+    the next attempt ends it."""
+    writer = segment(tmp_path)
+    raw, index = writer.link.read_bytes(), writer.index.read_bytes()
+    disk = FaultyDisk(apart, nth)
+    try:
+        Spool(tmp_path / "spool", 1 << 20, disk).take(SegmentFiles(5, writer.link, writer.index))
+    except Crash:
+        pass
+    else:
+        assert nth > len(disk.steps)
+    spool = Spool(tmp_path / "spool", 1 << 20)
+    (files,) = list_both(writer.raw, spool).segments
+    assert files.log is not None
+    assert files.index is not None
+    assert (files.log.read_bytes(), files.index.read_bytes()) == (raw, index)
+    assert not writer.link.exists() or writer.index.exists()
+    if files.spooled:
+        spool.settle(files)
+    else:
+        spool.take(files)
+    (files,) = list_both(writer.raw, spool).segments
+    assert files == SegmentFiles(5, spool.directory / writer.link.name, spool.directory / writer.index.name, True)
+    assert list(writer.raw.iterdir()) == []
+    assert not list(spool.directory.glob(".*"))
+
+
+def test_a_spool_that_cannot_be_made_says_which_setting(tmp_path: Path) -> None:
+    """And moves nothing."""
+    writer = segment(tmp_path)
+    (tmp_path / "file").touch()
+    spool = Spool(tmp_path / "file" / "spool", 1 << 20)
+    with pytest.raises(SpoolError, match=r"agent\.spool_directory.*Not a directory"):
+        spool.take(SegmentFiles(5, writer.link, writer.index))
+    assert writer.link.exists()
+    assert spool.problem() == f"agent.spool_directory: {tmp_path / 'file'} is not a directory"
+    assert Spool(tmp_path / "new" / "spool", 1 << 20).problem() is None
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_of_another_log_is_not_deleted_as_a_double(tmp_path: Path) -> None:
+    """The same id, another header."""
+    spool = Spool(tmp_path / "spool", 1 << 20)
+    writer = segment(tmp_path)
+    spool.take(SegmentFiles(5, writer.link, writer.index))
+    writer.commitlog.unlink()
+    again = SegmentWriter(tmp_path, 5, parameters=b'{"a":1}')
+    again.sync(completed=True)
+    (files,) = list_both(writer.raw, spool).segments
+    assert spool.settle(files) == 0
+    assert again.link.exists()
+
+
+def test_each_log_epoch_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    """Ids are unique in one log only. The epoch is known before Kafka says it, and put right when it does."""
+    writer = segment(tmp_path)
+    early = Spool(tmp_path / "spool", 1 << 20)
+    early.take(SegmentFiles(5, writer.link, writer.index))
+    early.use(2)
+    assert [files.id for files in early.listing().segments] == [5]
+    assert early.directory == tmp_path / "spool" / "2"
+    later = Spool(tmp_path / "spool", 1 << 20)
+    assert [files.id for files in later.listing().segments] == [5]
+    later.use(3)
+    assert later.listing().segments == ()
+    assert later.left_behind() == (tmp_path / "spool" / "2",)
+
+
+def test_archiving_can_be_repeated(tmp_path: Path) -> None:
+    """One that is gone already is fine, a missing directory is made."""
+    writer = segment(tmp_path)
+    release = archived(tmp_path / "archive" / "host" / "1")
+    assert release.away is not None
+    for _ in range(2):
+        release.away(writer.link)
+        release.away(writer.index)
+    assert {path.name for path in (tmp_path / "archive" / "host" / "1").iterdir()} == {
+        writer.link.name,
+        writer.index.name,
+    }
+    assert list(writer.raw.iterdir()) == []
+
+
+def test_merging_is_by_id(tmp_path: Path) -> None:
+    """An index alone in the spool is half of a move."""
+    spool = Spool(tmp_path / "spool", 1 << 20)
+    writers = [segment(tmp_path, id) for id in (5, 6, 7)]
+    spool.take(SegmentFiles(5, writers[0].link, writers[0].index))
+    (spool.directory / writers[1].index.name).write_text("1")
+    raw = list_both(writers[0].raw, None)
+    found = merged(raw, spool.listing())
+    assert [(files.id, files.spooled, len(files.doubles)) for files in found.segments] == [
+        (5, True, 0),
+        (6, False, 1),
+        (7, False, 0),
+    ]
