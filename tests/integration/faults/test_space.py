@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -58,6 +59,7 @@ def test_a_disk_that_is_full(trial: Trial, tmp_path: Path) -> None:
         assert agent.log.stat().st_size == size, "there was space: this shows nothing"
 
 
+@pytest.mark.long
 def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
     """Cassandra refuses writes while the agent stands still; it frees space when it goes on, writes go on, and all
     that was taken is there."""
@@ -76,6 +78,34 @@ def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str
         assert wait_until(lambda: flows(load), 60), "writes are refused still"
         load.end()
         trial.settle(agent)
+
+
+@pytest.mark.long
+def test_a_spool_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
+    """Kafka stands still: the spool takes what there is room for, health says that it is full, and Cassandra refuses
+    writes. When Kafka goes on, all that was taken is published once, and nothing is left of moves that were cut off."""
+    settings = CassandraSettings(cdc_total_mib=8, heap_mib=384, yaml={"cdc_free_space_check_interval": "20ms"})
+    with (
+        small_file_system(tmp_path / "small", "3m") as place,
+        LocalCassandra(tmp_path / "cassandra", settings) as cassandra,
+        trial_on(cassandra, kafka, prefix, keyspace_name, tmp_path) as trial,
+    ):
+        own = trial.settings
+        own["agent"]["spool_directory"] = str(place)
+        with trial.agent(settings=own) as agent:
+            load = trial.load(rate=150, bulk=60_000)
+            until_more(agent)
+            os.kill(kafka.pid, signal.SIGSTOP)
+            try:
+                refused = load.refused
+                assert wait_until(lambda: load.refused >= refused + 50, 60), "it never was full: this shows nothing"
+                agent.until(lambda: "agent.spool_directory" in json.dumps(agent.status().get("degraded", {})))
+            finally:
+                os.kill(kafka.pid, signal.SIGCONT)
+            assert wait_until(lambda: flows(load), 60), "writes are refused still"
+            load.end()
+            trial.settle(agent)
+        assert [path.name for path in place.rglob("*") if path.suffix in (".log", ".idx", ".partial")] == []
 
 
 def flows(load: Load) -> bool:
