@@ -239,7 +239,7 @@ class LiveCluster:
             try:
                 self._cluster.connection_factory(self._cluster.endpoints_resolved[0]).close()
             except Exception as reason:  # whatever it is, it is for people
-                return reason
+                return NoHostAvailable("", {self._where: reason})
         return error
 
 
