@@ -256,7 +256,8 @@ class LiveCluster:
             try:
                 self._cluster.connection_factory(self._cluster.endpoints_resolved[0]).close()
             except Exception as reason:  # whatever it is, it is for people
-                return NoHostAvailable("", {self._where: reason})
+                explained: Exception = NoHostAvailable("", {self._where: reason})
+                return explained
         return error
 
 
