@@ -164,6 +164,7 @@ class MemoryLog:
     final: set[int] = field(default_factory=set)
     plain: set[int] = field(default_factory=set)
     version: int = 7
+    durable: Position | None = None
     losses: tuple[Loss, ...] = ()
 
     def append(self, segment: int, payloads: Iterable[bytes], final: bool = True) -> None:
@@ -184,7 +185,7 @@ class MemoryCapture:
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self._told = -1
         self._kept: frozenset[int] = frozenset()
-        self.durable: Position | None = None
+        self.durable = log.durable
 
     @property
     def losses(self) -> tuple[Loss, ...]:
