@@ -156,8 +156,9 @@ class MemoryDestinations:
 class MemoryLog:
     """Segments by id: each a list of serialized mutations, all released by the index.
 
-    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes, and
-    `losses` is what is missing and was not told. Steps of its captures: read, release (before), released (after).
+    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes,
+    `losses` is what is missing and was not told, `durable` how far the node has flushed where changes are published
+    ahead of that. Steps of its captures: read, release (before), released (after).
     """
 
     segments: dict[int, list[bytes]] = field(default_factory=dict)
