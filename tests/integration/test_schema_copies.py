@@ -53,7 +53,7 @@ def schema_of(node: LocalCassandra) -> Iterator[LiveSchema]:
         yield schema
 
 
-@pytest.mark.parametrize("release", ["4.0", "5.0", "6.0"])
+@pytest.mark.parametrize("release", ["5.0", "6.0"])
 def test_copies_have_one_digest(means: Means, tmp_path: Path, release: str) -> None:
     """Of keyspaces, types and tables, whatever each node had read before."""
     if means is Means.CONTAINERS:
@@ -78,6 +78,6 @@ def test_copies_have_one_digest(means: Means, tmp_path: Path, release: str) -> N
 
         assert wait_until(lambda: all(len(found) == 13 for found in told()), 60), [s.events for s in schemas]
         first, second = told()
-        assert first == second
+        assert first == second, [[(str(one), one.written, one.inferred) for one in s.events] for s in schemas]
         assert len(set(first)) == len(first)
         assert [one.kind for one in schemas[0].events if one.keyspace == "ks"][-1] is EventKind.DROPPED
