@@ -154,7 +154,9 @@ class _Run:
         self._go_on()
         self._transaction.send(records, done)
         self._done = self._entries[done - 1].position
-        for _ in range(done):
+        if done == len(self._entries):
+            self._entries.clear()
+        for _ in range(min(done, len(self._entries))):
             self._entries.popleft()
         if self._transaction.full:
             self._commit()

@@ -221,20 +221,17 @@ class CdcRaw:
                     files.index.unlink(missing_ok=True)  # of a loss, which is told
         return done
 
-    def _done(self, position: Position | None) -> int:
-        """The last segment of which everything is at or below a position."""
-        ends = (id for id, end in self._finished.items() if position is not None and end <= position)
-        return max((self._told, *ends))
-
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
         """Mutations of a segment once more, those that end at these offsets, in order; fewer where it is gone, is
         another one than before, or is damaged. Raises ServiceError."""
         wanted = set(offsets)
-        path = next((files.log for files in self._list().segments if files.id == segment), None)
         try:
-            if path is None or header_checksum(path) != checksum:
-                return
-            with closing(OpenSegment(path, segment, epoch, 0, self._keys)) as again:
+            with self._lock:  # between the listing and the opening nothing is moved
+                path = next((files.log for files in self._list().segments if files.id == segment), None)
+                if path is None or header_checksum(path) != checksum:
+                    return
+                opened = OpenSegment(path, segment, epoch, 0, self._keys)
+            with closing(opened) as again:
                 while wanted and (entries := again.read(_REREAD, None)[0]):
                     for entry in entries:
                         if entry.position.offset in wanted:
@@ -244,6 +241,11 @@ class CdcRaw:
             return
         except OSError as error:
             raise self._refused("read", error) from error
+
+    def _done(self, position: Position | None) -> int:
+        """The last segment of which everything is at or below a position."""
+        ends = (id for id, end in self._finished.items() if position is not None and end <= position)
+        return max((self._told, *ends))
 
     def _refused(self, what: str, error: OSError) -> ServiceError:
         file = error.filename or (self._directory if self._current is None else self._current.path)
