@@ -21,6 +21,7 @@ from tailrace.capture.parked import Parked
 from tailrace.capture.segment import OpenSegment, header_checksum
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
+from tailrace.capture.truncation import Newest, Truncation
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
@@ -49,9 +50,11 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `unread` are segments
-    that had an index and were not read to their end, `reported` those that were told to be missing (capture.missing).
-    `parked` are mutations at or below the position whose changes wait.
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet); up to there `truncations`
+    were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
+    the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
+    segments that had an index and were not read to their end, `reported` those that were told to be missing
+    (capture.missing). `parked` are mutations at or below the position whose changes wait.
     """
 
     position: Position | None = None
@@ -61,6 +64,9 @@ class Resume:
     unread: tuple[Span, ...] = ()
     reported: tuple[Span, ...] = ()
     parked: tuple[Parked, ...] = ()
+    truncations: tuple[Truncation, ...] = ()
+    truncated: tuple[Newest, ...] | None = None
+    metadata: tuple[int, int | None] | None = None
 
 
 class CdcRaw:
@@ -146,6 +152,24 @@ class CdcRaw:
         """What is missing, and not in Kafka yet: to be committed with the next record."""
         return self._register.losses
 
+    def passed(self, position: Position, *, settled: bool) -> bool:
+        """Whether `read` will give nothing at or below a position any more: it has come there; or the segment there
+        has no index, and everything before was read. `settled`: the log has gone on behind the position, so that an
+        index that was to come is there. Raises as `read` does."""
+        if self._at >= position:
+            return True
+        if self._current is not None or not settled:
+            return False
+        try:
+            with self._lock:
+                self._scan()
+        except OSError as error:
+            raise self._refused("read", error) from error
+        unread = (
+            id for id in self._segments if id >= self._at.segment and id not in {*self._finished, *self.quarantined}
+        )
+        return not any(self._segments[id].index is not None for id in unread if id <= position.segment)
+
     def unread(self, position: Position | None) -> tuple[Span, ...]:
         """Segments that have an index and are not published to their end: `unread` of the offsets record."""
         return self._register.unread(self._done(position))
@@ -197,20 +221,17 @@ class CdcRaw:
                     files.index.unlink(missing_ok=True)  # of a loss, which is told
         return done
 
-    def _done(self, position: Position | None) -> int:
-        """The last segment of which everything is at or below a position."""
-        ends = (id for id, end in self._finished.items() if position is not None and end <= position)
-        return max((self._told, *ends))
-
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
         """Mutations of a segment once more, those that end at these offsets, in order; fewer where it is gone, is
         another one than before, or is damaged. Raises ServiceError."""
         wanted = set(offsets)
-        path = next((files.log for files in self._list().segments if files.id == segment), None)
         try:
-            if path is None or header_checksum(path) != checksum:
-                return
-            with closing(OpenSegment(path, segment, epoch, 0, self._keys)) as again:
+            with self._lock:  # between the listing and the opening nothing is moved
+                path = next((files.log for files in self._list().segments if files.id == segment), None)
+                if path is None or header_checksum(path) != checksum:
+                    return
+                opened = OpenSegment(path, segment, epoch, 0, self._keys)
+            with closing(opened) as again:
                 while wanted and (entries := again.read(_REREAD, None)[0]):
                     for entry in entries:
                         if entry.position.offset in wanted:
@@ -220,6 +241,11 @@ class CdcRaw:
             return
         except OSError as error:
             raise self._refused("read", error) from error
+
+    def _done(self, position: Position | None) -> int:
+        """The last segment of which everything is at or below a position."""
+        ends = (id for id, end in self._finished.items() if position is not None and end <= position)
+        return max((self._told, *ends))
 
     def _refused(self, what: str, error: OSError) -> ServiceError:
         file = error.filename or (self._directory if self._current is None else self._current.path)

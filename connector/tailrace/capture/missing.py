@@ -130,8 +130,8 @@ class Register:
         self._done = -1
         self.losses: tuple[Loss, ...] = ()
         """Found, and not in Kafka yet."""
-        self.spared: frozenset[int] = frozenset()
-        """Segments that must not be dropped: what they hold is nowhere else."""
+        self.spared: frozenset[int] | None = None
+        """Segments that must not be dropped, as what they hold is nowhere else; None: no record was read yet."""
         self.left: frozenset[int] = frozenset()
         """Segments that are published, and were left in cdc_raw."""
 

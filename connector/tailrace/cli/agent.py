@@ -53,6 +53,15 @@ if TYPE_CHECKING:
     from tailrace.publish.registry import RegistryStore
 
 T = TypeVar("T")
+_INTERNAL: Final = (
+    Internal.OFFSETS,
+    Internal.SCHEMAS,
+    Internal.SCHEMA_HISTORY,
+    Internal.SCHEMA_CHANGES,
+    Internal.GENERATIONS,
+    Internal.DEAD_LETTER,
+    Internal.PROGRESS,
+)
 _RETRY_SECONDS: Final = 1.0
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 _RETRY_SECONDS_MOST: Final = 30.0
@@ -88,8 +97,8 @@ def agent(config: SettingsFile = None) -> None:
     """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
 
     Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 3: it ended in order,
-    and something was quarantined; 4: and segments were lost; 5: another agent was started for this node, do not
-    restart in a loop.
+    and something is quarantined, or went to dead letters; 4: and changes were lost; 5: another agent was started for
+    this node, do not restart in a loop.
 
     Example: tailrace agent -c tailrace.toml
     """
@@ -258,16 +267,7 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
     Raises ServiceError, SettingsError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    topics.ensure_internal(
-        (
-            Internal.OFFSETS,
-            Internal.SCHEMAS,
-            Internal.SCHEMA_HISTORY,
-            Internal.GENERATIONS,
-            Internal.DEAD_LETTER,
-            Internal.PROGRESS,
-        )
-    )
+    topics.ensure_internal(_INTERNAL)
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))

@@ -363,3 +363,39 @@ def test_a_directory_that_is_not_there_says_which_setting(tmp_path: Path) -> Non
     """And that it can be tried again."""
     with pytest.raises(ServiceError, match=r"agent\.cdc_raw_directory"):
         reader(tmp_path).read(1)
+
+
+def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
+    """All that has an index up to there was read; a segment that has one is waited for, one without it is not."""
+    first, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6), reader(tmp_path)
+    ends, (end,) = first.write(A, B), second.write(C)
+    first.sync()
+    # Segment 5 is neither read nor over; what was read of it is passed.
+    assert not capture.passed(Position(1, 5, ends[0]), settled=True)
+    assert not capture.passed(Position(1, 6, end), settled=True)
+    assert payloads(capture) == [A, B]
+    assert capture.passed(Position(1, 5, ends[1]), settled=True)
+    assert not capture.passed(Position(1, 6, end), settled=True)
+    first.sync(completed=True)
+    assert payloads(capture) == []
+    assert capture.passed(Position(1, 6, 0), settled=True)
+    # An index of its own may be about to come.
+    assert not capture.passed(Position(1, 6, end), settled=False)
+    assert capture.passed(Position(1, 6, end), settled=True)
+    second.sync()
+    assert not capture.passed(Position(1, 6, end), settled=True)
+    assert payloads(capture) == [C]
+    assert capture.passed(Position(1, 6, end), settled=False)
+    assert not capture.passed(Position(1, 6, end + 1), settled=True)
+
+
+def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was released once stays released."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    end = segment.write(A)[-1]
+    segment.write(B)
+    segment.sync()
+    assert payloads(capture, 1) == [A]
+    segment.index.write_text(str(end))
+    assert payloads(capture) == [B]
+    assert f"the index of segment 5 went from {segment.at} to {end}" in caplog.text
