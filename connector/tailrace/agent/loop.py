@@ -86,7 +86,9 @@ class _Run:
         self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
         self._parked = ParkingLot(resume.parked, limits.parked)
-        self._translation = Translation(parts, limits, node, self._commit_what_is_open, self._parked.holds)
+        self._translation = Translation(
+            parts, limits, node, self._commit_what_is_open, self._parked.holds, lambda: capture.durable
+        )
         self._parking = Parking(
             parts,
             limits,
@@ -254,7 +256,7 @@ class _Run:
             self._transaction.open
             or self._is_untold
             or self._is_worth_moving()
-            or self._progress.due(self._done, caught_up=True)
+            or self._progress.due(self._done, caught_up=True, durable=self._capture.durable)
         ):
             self._commit(caught_up=True)
         else:
@@ -302,7 +304,7 @@ class _Run:
             parked=self._parked.lots,
         )
         resume = schema.noted(resume)
-        if (progress := self._progress.record(resume, caught_up)) is not None:
+        if (progress := self._progress.record(resume, caught_up, capture.durable)) is not None:
             self._transaction.note(Internal.PROGRESS, *progress)
         for event in schema.events:
             self._transaction.note(

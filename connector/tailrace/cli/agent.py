@@ -40,7 +40,7 @@ from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
-from tailrace_common.settings import ClusterSettings, SchemaSettings, Settings
+from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration
@@ -220,7 +220,7 @@ class _Start:
         limits = Limits(
             changes=settings.agent.transaction_changes,
             seconds=settings.agent.transaction_milliseconds / 1000,
-            poll_seconds=settings.agent.poll_seconds,
+            poll_seconds=poll_seconds_of(settings.agent),
             progress_seconds=settings.agent.progress_seconds,
             parked_seconds=settings.agent.park_seconds,
             dead_letter_payloads=settings.agent.dead_letter_payloads,
@@ -247,6 +247,12 @@ class _Start:
 
 def _milliseconds() -> int:
     return time.time_ns() // 1_000_000
+
+
+def poll_seconds_of(settings: AgentSettings) -> float:
+    """How long to wait where nothing was found."""
+    early = settings.early_milliseconds / 1000
+    return min(early, settings.poll_seconds) if settings.early else settings.poll_seconds
 
 
 def topics_of(settings: Settings) -> KafkaTopics:
