@@ -108,3 +108,13 @@ def test_partition_is_the_share_of_the_ring(value: int, n: int) -> None:
 )
 def test_partition_table(value: int, n: int, expected: int) -> None:
     assert partition(value, n) == expected
+
+
+@given(st.data(), st.integers(1, 2**31 - 1))
+def test_partition_is_exact_at_the_borders_of_the_shares(data: st.DataObject, n: int) -> None:
+    """The first token of a share and the last of the one before, which differ in their lowest bits alone."""
+    share = data.draw(st.integers(1, n)) if n > 1 else 1
+    first = -(-(share << 64) // n) - 2**63
+    for value in (first, first - 1):
+        if MIN_TOKEN <= value <= MAX_TOKEN:
+            assert partition(value, n) == ((value + 2**63) * n) >> 64
