@@ -22,6 +22,7 @@ from cassandra.metadata import Metadata
 from cassandra.policies import ConstantReconnectionPolicy, WhiteListRoundRobinPolicy
 from cassandra.query import dict_factory
 
+from tailrace.history.objects import NodeState, epoch_of
 from tailrace.history.rows import KeyedRow, definitions_of
 from tailrace_common.secrets import redact
 from tailrace_schemas.definitions import Definitions
@@ -168,6 +169,22 @@ class LiveCluster:
             if self.schema_version() == version:
                 break
         return [_keyed(name, row) for name, found in rows.items() for row in found]
+
+    def node_state(self) -> NodeState:
+        """What else of it matters to the schema: keyspaces' options, its truncations, the metadata's epoch."""
+        local = self._rows("SELECT schema_version, truncated_at FROM system.local")[0]
+        keyspaces = self._rows("SELECT keyspace_name, durable_writes, replication FROM system_schema.keyspaces")
+        return NodeState(
+            {
+                row["keyspace_name"]: {
+                    "durable_writes": row["durable_writes"],
+                    "replication": dict(row["replication"] or {}),
+                }
+                for row in keyspaces
+            },
+            {id: bytes(value) for id, value in (local["truncated_at"] or {}).items()},
+            epoch_of(local["schema_version"]),
+        )
 
     def ring(self) -> Ring:
         """Tokens by host of all nodes that this one knows, and which of them join, leave or move.

@@ -15,6 +15,17 @@ class UnknownTableError(TailraceError):
         self.table_id = table_id
 
 
+class NewerSchemaError(UnknownTableError):
+    """A partition update was written by a later definition than any that was read: its metadata epoch tells (6.0)."""
+
+    def __init__(self, table_id: UUID, epoch: int, known: int) -> None:
+        TailraceError.__init__(
+            self,
+            f"a write of table id {table_id} rests on metadata epoch {epoch}, and the log's DDL was read up to {known}",
+        )
+        self.table_id = table_id
+
+
 class UnknownColumnError(DecodeError):
     """A partition update names a column that its table's known definition has neither live nor dropped.
 
@@ -40,9 +51,12 @@ class TooLargeError(HeldError):
 
 
 class UnexplainedError(TailraceError):
-    """A mutation that neither the log's DDL nor the present schema explains: it waits for that table's definition."""
+    """A mutation that neither the log's DDL nor the present schema explains: it waits for that table's definition.
 
-    def __init__(self, message: str, table_id: UUID) -> None:
+    Without a table id it is held, and all that follows with it: the definition will come at once.
+    """
+
+    def __init__(self, message: str, table_id: UUID | None = None) -> None:
         super().__init__(message)
         self.table_id = table_id
 

@@ -10,25 +10,26 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from tailrace.capture.cdcraw import Quarantined, Resume
-from tailrace.capture.ddl import Gap
+from tailrace.capture.ddl import WATCHED, Gap
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.missing import Loss, Span, spans
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import FencedError
+from tailrace.history.objects import NodeState, Options
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
 from tailrace.publish.record import Record
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import DecodeError
-from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.topics import Internal
 
-_SCHEMA_IDS: Final = frozenset(table.id for table in system_tables() if table.keyspace == "system_schema")
+_SCHEMA_IDS: Final = frozenset(table.id for table in WATCHED)
 
 
 class Crash(BaseException):
@@ -243,6 +244,16 @@ class MemoryCapture:
         """Whether a final segment ends at or below the position, and is not kept."""
         return bool(set(self._ended(position)) - self._kept)
 
+    def passed(self, position: Position, *, settled: bool) -> bool:
+        """Whether everything up to there was read."""
+        later = [id for id in self._log.segments if id not in self._log.plain and id not in self.quarantined]
+        unread = [
+            id
+            for id in later
+            if id > self._at.segment or (id == self._at.segment and len(self._log.segments[id]) > self._at.offset)
+        ]
+        return self._at >= position or (settled and not any(id <= position.segment for id in unread))
+
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete final segments that end at or below the position."""
         done = [one for one in self._ended(position) if one <= self._told and one not in self._kept]
@@ -315,11 +326,18 @@ class MemorySchema:
     tables: list[Table]
     faults: Faults = field(default_factory=Faults)
     written: int = 0
+    options: dict[str, Options] = field(default_factory=dict)
+    truncated: dict[UUID, bytes] = field(default_factory=dict)
+    epoch: int | None = None
 
     def schema_rows(self) -> list[KeyedRow]:
         """The rows of the tables, now."""
         self.faults.at("schema")
         return [row for table in self.tables for row in rows_of(table, self.written)]
+
+    def node_state(self) -> NodeState:
+        """What else it says, now."""
+        return NodeState(dict(self.options), dict(self.truncated), self.epoch)
 
 
 def rows_of(table: Table, written: int = 0) -> tuple[KeyedRow, ...]:

@@ -246,6 +246,8 @@ def _to_json(value: Any) -> Any:
         return "0x" + bytes(value).hex()
     if isinstance(value, UUID | datetime):
         return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     return sorted(value) if isinstance(value, set | frozenset) else list(value)
 
 

@@ -61,6 +61,11 @@ def partition(token: i64, n: i64) -> i64:
     return (high * n + ((low * n) >> 32)) >> 32
 
 
+def first_token(number: int, n: int) -> int:
+    """The smallest token of a partition, 0 to n - 1, in a topic of n partitions."""
+    return -((-number << 64) // n) - (1 << 63)
+
+
 # Words are signed, and wrap: on compiled code by themselves, so that _wrapped is never called there.
 
 

@@ -25,6 +25,7 @@ from tailrace.cli.main import app
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
+from tailrace.history.records import HistoryRecord
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace.position import Position
@@ -79,6 +80,10 @@ class Bench:
         self.settings = settings_for(cassandra, kafka, prefix, self.keyspace)
         self.settings["agent"]["cdc_raw_directory"] = str(directory / "cdc_raw")
         self.topic = f"{prefix}.{self.keyspace}.t"
+
+    def alter(self, what: str) -> None:
+        """ALTER TABLE."""
+        self._session.execute(f"ALTER TABLE {self.keyspace}.t {what}")
 
     def payloads(self, number: int) -> list[bytes]:
         """So many rows, written to the node, as they stand in its log; keys go on from one call to the next."""
@@ -291,7 +296,9 @@ def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
     bench.payloads(1)
     gone = str(uuid4())
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": bench.kafka.bootstrap}
-    KafkaTopics(config, TopicSettings(prefix=bench.prefix)).ensure_internal((Internal.OFFSETS,))
+    topics = (Internal.OFFSETS, Internal.SCHEMA_HISTORY)
+    KafkaTopics(config, TopicSettings(prefix=bench.prefix)).ensure_internal(topics)
+    history = HistoryRecord(Position(1, 7, 8), uuid4(), ("ks", "t"))
     rows = bench.run("hosts", "list").rows
     assert [(row["host"], row["state"]) for row in rows] == [(bench.host, "never published")]
     for host in (gone, bench.host):
@@ -300,7 +307,7 @@ def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
             KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=10)
         ) as publisher:
             publisher.start()
-            publisher.commit(Resume(Position(1, 7, 8)))
+            publisher.commit(Resume(Position(1, 7, 8)), [history])
     listed = {row["host"]: row for row in bench.run("hosts", "list").rows}
     assert {host: row["state"] for host, row in listed.items()} == {gone: "gone", bench.host: "in the ring"}
     assert listed[gone]["position"] == "1/7:8"
@@ -311,6 +318,12 @@ def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
     assert retired.code == 0, retired.words
     assert [row["host"] for row in bench.run("hosts", "list").rows] == [bench.host]
     assert [row["host"] for row in bench.run("offsets", "show").rows] == [bench.host]
+    for host, count in ((gone, 0), (bench.host, 1)):
+        with closing(
+            KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=10)
+        ) as publisher:
+            publisher.open()
+            assert len(publisher.history()) == count
 
 
 def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> None:
@@ -332,8 +345,11 @@ def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> Non
         assert following.stdout is not None
         assert following.stderr is not None
         assert f"following {bench.topic}" in following.stderr.readline()
+        # What was written before is read by the definition of the time, whatever the table is now.
+        bench.alter("DROP v")
         replayed = bench.run("replay", str(kept), "--since", f"1000:{ends[1]}", "--table", name)
         assert replayed.code == 0, replayed.words
+        assert "by the definitions of the time" in replayed.words
         assert "6 changes of 6 mutations in 1 segment replayed" in replayed.words
         followed = [json.loads(following.stdout.readline()) for _ in range(6)]
         following.send_signal(signal.SIGINT)
@@ -349,6 +365,9 @@ def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> Non
     assert bench.position() == position
     lines = bench.run("replay", str(kept), "--to", "-").rows
     assert {line["digest"] for line in lines} == {row["digest"] for row in shown}
+    present = bench.run("replay", str(kept), "--present-schema")
+    assert "by the definitions that hold now" in present.words
+    assert {len(one.change.table.regular) for one in bench.records()} == {0, 1}
 
 
 def _origin(record: Published) -> Origin | None:

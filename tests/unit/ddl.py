@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
@@ -15,6 +15,10 @@ from tailrace_schemas.table import Column, Table
 from tests.unit.commitlog.written import Stats, encode
 
 SCHEMA = {table.name: table for table in system_tables() if table.keyspace == "system_schema"}
+LOCAL, WATCHED_LOG = (
+    next(table for table in system_tables() if str(table) == name)
+    for name in ("system.local", "system.local_metadata_log")
+)
 NOW = 1_700_000_000_000_000
 
 
@@ -32,6 +36,44 @@ def drop_keyspace(keyspace: str, written: int = NOW) -> bytes:
     """DROP KEYSPACE."""
     names = ("columns", "types", "keyspaces", "dropped_columns", "tables", "views")
     return _mutation([_update(name, keyspace, (), Deletion(written, written // 1_000_000)) for name in names])
+
+
+def keyspace(name: str, written: int = NOW, *, durable: bool = True) -> bytes:
+    """CREATE or ALTER KEYSPACE; the row stands in all other DDL of the keyspace too."""
+    columns = {column.name: column for column in SCHEMA["keyspaces"].regular}
+    replication = [{"key": "class", "value": "SimpleStrategy"}, {"key": "replication_factor", "value": "1"}]
+    values = {"durable_writes": durable, "replication": replication}
+    cells = tuple(
+        Cell(columns[one], None, written, None, None, codec(columns[one].type).encode(value))
+        for one, value in sorted(values.items())
+    )
+    return _mutation([_update("keyspaces", name, [Row(clustering=(), marker=Marker(written), cells=cells)])])
+
+
+def truncate(table_id: UUID, at: int, upto: tuple[int, int] = (1, 5)) -> bytes:
+    """What a node logs of TRUNCATE; `at` in milliseconds."""
+    value = upto[0].to_bytes(8, "big", signed=True) + upto[1].to_bytes(4, "big", signed=True) + at.to_bytes(8, "big")
+    return _local("truncated_at", value, table_id.bytes, at * 1000)
+
+
+def schema_version(epoch: int, written: int = NOW) -> bytes:
+    """What a node of Cassandra 6 logs when it has come to an epoch."""
+    return _local("schema_version", UUID(int=epoch).bytes, None, written)
+
+
+def metadata_log(epoch: int, written: int = NOW) -> bytes:
+    """What it logs before."""
+    update = PartitionUpdate(
+        table=WATCHED_LOG, key=epoch.to_bytes(8, "big"), items=(Row(clustering=(), marker=Marker(written)),)
+    )
+    return encode(Mutation(updates=(update,)), Stats(), [((), ())])
+
+
+def _local(column: str, value: bytes, path: bytes | None, written: int) -> bytes:
+    (one,) = (known for known in LOCAL.regular if known.name == column)
+    row = Row(clustering=(), cells=(Cell(one, path, written, None, None, value),))
+    update = PartitionUpdate(table=LOCAL, key=b"local", items=(row,))
+    return encode(Mutation(updates=(update,)), Stats(), [((), (one,))])
 
 
 def alter(before: Table | None, after: Table | None, written: int = NOW) -> bytes:
@@ -88,7 +130,17 @@ def _update(name: str, keyspace: str, rows: Iterable[Row], deletion: Deletion | 
 
 
 def _mutation(updates: list[PartitionUpdate]) -> bytes:
-    return encode(Mutation(updates=tuple(updates)), Stats(), [((), _columns(update)) for update in updates])
+    times = [time for update in updates for time in _times(update)]
+    stats = Stats(timestamp=min(times, default=NOW))
+    return encode(Mutation(updates=tuple(updates)), stats, [((), _columns(update)) for update in updates])
+
+
+def _times(update: PartitionUpdate) -> Iterator[int]:
+    if update.deletion is not None:
+        yield update.deletion.written
+    for item in update.items:
+        if isinstance(item, Row):
+            yield from (one.written for one in (item.marker, item.deletion, *item.cells) if one is not None)
 
 
 def _columns(update: PartitionUpdate) -> list[Column]:

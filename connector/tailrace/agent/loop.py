@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from collections.abc import Iterable
 from contextlib import closing
+from itertools import takewhile
 from typing import Final
 
 from tailrace.agent.parking import Parking
@@ -16,6 +18,7 @@ from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
 from tailrace.capture.parked import ParkingLot
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, RefusedError, UnexplainedError
+from tailrace.history.events import encode_event, event_key
 from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -55,7 +58,7 @@ class Agent:
         with closing(parts.publisher()) as publisher:
             resume = publisher.start()
             epoch = FIRST_EPOCH if resume.position is None else resume.position.epoch
-            parts.schema.begin(publisher.history(), resume.schema, epoch)
+            parts.schema.begin(publisher.history(), resume, epoch)
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
                 node = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
@@ -79,6 +82,8 @@ class _Run:
         self._parts = parts
         self._limits = limits
         self._capture = capture
+        self._publisher = publisher
+        self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
         self._parked = ParkingLot(resume.parked, limits.parked)
         self._translation = Translation(parts, limits, node, self._commit_what_is_open, self._parked.holds)
@@ -120,6 +125,7 @@ class _Run:
                 continue
             entry = self._entries[0]
             try:
+                self._truncate(entry.position)
                 records = self._translation.records(entry)
             except (UnexplainedError, HeldError) as error:
                 if not self._parking.park(entry, error):
@@ -138,7 +144,11 @@ class _Run:
 
     def _publish_plain(self) -> bool:
         """As many mutations in a row as there is nothing to say about, and room for; whether there was one."""
-        done, records = self._translation.plain(self._entries, self._transaction.room)
+        entries: Iterable[Entry] = self._entries
+        if pending := self._parts.schema.truncations.pending:
+            first = pending[0].position
+            entries = takewhile(lambda entry: entry.position <= first, entries)
+        done, records = self._translation.plain(entries, self._transaction.room)
         if not done:
             return False
         self._go_on()
@@ -206,12 +216,36 @@ class _Run:
             self._opening.reset()
         return opened
 
+    # -- truncations
+
+    def _truncate(self, before: Position | None = None) -> None:
+        """Publish those that stand before a mutation; without one, those before which everything was published that
+        there is, also in segments without an index. Those of tables that are held or parked wait. Raises ServiceError.
+        """
+        schema = self._parts.schema
+        for one in tuple(schema.truncations.pending):
+            if before is None:
+                settled = schema.truncations.settled(one, schema.place)
+                if not self._capture.passed(one.position, settled=settled):
+                    return
+            elif one.position >= before:
+                return
+            if self._parked.holds(one.table_id):
+                continue
+            try:
+                records = self._translation.truncation(one)
+            except HeldError:  # health says so already, as the table's changes are held
+                continue
+            self._transaction.send(records)
+            schema.truncations.published(one)
+
     # -- committing
 
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
         self._transaction.relax()
+        self._truncate()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
         elif (
@@ -229,7 +263,7 @@ class _Run:
     @property
     def _is_untold(self) -> bool:
         """Whether there is more than a position to commit, though no change."""
-        return bool(self._parts.schema.unsent) or self._parked.changed
+        return self._parts.schema.news or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
         """Whether a commit without changes is due: of news and before a release at once, else from time to time."""
@@ -261,13 +295,17 @@ class _Run:
             done,
             capture.open_segments(),
             tuple(capture.quarantined.values()),
-            schema.place,
             unread=capture.unread(done),
             reported=capture.reported(done),
             parked=self._parked.lots,
         )
+        resume = schema.noted(resume)
         if (progress := self._progress.record(resume, caught_up)) is not None:
             self._transaction.note(Internal.PROGRESS, *progress)
+        for event in schema.events:
+            self._transaction.note(
+                Internal.SCHEMA_CHANGES, event_key(self._host, event), encode_event(self._host, event)
+            )
         changes = self._transaction.commit(resume, schema.unsent)
         schema.sent()
         self._parked.changed = False

@@ -9,17 +9,27 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.agent.parts import Backoff, Limits, Parts
+from tailrace.capture.truncation import Truncation
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
-from tailrace.errors import HeldError, UnexplainedError, UnknownColumnError, UnknownTableError
+from tailrace.errors import (
+    HeldError,
+    NewerSchemaError,
+    UnexplainedError,
+    UnknownColumnError,
+    UnknownTableError,
+)
 from tailrace.history.decode import Definitions, messages_at, source_at
 from tailrace.history.schema import SchemaHistory
+from tailrace.position import Position
 from tailrace.publish.record import Record
 from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.agent")
+# Longer than Cassandra's default sync period.
+_DDL_SECONDS: Final = 15.0
 
 
 class Translation:
@@ -37,6 +47,7 @@ class Translation:
         self._parked = parked
         self._backoff = Backoff(limits)
         self._unreadable_until = float("-inf")
+        self._ahead: tuple[Position, float] | None = None
         self._careful = 0
 
     def records(self, entry: Entry) -> list[Record]:
@@ -70,6 +81,17 @@ class Translation:
             self._careful = done  # one of them: which one shows when they come singly
             return 0, []
 
+    def truncation(self, one: Truncation) -> list[Record]:
+        """The records of a truncation. Raises ServiceError, HeldError."""
+        history = self._parts.schema.history
+        table = history.table(one.table_id, one.position)
+        if table is None:
+            return []
+        unsure = one.inferred or history.inferred(one.table_id, one.position)
+        source = source_at(self._node, one.position, self._parts.milliseconds())
+        source = replace(source, count=1, flags=SCHEMA_INFERRED if unsure else 0)
+        return self._parts.routing.truncation(table, one.written, source)
+
     def parked_records(self, entry: Entry) -> list[Record]:
         """The records of a mutation that was parked, by what is known now. Raises the same."""
         try:
@@ -101,11 +123,23 @@ class Translation:
         except UnknownTableError as error:
             if self._parked(error.table_id):  # it was looked for: when it comes, those that wait are first
                 raise UnexplainedError(str(error), error.table_id) from error
+            if isinstance(error, NewerSchemaError) and self._comes_soon(entry):
+                raise UnexplainedError(str(error)) from error
             self._require_read(error, error.table_id)
         except DecodeError as error:
             # A definition that does not fit looks like damage; only one that was read just now is believed.
             self._require_read(error, first_table(entry.payload, entry.version)[1])
         return self._as_read(entry, Origin.LOG)
+
+    def _comes_soon(self, entry: Entry) -> bool:
+        """Whether to wait for the DDL of a newer epoch, rather than park: Cassandra 6 logs it right after it switched,
+        so that it stands before the end of the next sync period. For each mutation at most so long."""
+        parts = self._parts
+        if parts.schema.hinted:
+            self.learn()
+        if self._ahead is None or self._ahead[0] != entry.position:
+            self._ahead = entry.position, parts.clock() + _DDL_SECONDS
+        return parts.schema.tells_epochs and parts.clock() < self._ahead[1]
 
     def _require_read(self, error: Exception, table: UUID) -> None:
         """Read the schema. Raises UnexplainedError where that fails, or has failed just now: health says why."""

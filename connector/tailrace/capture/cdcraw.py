@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tailrace.capture.directory import Listing, SegmentFiles
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
-from tailrace.capture.missing import Loss, Register, Span
+from tailrace.capture.missing import Loss, Register, Span, starts_run
 from tailrace.capture.parked import Parked
 from tailrace.capture.segment import OpenSegment, header_checksum
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
+from tailrace.capture.truncation import Newest, Truncation
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
@@ -30,8 +32,6 @@ from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 _LOG: Final = logging.getLogger("tailrace.capture")
 FIRST_EPOCH: Final = 1
 _REREAD: Final = 256
-# A node's first segment has mutations of its own start; those that come later in a run are of later times.
-_RUN_START_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,11 @@ class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
     `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet). `unread` are segments
-    that had an index and were not read to their end, `reported` those that were told to be missing (capture.missing).
-    `parked` are mutations at or below the position whose changes wait.
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet); up to there `truncations`
+    were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
+    the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
+    segments that had an index and were not read to their end, `reported` those that were told to be missing
+    (capture.missing). `parked` are mutations at or below the position whose changes wait.
     """
 
     position: Position | None = None
@@ -61,6 +63,9 @@ class Resume:
     unread: tuple[Span, ...] = ()
     reported: tuple[Span, ...] = ()
     parked: tuple[Parked, ...] = ()
+    truncations: tuple[Truncation, ...] = ()
+    truncated: tuple[Newest, ...] | None = None
+    metadata: tuple[int, int | None] | None = None
 
 
 class CdcRaw:
@@ -82,7 +87,7 @@ class CdcRaw:
         self._directory = directory
         self._keys = keys
         self._spool = spool
-        self._lock: AbstractContextManager[object] = nullcontext() if spool is None else spool.lock
+        self._lock = nullcontext() if spool is None else spool.lock
         self._register = register or Register()
         self._release = release
         self._opened = False  # an encrypted segment, by the keys
@@ -95,7 +100,6 @@ class CdcRaw:
         self._current: OpenSegment | None = None
         self._index: Index | None = None
         self._foreign: frozenset[str] = frozenset()
-        self._kept: frozenset[int] = frozenset()
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self.keep(frozenset())
         # The last segment that was read to its end: here, as of a position that is in Kafka.
@@ -146,6 +150,24 @@ class CdcRaw:
         """What is missing, and not in Kafka yet: to be committed with the next record."""
         return self._register.losses
 
+    def passed(self, position: Position, *, settled: bool) -> bool:
+        """Whether `read` will give nothing at or below a position any more: it has come there; or the segment there
+        has no index, and everything before was read. `settled`: the log has gone on behind the position, so that an
+        index that was to come is there. Raises as `read` does."""
+        if self._at >= position:
+            return True
+        if self._current is not None or not settled:
+            return False
+        try:
+            with self._lock:
+                self._scan()
+        except OSError as error:
+            raise self._refused("read", error) from error
+        unread = (
+            id for id in self._segments if id >= self._at.segment and id not in {*self._finished, *self.quarantined}
+        )
+        return not any(self._segments[id].index is not None for id in unread if id <= position.segment)
+
     def unread(self, position: Position | None) -> tuple[Span, ...]:
         """Segments that have an index and are not published to their end: `unread` of the offsets record."""
         return self._register.unread(self._done(position))
@@ -178,8 +200,8 @@ class CdcRaw:
         Only those that `committed` has told of: a successor takes others, once they are gone, for lost. Raises
         ServiceError where a file cannot go.
         """
-        done = tuple(sorted(id for id, end in self._finished.items() if end <= position and id <= self._told))
-        done = tuple(id for id in done if id not in self._kept)
+        ended = (id for id, end in self._finished.items() if end <= position and id <= self._told)
+        done = tuple(sorted(id for id in ended if id not in self._kept))
         with self._lock:
             now = {files.id: files for files in list_both(self._directory, self._spool).segments} if done else {}
             for segment in done:
@@ -187,11 +209,9 @@ class CdcRaw:
                     self._ledger.release(now.get(segment, SegmentFiles(segment, None, None)), self._release)
                 except OSError as error:
                     raise self._refused(self._release.verb, error) from error
-                if self._release.away is None:
-                    self._register.left |= {segment}
-                else:
-                    self._segments.pop(segment, None)
                 del self._finished[segment]
+                self._segments.pop(segment, None)
+                self._register.left |= {segment} if self._release.away is None else set()
             for id, files in now.items():
                 if id < position.segment and files.log is None and files.index is not None:
                     files.index.unlink(missing_ok=True)  # of a loss, which is told
@@ -303,9 +323,8 @@ class CdcRaw:
 
     def _open_next(self) -> OpenSegment | None:
         for id, files in sorted(self._segments.items()):
-            if id < self._at.segment or id in self._finished or id in self.quarantined:
-                continue
-            if files.index is None or files.log is None or id in self._register.left:
+            done = id < self._at.segment or id in self._finished or id in self.quarantined
+            if done or files.index is None or files.log is None or id in self._register.left:
                 continue
             after = self._at.offset if id == self._at.segment else 0
             try:
@@ -335,21 +354,10 @@ class CdcRaw:
             if files.id <= self._at.segment and files.id not in self._segments:
                 self._judge_old(files)
         self._segments = present
-        known = {*self.quarantined} if self._current is None else {*self.quarantined, self._current.id}
-        for loss in self._register.look(self._at, self._read_up_to, listing, known, self._starts_run):
+        known = (*self.quarantined, -1 if self._current is None else self._current.id)
+        starts = partial(starts_run, present, self._keys)
+        for loss in self._register.look(self._at, self._read_up_to, listing, known, starts):
             _LOG.error("%s", loss)
-
-    def _starts_run(self, segment: int) -> bool:
-        """Whether a run of the node began with a segment: its id is then the clock's milliseconds of that moment."""
-        files = self._segments[segment]
-        if files.log is None:
-            return False
-        try:
-            with closing(OpenSegment(files.log, segment, self._epoch, 0, self._keys)) as file:
-                began = file.began() if file.begun else None
-        except OSError:
-            return False
-        return began is not None and abs(began // 1000 - segment) < _RUN_START_MS
 
     def _list(self) -> Listing:
         """The directory's segments at an instant when no index is missing that is older than one seen.

@@ -1,4 +1,4 @@
-"""The log's DDL: `system_schema` mutations of every linked segment, index or not, before Cassandra deletes it.
+"""The log's DDL and truncations: such mutations of every linked segment, index or not, before Cassandra deletes it.
 
 A segment without cdc data never has an index, and is gone within a second of its end (DROP TABLE ends it at once), so
 it is opened when it appears and read up to its last valid marker. That runs ahead of what the index releases, which
@@ -28,7 +28,13 @@ from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.system_tables import system_tables
 
 _LOG: Final = logging.getLogger("tailrace.capture")
-_IDS: Final = frozenset(table.id.bytes for table in system_tables() if table.keyspace == "system_schema")
+WATCHED: Final = tuple(
+    table
+    for table in system_tables()
+    if table.keyspace == "system_schema" or str(table) in ("system.local", "system.local_metadata_log")
+)
+"""The tables of DDL; of truncations, and of the metadata's epoch (6.0), in `system.local`; of the epoch's steps."""
+_IDS: Final = frozenset(table.id.bytes for table in WATCHED)
 # What is read ahead of the changes in one go: enough to stay ahead, and not so much that they wait.
 _READ_BYTES: Final = 2 << 20
 # So many batches of changes come between two looks for what is behind them.

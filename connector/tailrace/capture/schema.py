@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
-from uuid import UUID
+from typing import Final
 
-from tailrace.capture.ddl import Gap
+from tailrace.capture.announcements import (
+    Announcements,
+    Told,
+    ddl_events,
+    inferred_event,
+    object_told,
+    objects_of,
+    truncation_event,
+)
+from tailrace.capture.cdcraw import Resume
+from tailrace.capture.cluster_view import SYSTEM, ClusterView, SchemaReader, SchemaSource, told
+from tailrace.capture.ddl import WATCHED, Gap
+from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncations_in
 from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
+from tailrace.commitlog.times import oldest_write
 from tailrace.errors import UnknownTableError
 from tailrace.history.cells import NEVER
-from tailrace.history.records import BEGINNING, HistoryRecord
-from tailrace.history.rows import KeyedRow, Name, SchemaRows, definitions_of, user_types
+from tailrace.history.events import SchemaEvent, Subject
+from tailrace.history.objects import Objects, types_of
+from tailrace.history.records import BEGINNING, HistoryRecord, history_of
+from tailrace.history.rows import KeyedRow, Name, SchemaRows
 from tailrace.history.schema import SchemaDifference, SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError
@@ -23,28 +38,7 @@ from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 
 _LOG: Final = logging.getLogger("tailrace.capture")
-_SYSTEM: Final = frozenset(table.keyspace for table in system_tables())
-
-
-class SchemaReader(Protocol):
-    """Who reads the cluster's schema. Raises ServiceError while it cannot."""
-
-    def schema_rows(self) -> Sequence[KeyedRow]:
-        """The rows of `system_schema` of all keyspaces, now, with their write times."""
-
-
-class SchemaSource(Protocol):
-    """The log's DDL in position order; see capture.ddl.SchemaLog."""
-
-    @property
-    def gaps(self) -> list[Gap]: ...
-
-    @property
-    def place(self) -> Position | None: ...
-
-    def begin(self, at: Position | None, epoch: int) -> None: ...
-
-    def read(self, until: Position | None) -> list[Entry]: ...
+_A_SECOND: Final = 1_000_000
 
 
 class LiveSchema:
@@ -54,13 +48,14 @@ class LiveSchema:
     """
 
     def __init__(self, reader: SchemaReader, log: SchemaSource) -> None:
-        self._reader = reader
+        self._view = ClusterView(reader)
         self._log = log
         self._hinted = threading.Event()
         self._rows = SchemaRows()
-        self._schema_tables = {table.id: table for table in system_tables() if table.keyspace == "system_schema"}
-        self._read: dict[UUID, Table] = {}
-        self._read_rows: Sequence[KeyedRow] = ()
+        self._watched = {table.id: table for table in WATCHED}
+        self._objects = Objects()
+        self._announced = Announcements()
+        self._seen: int | None = None  # the metadata epoch whose DDL comes next in the log, or came last
         self._records: list[HistoryRecord] = []
         self._begun = False
         self._applied = BEGINNING
@@ -71,7 +66,24 @@ class LiveSchema:
         """What was concluded, not read in the log, by table, for people."""
         self.unsent: list[HistoryRecord] = []
         """What the history topic has not got yet, to be committed with what follows from it."""
+        self.truncations = Truncations()
+        """Those that are read and not yet published."""
         self.history = SchemaHistory().learn(system_tables())[0]
+
+    @property
+    def events(self) -> Sequence[SchemaEvent]:
+        """What `.schema-changes` has not got yet, to be committed with what follows from it."""
+        return self._announced.unsent
+
+    @property
+    def news(self) -> bool:
+        """Whether there is something to commit."""
+        return bool(self.unsent or self._announced.unsent)
+
+    @property
+    def tells_epochs(self) -> bool:
+        """Whether the log has told of the epochs of the cluster's metadata (Cassandra 6)."""
+        return self._seen is not None
 
     # -- reads of the cluster
 
@@ -91,15 +103,11 @@ class LiveSchema:
         """
         # Cleared before the read: a change during it hints again, and so does the driver once it is back.
         self._hinted.clear()
-        self._read_rows = self._reader.schema_rows()
-        definitions = definitions_of(self._read_rows)
-        self._read = {table.id: table for table in definitions.tables}
-        self._schema_tables = {id: _joined(table, self._read.get(id)) for id, table in self._schema_tables.items()}
-        for problem in definitions.problems:
-            _LOG.warning("no definition: %s", problem)
-        self._rows = self._rows.with_base(self._read_rows, read=True)
-        self.history, difference = self.history.learn(definitions.tables)
-        return _told(difference)
+        self._view.read()
+        self._watched = {id: self._view.widened(table) for id, table in self._watched.items()}
+        self._rows = self._rows.with_base(self._view.rows, read=True)
+        self.history, difference = self.history.learn(self._view.tables.values())
+        return told(difference)
 
     # -- the log
 
@@ -108,22 +116,36 @@ class LiveSchema:
         """Up to where the log was read for DDL, and that taken into account."""
         return self._place
 
-    def begin(self, known: Sequence[HistoryRecord], at: Position | None, epoch: int) -> None:
-        """A session with Kafka begins, which has these records, and DDL was read up to `at`.
+    def begin(self, known: Sequence[HistoryRecord], resume: Resume, epoch: int) -> None:
+        """A session with Kafka begins, which has these records, and its offsets record.
 
         In the first one they are what the log said so far, and what was read of the cluster before is only there for
         ids that they lack. Without any the cluster's definitions hold from the beginning of the log.
         """
-        if not self._begun:
-            self._begun = True
+        first, self._begun = not self._begun, True
+        if first:
             if known:
-                self._restore(known)
+                self._restore(known, resume)
             else:
                 self._seed()
-            self._place = at if known else None
+            self._place = resume.schema if known else None
             self._log.begin(self._place, epoch)
         there = {(record.position, record.table_id) for record in known}
         self.unsent = [record for record in self._records if (record.position, record.table_id) not in there]
+        self._announced.begin(there, resume.schema, anew=first and not known)
+        self.truncations.begin(resume)
+        self.truncations.ask(self._view.state.truncated)
+
+    def noted(self, resume: Resume) -> Resume:
+        """An offsets record with how far this came."""
+        up_to = self.history.metadata
+        return replace(
+            resume,
+            schema=self._place,
+            truncations=tuple(self.truncations.pending),
+            truncated=self.truncations.told(),
+            metadata=None if up_to is None else (up_to, self._seen),
+        )
 
     def follow(self, until: Position | None) -> bool:
         """Read the log's DDL on, at least up to a position; whether it changed anything. Raises ServiceError, also
@@ -152,11 +174,15 @@ class LiveSchema:
         The cdc flag is the log's still: the cluster's may be that of DDL which stands further on.
         """
         at = _before(entry)
-        known = ((table, self.history.table(id, at)) for id, table in self._read.items() if id.bytes in entry.payload)
+        known = (
+            (table, self.history.table(id, at)) for id, table in self._view.tables.items() if id.bytes in entry.payload
+        )
         used = (replace(table, cdc=held.cdc) for table, held in known if held is not None)
-        return self.history.define(
+        trial = self.history.define(
             at, (table for table in used if table != self.history.table(table.id, at)), inferred=True
         )[0]
+        # A log that tells of epochs will tell of the one that a write is ahead by; in another the read is all there is.
+        return trial if self._seen is not None else trial.up_to(self._view.state.metadata)
 
     def adopt(self, trial: SchemaHistory, entry: Entry) -> None:
         """Let a history of `as_read` be the present one, as it explains what the log's own word does not."""
@@ -166,75 +192,121 @@ class LiveSchema:
                 continue
             table = timeline.at(at)
             name = (table.keyspace, table.name)
-            rows = tuple(_with_flag(row, table.cdc) for row in self._rows_of(name))
+            rows = tuple(_with_flag(row, table.cdc) for row in self._view.rows_of(name))
             if self._rows.definitions.get(name) == self.history.table(id, at):  # no DDL of it was read ahead
                 self._rows = self._rows.without(name).with_base(rows, read=True)
             self._unsure.add(name)
             self._add(HistoryRecord(at, id, name, rows, inferred=True))
-            self._note(table, f"a write at {entry.position} has columns that no DDL told of: the cluster's are taken")
+            before, written = self.history.table(id, at), max(row.written for row in rows)
+            self._announced.tell(inferred_event(before, table, at, written), (at, id))
+            untold = "a later definition than" if trial.metadata != self.history.metadata else "columns that no"
+            self._note(table, f"a write at {entry.position} has {untold} DDL told of: the cluster's word is taken")
         self.history = trial
 
     def sent(self) -> None:
         """Everything unsent is committed."""
         self.unsent = []
+        self._announced.sent()
+        self.truncations.sent()
 
-    def _restore(self, known: Sequence[HistoryRecord]) -> None:
-        newest = {record.name: record for record in known}.values()
+    def _restore(self, known: Sequence[HistoryRecord], resume: Resume) -> None:
+        newest = {(record.subject, record.name): record for record in known}.values()
         self._unsure = {record.name for record in newest if record.inferred}
-        rows = [row for record in sorted(newest, key=lambda record: record.position) for row in record.rows]
-        self._rows = SchemaRows().with_base(rows, read=False).with_base(self._read_rows, read=True)
-        read, self.history = self.history, SchemaHistory()
-        for record in known:
-            table = record.table
-            if table is None:
-                timeline = self.history.timelines.get(record.table_id)
-                self.history = self.history.drop(() if timeline is None else (timeline.newest,))[0]
-            else:
-                self.history = self.history.define(record.position, (table,), inferred=record.inferred)[0]
-            self._applied = max(self._applied, record.position)
+        ordered = sorted(newest, key=lambda record: record.position)
+        rows = [row for record in ordered if record.subject is not Subject.KEYSPACE for row in record.rows]
+        self._objects = objects_of(ordered)
+        if not self._objects.known:  # a history from before they were kept
+            self._objects, _ = self._view.objects(types=False)
+        self._rows = SchemaRows().with_base(rows, read=False).with_base(self._view.rows, read=True)
+        self._applied = max((self._applied, *(record.position for record in known)))
         self._records = list(known)
-        self.history = self.history.learn(timeline.newest for timeline in read.timelines.values())[0]
+        read = [timeline.newest for timeline in self.history.timelines.values()]
+        self.history = history_of(known).learn(read)[0]
+        if resume.metadata is not None:
+            up_to, self._seen = resume.metadata
+            self.history = self.history.up_to(up_to)
 
     def _seed(self) -> None:
         self._records = [
             HistoryRecord(BEGINNING, table.id, name, self._rows.rows(name))
             for name, table in sorted(self._rows.definitions.items())
-            if name[0] not in _SYSTEM
+            if name[0] not in SYSTEM
         ]
+        self._objects, found = self._view.objects()
+        self._records += [object_told(one, BEGINNING)[1] for one in found]
+        self.history = self.history.up_to(self._view.state.metadata)
 
     def _apply(self, entry: Entry) -> bool:
-        """One mutation of `system_schema`, in position order."""
+        """One mutation of a table that is watched, in position order. Raises ServiceError, then it is not passed."""
         try:
-            mutation = decode_mutation(entry.payload, entry.version, self._schema_tables.get)
-            rows, change = self._rows.apply(mutation)
+            mutation = decode_mutation(entry.payload, entry.version, self._watched.get)
+            if mutation.updates[0].table.keyspace == "system":
+                self._take(mutation, entry.position)
+                self._applied = entry.position
+                return False
+            before, (rows, change) = self._rows, self._rows.apply(mutation)
+            objects, changes = self._objects.apply(mutation)
         except (UnknownTableError, DecodeError) as error:
-            words = f"DDL at {entry.position} in {entry.file} cannot be read, and was passed over: {error}"
-            self.inferred["system_schema"] = words
-            _LOG.error("%s", words)
-            return False
+            return self._skip(entry, error)
         self._applied = entry.position
-        self._rows = rows
+        self._rows, self._objects = rows, objects
+        self.history = self.history.up_to(self._seen)
+        keyspace = mutation.updates[0].key.decode()
+        if keyspace not in SYSTEM:
+            self._tell(ddl_events(before, mutation, change, changes, entry.position, self._seen))
         for problem in change.problems:
             _LOG.warning("no definition at %s: %s", entry.position, problem)
         gone = {table.id for table in change.dropped} - {table.id for table in change.defined}
         self.history, dropped = self.history.drop(table for table in change.dropped if table.id in gone)
         for table in change.dropped:
-            if table.id in gone and table.keyspace not in _SYSTEM:
+            self.truncations.forget(table.id)
+            if table.id in gone and table.keyspace not in SYSTEM:
                 self._add(HistoryRecord(entry.position, table.id, (table.keyspace, table.name)))
         added, altered = list[Table](), list[Table]()
         for table in change.defined:
-            difference = self._define(table, entry.position, inferred=(table.keyspace, table.name) in self._unsure)
+            unsure = (table.keyspace, table.name) in self._unsure
+            difference = self._define(table, entry.position, inferred=unsure, metadata=self._seen)
             added += difference.added
             altered += difference.altered
         self._explained(entry.position)
-        return bool(_told(SchemaDifference(tuple(added), tuple(altered), dropped.dropped), entry.position))
+        return bool(told(SchemaDifference(tuple(added), tuple(altered), dropped.dropped), entry.position))
 
-    def _define(self, table: Table, position: Position, *, inferred: bool) -> SchemaDifference:
+    def _take(self, mutation: Mutation, position: Position) -> None:
+        """What the node logs of itself: truncations, and the metadata's epochs."""
+        if mutation.updates[0].table.name == "local_metadata_log":
+            self._seen = int.from_bytes(mutation.updates[0].key, "big")
+            self.history = self.history.up_to(self._seen - 1)
+        elif (epoch := metadata_epoch(mutation)) is not None:
+            self._seen = max(epoch, self._seen or 0)
+            self.history = self.history.up_to(epoch)
+        for one in truncations_in(mutation, position):
+            if self.history.table(one.table_id, position) is not None and self.truncations.logged(one):
+                self._truncated(one)
+
+    def _truncated(self, one: Truncation) -> None:
+        table = self.history.table(one.table_id, one.position)
+        if table is None or table.keyspace in SYSTEM:
+            return
+        self._announced.tell(truncation_event(one, table))
+        if table.cdc:
+            self.truncations.add(one, self._log.place)
+
+    def _tell(self, found: Iterable[Told]) -> None:
+        for event, record in found:
+            if record is not None:
+                self._add(record)
+                self._announced.tell(event, (record.position, record.table_id))
+            elif event.table is not None:
+                self._announced.tell(event, (event.position, event.table.id))
+
+    def _define(
+        self, table: Table, position: Position, *, inferred: bool, metadata: int | None = None
+    ) -> SchemaDifference:
         """A definition, which its rows make by now, holds from a position on; for sure, or not."""
         name = (table.keyspace, table.name)
-        self.history, difference = self.history.define(position, (table,), inferred=inferred)
-        if name[0] not in _SYSTEM:
-            self._add(HistoryRecord(position, table.id, name, self._rows.rows(name), inferred=inferred))
+        self.history, difference = self.history.define(position, (table,), inferred=inferred, metadata=metadata)
+        if name[0] not in SYSTEM:
+            self._add(HistoryRecord(position, table.id, name, self._rows.rows(name), inferred, metadata))
         if inferred:
             self._unsure.add(name)
         else:
@@ -242,6 +314,16 @@ class LiveSchema:
         return difference
 
     # -- what the log did not say
+
+    def _skip(self, entry: Entry, error: Exception) -> bool:
+        """A mutation that cannot be read is a hole as small as itself: what the cluster says of it is taken."""
+        words = f"DDL at {entry.position} in {entry.file} cannot be read: {error}; the cluster's word is taken for it"
+        self.learn()
+        self._applied = entry.position
+        self.inferred["system_schema"] = words
+        _LOG.error("%s", words)
+        written = oldest_write(entry.payload, entry.version)
+        return self._cross(Gap(_before(entry), entry.position, None if written is None else written + _A_SECOND))
 
     def _cross(self, gap: Gap) -> bool:
         """DDL may have stood where the log could not be read: what was altered there, by the rows' write times?
@@ -251,11 +333,14 @@ class LiveSchema:
         but it may have been altered in the gap too, so that what stands up to then is marked.
         """
         changed = False
-        for name, (table, written) in self._present().items():
+        self.history = self.history.up_to(self._view.state.metadata)
+        for one in self.truncations.missed(self._view.state.truncated, gap.until, gap.written):
+            self._truncated(one)
+        for name, (table, written) in self._view.present().items():
             known = self.history.newest(table.id)
             if written <= self._rows.written(name):
                 # Its own rows are known; but those of its user types?
-                written = self._types_written(table) if known is not None and known != table else NEVER
+                written = self._view.types_written(table) if known is not None and known != table else NEVER
             if written == NEVER:
                 continue
             words = f"altered unseen between {gap.after} and {gap.until}"
@@ -268,7 +353,7 @@ class LiveSchema:
 
     def _explained(self, position: Position) -> None:
         """The log has come to the newest DDL that the cluster has of a table: nothing is unsure from here on."""
-        for name, (table, written) in (self._present() if self._unsure else {}).items():
+        for name, (table, written) in (self._view.present() if self._unsure else {}).items():
             ours = self._rows.written(name)
             if name not in self._unsure or ours < written:
                 continue
@@ -277,37 +362,23 @@ class LiveSchema:
             elif (known := self._rows.definitions.get(name)) is not None:
                 self._define(known, position, inferred=False)
 
-    def _types_written(self, table: Table) -> int:
-        """The newest write time of the user types of a table that was read."""
-        used = {one for column in (*table.key, *table.columns) for one in user_types(column.type)}
-        rows = (row for row in self._read_rows if row.table == "types" and row.owner[0] == table.keyspace)
-        return max((row.written for row in rows if row.row["type_name"] in used), default=NEVER)
-
-    def _present(self) -> dict[Name, tuple[Table, int]]:
-        """The tables of users as they were read of the cluster, with their newest write times."""
-        written: dict[Name, int] = {}
-        for row in self._read_rows:
-            if row.table != "types":
-                written[row.owner] = max(row.written, written.get(row.owner, row.written))
-        named = (((table.keyspace, table.name), table) for table in self._read.values())
-        return {name: (table, written[name]) for name, table in named if name[0] not in _SYSTEM}
-
     def _infer(self, table: Table, position: Position, words: str) -> bool:
         """The definition that was read holds from a position on, though the log did not say so."""
         name = (table.keyspace, table.name)
         before = self._rows.definitions.get(name)
-        self._rows = self._rows.without(name).with_base(self._rows_of(name), read=False, newer=True)
+        self._rows = self._rows.without(name).with_base(self._view.rows_of(name), read=False, newer=True)
+        self._objects, types = self._objects.become(types_of(self._rows.rows(name)))
+        written = self._view.types_written(table)
+        self._tell(object_told(one, position, written, inferred=True) for one in types)
         if before is not None and before.id != table.id:
             self.history = self.history.drop((before,))[0]
             self._add(HistoryRecord(position, before.id, name))
         difference = self._define(table, position, inferred=False)
         if difference:
+            written = max(self._rows.written(name), self._view.types_written(table))
+            self._announced.tell(inferred_event(before, table, position, written), (position, table.id))
             self._note(table, f"{words}: the cluster's present definition is taken from {position} on")
         return bool(difference)
-
-    def _rows_of(self, name: Name) -> list[KeyedRow]:
-        keyspace, _ = name
-        return [row for row in self._read_rows if row.owner == name or (row.table, row.owner[0]) == ("types", keyspace)]
 
     def _note(self, table: Table, words: str) -> None:
         self.inferred[str(table)] = words
@@ -325,23 +396,3 @@ def _with_flag(row: KeyedRow, cdc: bool) -> KeyedRow:
 def _before(entry: Entry) -> Position:
     """A position from which on a definition holds for this mutation, and for none before it."""
     return Position(entry.position.epoch, entry.position.segment, entry.position.offset - 1)
-
-
-def _joined(built_in: Table, read: Table | None) -> Table:
-    """One of `system_schema`'s tables with the columns that this release has beside those that are built in."""
-    known = {column.name_bytes for column in built_in.columns}
-    more = () if read is None else tuple(column for column in read.regular if column.name_bytes not in known)
-    return replace(built_in, regular=tuple(sorted((*built_in.regular, *more), key=lambda column: column.name_bytes)))
-
-
-def _told(difference: SchemaDifference, position: Position | None = None) -> SchemaDifference:
-    """Say what changed, without Cassandra's own tables: the built-in ones are only of another release."""
-    ours = SchemaDifference(
-        *(
-            tuple(table for table in tables if table.keyspace not in _SYSTEM)
-            for tables in (difference.added, difference.altered, difference.dropped)
-        )
-    )
-    if ours:
-        _LOG.info("schema%s: %s", "" if position is None else f" at {position}", ours)
-    return difference

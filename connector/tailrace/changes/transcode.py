@@ -90,16 +90,21 @@ class Transcoder:
         self._place = b""
 
     def messages(
-        self, payload: bytes, version: int, tables: Callable[[bytes], Table | None], source: Source
+        self,
+        payload: bytes,
+        version: int,
+        tables: Callable[[bytes], Table | None],
+        source: Source,
+        dated: Callable[[bytes, int], Table | None] | None = None,
     ) -> list[Message]:
         """The messages of those updates whose table has cdc = true, in the order of `split.changes_of`.
 
-        `tables` gives the definition in force for the 16 bytes of a table id; `index` and `count` of `source` are set
-        here. Raises what `decode_mutation` raises.
+        `tables` gives the definition in force for the 16 bytes of a table id, `dated` that of a metadata epoch, where
+        updates carry one; `index` and `count` of `source` are set here. Raises what `decode_mutation` raises.
         """
         messages: list[Message] = []
         self.begin(source)
-        self.add(messages, payload, version, tables, source.epoch, source.segment, source.offset)
+        self.add(messages, payload, version, tables, source.epoch, source.segment, source.offset, dated)
         return messages
 
     def begin(self, source: Source) -> None:
@@ -127,6 +132,7 @@ class Transcoder:
         epoch: i64,
         segment: i64,
         offset: i64,
+        dated: Callable[[bytes, int], Table | None] | None = None,
     ) -> None:
         """As `messages`, which see, added to those of other mutations, of what `begin` said and at this position.
 
@@ -134,7 +140,7 @@ class Transcoder:
         """
         updates = self._updates
         updates.begin()
-        read_mutation(self._reader, payload, version, tables, updates)
+        read_mutation(self._reader, payload, version, tables, updates, dated)
         count = updates.order()
         if not count:
             return

@@ -52,6 +52,15 @@ if TYPE_CHECKING:
     from tailrace.publish.registry import RegistryStore
 
 T = TypeVar("T")
+_INTERNAL: Final = (
+    Internal.OFFSETS,
+    Internal.SCHEMAS,
+    Internal.SCHEMA_HISTORY,
+    Internal.SCHEMA_CHANGES,
+    Internal.GENERATIONS,
+    Internal.DEAD_LETTER,
+    Internal.PROGRESS,
+)
 _RETRY_SECONDS: Final = 1.0
 _RETRY_SECONDS_MOST: Final = 30.0
 
@@ -253,16 +262,7 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
     Raises ServiceError, SettingsError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    topics.ensure_internal(
-        (
-            Internal.OFFSETS,
-            Internal.SCHEMAS,
-            Internal.SCHEMA_HISTORY,
-            Internal.GENERATIONS,
-            Internal.DEAD_LETTER,
-            Internal.PROGRESS,
-        )
-    )
+    topics.ensure_internal(_INTERNAL)
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))

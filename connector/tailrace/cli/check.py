@@ -74,6 +74,12 @@ def _check_keys(settings: AgentSettings) -> Check:
     return Check("segment keys", True, ", ".join(sorted(keys.by_alias)) or "one for every alias")
 
 
+_EPOCHS: Final = (
+    "each write names the epoch of its definition; DDL is read from the log, where the node tells of its epochs there "
+    "(6.0-alpha2 does), else from this node, and then changes are marked schema_inferred, and /status says so"
+)
+
+
 def check_cassandra(settings: Settings) -> Iterator[Check]:
     """The node: it answers, computes tokens as we do, has CDC on, and tables that use it."""
     try:
@@ -89,6 +95,9 @@ def check_cassandra(settings: Settings) -> Iterator[Check]:
         tables = sorted(str(table) for table in cluster.definitions().tables if table.cdc and selection.wants(table))
         advice = "" if tables else "ALTER TABLE ... WITH cdc = true; see [tables] too"
         yield Check("tables", True, ", ".join(tables) or "no table has cdc = true", advice)
+        epoch = cluster.node_state().metadata
+        if epoch is not None:
+            yield Check("metadata epochs", True, f"epoch {epoch}: {_EPOCHS}")
     except ServiceError as error:
         yield Check("cassandra", False, str(error), "see [cluster]")
     finally:

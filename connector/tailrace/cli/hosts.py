@@ -54,7 +54,7 @@ def retire(
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Forget the position of a host that is gone for good, so that nothing waits for it.
+    """Forget the position of a host that is gone for good, and its schema history, so that nothing waits for it.
 
     Its published changes stay. Refused for a host that is in the cluster's ring, and while its agent seems to run. A
     node that comes back under this host id is read from its first segment.

@@ -52,6 +52,12 @@ def replay_(
             help="Definitions: rows of system_schema as JSON lines, gzip or not. Without it, the cluster's.",
         ),
     ] = None,
+    present: Annotated[
+        bool,
+        typer.Option(
+            "--present-schema", help="By the definitions that hold now also where Kafka has those of the time."
+        ),
+    ] = False,
     table: Annotated[
         list[str] | None,
         typer.Option(metavar="KEYSPACE.TABLE", help="Only changes of this table, or of KEYSPACE.*; repeatable."),
@@ -77,8 +83,9 @@ def replay_(
 ) -> None:
     """Publish the changes of kept segments once more, as the agent would, with origin = replay; or print them.
 
-    Of tables with cdc = true, or of those that are named, by the definitions that hold now. Digests are those of the
-    first time, so sinks that merge come to the same state. Into Kafka in transactions; the agent's position stays. A
+    Of tables with cdc = true, or of those that are named: into Kafka by the definitions of the time, as far as
+    .schema-history has them for this host; into a file, and with --schema, by those that hold now. Digests are those of
+    the first time, so sinks that merge come to the same state. In transactions; the agent's position stays. A
     TIME is ISO 8601 (UTC where it says no zone) or microseconds. Where an index is kept, only what it releases. Exit
     code 3 when mutations were left out or a segment is damaged.
 
@@ -106,7 +113,8 @@ def replay_(
                 _run(segments, lines, bounds, outcome, epoch, keys, bar=bar and str(to) != "-")
         else:
             say(f"replaying as host {origins.host}, log epoch {epoch}")
-            with kafka_outlet(settings, origins, table, bounds) as kafka, _told_where(kafka):
+            present = present or schema is not None
+            with kafka_outlet(settings, origins, table, bounds, present=present) as kafka, _told_where(kafka):
                 _run(segments, kafka, bounds, outcome, epoch, keys, bar=bar)
     _tell(outcome)
 

@@ -9,20 +9,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 from uuid import UUID, uuid4
 
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.agent import contact_of, open_router, sizes_of, topics_of
+from tailrace.cli.console import say
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_formats import ChangesPrinter
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
+from tailrace.history.records import history_of, read_history
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.kafka import KafkaTransactions
 from tailrace.publish.routing import Selection
 from tailrace.replay import Bounds, KafkaOutlet
+from tailrace_common.kafka import TopicReader
+from tailrace_common.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
@@ -30,6 +34,9 @@ from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
+from tailrace_schemas.topics import Internal, internal_topic
+
+_ALL_EPOCHS: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +94,24 @@ def require_selected(tables: Iterable[Table], wanted: frozenset[UUID] | None, se
         raise SettingsError(f"--table: [tables] of the settings leaves {', '.join(hidden)} out; --to FILE prints it")
 
 
+def history_of_host(kafka: Mapping[str, Scalar], prefix: str, host: str) -> SchemaHistory:
+    """What `.schema-history` says of a host; empty where it says nothing. Raises ServiceError, HistoryError."""
+    with TopicReader(kafka, internal_topic(prefix, Internal.SCHEMA_HISTORY), beginning=True) as reader:
+        found = ((record.key, record.value) for _, record in reader.read_to_end() if record.key is not None)
+        records = read_history(host, found)
+    known = history_of(records)
+    # All epochs are met: what an update rests on is there, or gone for good.
+    return known.up_to(_ALL_EPOCHS) if any(record.metadata is not None for record in records) else known
+
+
 @contextmanager
 def kafka_outlet(
-    settings: Settings, origins: Origins, names: list[str] | None, bounds: Bounds
+    settings: Settings, origins: Origins, names: list[str] | None, bounds: Bounds, *, present: bool = False
 ) -> Iterator[KafkaOutlet]:
     """Transactions of an id of their own; what is not committed at the exit is given up.
 
-    Raises SettingsError, ServiceError.
+    Mutations are read by the definitions that held at their positions, as far as the host's schema history has them;
+    all others, and all where `present`, by those of `origins`. Raises SettingsError, ServiceError, HistoryError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     selection = Selection(settings.tables.include, settings.tables.exclude)
@@ -104,6 +122,8 @@ def kafka_outlet(
             schemas.refresh()
             wanted, tables = chosen(with_announced(origins.tables, schemas.values()), names)
         require_selected(tables, wanted, selection)
+        known = SchemaHistory() if present else history_of_host(kafka, prefix, origins.host)
+        say(f"by the definitions {'of the time' if known.timelines else 'that hold now'}")
         timeout = settings.agent.transaction_timeout_seconds
         transactions = KafkaTransactions(
             kafka,
@@ -118,7 +138,7 @@ def kafka_outlet(
             transactions,
             router,
             Transcoder(prefix),
-            SchemaHistory().learn(tables)[0],
+            known.learn(tables)[0].publishing(wanted or ()),
             Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.REPLAY),
             replace(bounds, tables=wanted),
             clock=time.monotonic,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -13,15 +13,18 @@ from rich.text import Text
 
 from tailrace.cli.change_words import words
 from tailrace.cli.console import on_terminal, print_json, say
+from tailrace.cli.event_lines import EventLines
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.segment_formats import plain
 from tailrace_common.kafka import Record, TopicReader
+from tailrace_common.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
+from tailrace_schemas.topics import Internal, internal_topic
 
 _POLL_SECONDS: Final = 0.5
 _LEFT_OUT: Final = 3
@@ -29,8 +32,13 @@ _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
 
 
 def tail(
-    table: Annotated[str, typer.Argument(metavar="KEYSPACE.TABLE", help="The table.", show_default=False)],
+    table: Annotated[
+        str | None, typer.Argument(metavar="KEYSPACE.TABLE", help="The table.", show_default=False)
+    ] = None,
     config: SettingsFile = None,
+    schema_changes: Annotated[
+        bool, typer.Option("--schema-changes", help="Instead of a table: DDL and truncations of all tables.")
+    ] = False,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="All changes that the topic still has, then new ones.")
     ] = False,
@@ -41,23 +49,47 @@ def tail(
     """Follow a table's topic: one line per committed change, until Ctrl-C.
 
     JSON lines when piped: table, partition and offset, then the record as docs/contracts.md 3 has it, bytes as
-    hexadecimal digits. Of several replicas every copy is shown. No schema registry and no Spark needed. Exit code 3
-    when a record could not be decoded.
+    hexadecimal digits. Of several replicas every copy is shown; of schema changes one, as docs/contracts.md 1 has it.
+    No schema registry and no Spark needed. Exit code 3 when a record could not be decoded.
 
     Example: tailrace tail shop.orders --from-beginning --max 10
     """
     settings = settings_of(config)
+    if schema_changes == (table is not None):
+        raise SettingsError("tail: name one table, or give --schema-changes")
     kafka = settings.kafka.reveal()
+    if table is None:
+        _follow_events(kafka, internal_topic(settings.topics.prefix, Internal.SCHEMA_CHANGES), from_beginning, most)
+        return
     with stopped_by_signals(), SchemaReader(kafka, settings.topics.prefix) as schemas:
         schemas.refresh()
         topic = topic_of(schemas.values(), table, settings.topics.prefix)
         with TopicReader(kafka, topic, beginning=from_beginning) as reader:
             say(f"following {topic}; Ctrl-C ends it")
-            follower = _Follower(reader, schemas)
+            follower = _Follower(schemas)
             with suppress(KeyboardInterrupt):
-                follower.follow(most)
+                _follow(reader, follower.show, most)
     if follower.left_out:
         raise typer.Exit(_LEFT_OUT)
+
+
+def _follow_events(kafka: Mapping[str, Scalar], topic: str, from_beginning: bool, most: int | None) -> None:
+    lines = EventLines()
+    with stopped_by_signals(), TopicReader(kafka, topic, beginning=from_beginning) as reader:
+        say(f"following {topic}; Ctrl-C ends it")
+        with suppress(KeyboardInterrupt):
+            _follow(reader, lambda _, record: lines.show(record), most)
+    if lines.left_out:
+        raise typer.Exit(_LEFT_OUT)
+
+
+def _follow(reader: TopicReader, show: Callable[[int, Record], bool], most: int | None) -> None:
+    """Until so many records were shown; None: for ever."""
+    shown = 0
+    while shown != most:
+        found = reader.poll(_POLL_SECONDS)
+        if found is not None:
+            shown += show(*found)
 
 
 def topic_of(entries: Iterable[SchemaEntry], table: str, prefix: str) -> str:
@@ -73,21 +105,13 @@ def topic_of(entries: Iterable[SchemaEntry], table: str, prefix: str) -> str:
 class _Follower:
     """Prints changes as they come. `left_out` counts the records that could not be decoded."""
 
-    def __init__(self, reader: TopicReader, schemas: SchemaReader) -> None:
-        self._reader = reader
+    def __init__(self, schemas: SchemaReader) -> None:
         self._schemas = schemas
         self._console = Console(markup=False, highlight=False) if on_terminal() else None
         self.left_out = 0
 
-    def follow(self, most: int | None) -> None:
-        """Until so many changes were printed; None: for ever."""
-        shown = 0
-        while shown != most:
-            found = self._reader.poll(_POLL_SECONDS)
-            if found is not None:
-                shown += self._show(*found)
-
-    def _show(self, partition: int, record: Record) -> bool:
+    def show(self, partition: int, record: Record) -> bool:
+        """Print a record; whether it could be decoded."""
         try:
             entry, change = self._decoded(record.value or b"")
         except DecodeError as error:

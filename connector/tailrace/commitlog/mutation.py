@@ -55,6 +55,17 @@ def first_table_bytes(payload: bytes, version: int) -> tuple[int, bytes]:
     return count, id
 
 
+def first_epoch(payload: bytes, version: int) -> int | None:
+    """The metadata epoch by which the first update was written, from version 9 on; None before.
+
+    Raises as `first_table` does.
+    """
+    if not _known(version).epochs:
+        return None
+    _, at = read_unsigned(payload, 1)
+    return read_unsigned(payload, at + 16)[0]
+
+
 def _known(version: int) -> SegmentVersion:
     known = VERSIONS.get(version)
     if known is None:
@@ -95,10 +106,12 @@ def read_mutation(
     version: int,
     tables: Callable[[bytes], Table | None],
     visitor: MutationVisitor,
+    dated: Callable[[bytes, int], Table | None] | None = None,
 ) -> None:
     """Read a payload of a segment of this version, each update with what `visitor` gives for its table's shape.
 
-    `tables` gives the definition in force for the 16 bytes of a table id, or None. Raises what `decode_mutation`
+    `tables` gives the definition in force for the 16 bytes of a table id, or None; where updates carry an epoch of the
+    cluster's metadata, from version 9 on, `dated` is asked instead, if it is there. Raises what `decode_mutation`
     raises; what the visitors raise of DecodeError is taken for a fault of the bytes, too.
     """
     known = _known(version)
@@ -108,7 +121,7 @@ def read_mutation(
         raise TruncatedError("mutation: it ends before the number of its partition updates") from None
     for _ in range(count):
         id = reader.table_id()
-        table = tables(id)
+        table = tables(id) if dated is None or not known.epochs else dated(id, _peeked_epoch(reader, payload))
         if table is None:
             raise UnknownTableError(UUID(bytes=id))
         try:
@@ -123,6 +136,11 @@ def read_mutation(
             raise
     if reader.at != reader.size:
         raise CorruptError(f"mutation: {reader.size - reader.at} bytes left behind the last of {count} updates")
+
+
+def _peeked_epoch(reader: Reader, payload: bytes) -> int:
+    """The epoch that comes next, which is read again with the rest of the update."""
+    return read_unsigned(payload, reader.at)[0]
 
 
 def _read_update(reader: Reader, shape: Shape, visitor: UpdateVisitor) -> None:

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
-from tailrace.commitlog.mutation import first_table_bytes
+from tailrace.commitlog.mutation import first_epoch, first_table_bytes
 from tailrace.errors import UnknownTableError
 from tailrace.history.schema import SchemaHistory, Timeline
 from tailrace.position import Position
@@ -25,18 +25,29 @@ def messages_at(
 ) -> list[Message]:
     """The messages of tables with cdc = true at the position that `source` names.
 
-    What cannot hold a change is not decoded. Raises UnknownTableError, UnknownColumnError and DecodeError, as
-    decode_mutation does.
+    What cannot hold a change is not decoded. Where updates carry an epoch of the cluster's metadata and the history
+    knows epochs (Cassandra 6), that says which definition, whatever the position. Raises UnknownTableError,
+    NewerSchemaError, UnknownColumnError and DecodeError, as decode_mutation does.
     """
     position = Position(source.epoch, source.segment, source.offset)
     updates, first = first_table_bytes(payload, version)
-    table = history.table(table_id(first), position)
+    epoch = None if history.metadata is None else first_epoch(payload, version)
+    if epoch is None:
+        table = history.table(table_id(first), position)
+    else:
+        table = history.written_by(table_id(first), position, epoch)
     if table is None:
         raise UnknownTableError(table_id(first))
     # A mutation is of one keyspace.
     if table.keyspace not in history.cdc_keyspaces or (updates == 1 and not table.cdc):
         return []
-    return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source)
+    if epoch is None:
+        return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source)
+
+    def written_by(id: bytes, epoch: int) -> Table | None:
+        return history.written_by(table_id(id), position, epoch)
+
+    return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source, written_by)
 
 
 def source_at(node: Source, at: Position, seen: int) -> Source:
@@ -56,6 +67,8 @@ class Definitions:
     def __init__(self, history: SchemaHistory) -> None:
         self.history = history
         self._keyspaces = history.cdc_keyspaces
+        # There the epochs in the updates say which definition (Cassandra 6).
+        self._dated = history.metadata is not None
         self._unsure: list[bytes] = [id.bytes for id in history.unsure]
         self._single: dict[bytes, Table] = {id.bytes: table for id, table in history.single.items()}
         self._timelines: dict[bytes, Timeline] = {
@@ -77,11 +90,13 @@ class Definitions:
         """How many of the entries, from the first on, say all about themselves, and their messages; it ends with the
         entry with which they are `most`.
 
-        Left for `messages_at` is the first that raises there, one that may be of a definition that was inferred, and
-        one with a change of a table of which none was proven before.
+        Left for `messages_at` is the first that raises there, one that may be of a definition that was inferred, one
+        with a change of a table of which none was proven before, and all where the history knows metadata epochs.
         `source` names the node, and when and how it was read.
         """
         messages: list[Message] = []
+        if self._dated:
+            return 0, messages
         transcoder.begin(source)
         done: i64 = 0
         for entry in entries:

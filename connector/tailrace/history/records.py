@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from tailrace.history.events import Subject
 from tailrace.history.rows import KeyedRow, Name, definitions_of
+from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.definitions import schema_row_from_json, schema_row_to_json
 from tailrace_schemas.errors import TailraceError
@@ -29,6 +31,8 @@ class HistoryRecord:
     """A table's definition from a position on, as the rows that make it; without rows the table was dropped there.
 
     `inferred`: the log did not say it, so that it may be wrong for some of what it holds for, up to the next one.
+    `metadata`: the epoch of Cassandra 6's metadata that made it. Of a keyspace or type (`subject`) only what it is
+    itself is kept, under an id of ours.
     """
 
     position: Position
@@ -36,16 +40,34 @@ class HistoryRecord:
     name: Name
     rows: tuple[KeyedRow, ...] = ()
     inferred: bool = False
+    metadata: int | None = None
+    subject: Subject = Subject.TABLE
 
     @property
     def table(self) -> Table | None:
-        """The definition. Raises HistoryError where the rows make none."""
-        if not self.rows:
+        """The definition; None where nothing is left of it, and for keyspaces and types. Raises HistoryError where the
+        rows make none."""
+        if not self.rows or self.subject is not Subject.TABLE:
             return None
         definitions = definitions_of(self.rows)
         if not definitions.tables:
             raise HistoryError(f"the schema history of {'.'.join(self.name)} defines nothing: {definitions.problems}")
         return definitions.tables[0]
+
+
+def history_of(records: Iterable[HistoryRecord]) -> SchemaHistory:
+    """The schema history that records say, which come by position."""
+    history = SchemaHistory()
+    for record in records:
+        if record.subject is not Subject.TABLE:
+            continue
+        table = record.table
+        if table is None:
+            timeline = history.timelines.get(record.table_id)
+            history = history.drop(() if timeline is None else (timeline.newest,))[0]
+        else:
+            history = history.define(record.position, (table,), inferred=record.inferred, metadata=record.metadata)[0]
+    return history
 
 
 def history_key(host: str, record: HistoryRecord) -> bytes:
@@ -55,7 +77,8 @@ def history_key(host: str, record: HistoryRecord) -> bytes:
 
 
 def encode_history(record: HistoryRecord) -> bytes:
-    """{keyspace, name, rows: [{table, row, written}], inferred, format: 1}; rows as `dump --schema` reads them."""
+    """{keyspace, name, rows: [{table, row, written}], inferred, metadata, subject, format: 1}; rows as `dump --schema`
+    reads them."""
     value = {
         "keyspace": record.name[0],
         "name": record.name[1],
@@ -63,6 +86,8 @@ def encode_history(record: HistoryRecord) -> bytes:
             {"table": one.table, "row": schema_row_to_json(one.row), "written": one.written} for one in record.rows
         ],
         "inferred": record.inferred,
+        "metadata": record.metadata,
+        "subject": record.subject.value,
         "format": FORMAT,
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
@@ -96,6 +121,8 @@ def _decode(key: bytes, value: bytes) -> HistoryRecord:
                 for one in record["rows"]
             ),
             bool(record["inferred"]),
+            record.get("metadata"),
+            Subject(record.get("subject", Subject.TABLE)),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise HistoryError(f"the schema history has a record that is not ours ({error!r}): {key!r}") from error

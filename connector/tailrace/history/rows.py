@@ -159,6 +159,11 @@ class SchemaRows:
             touched |= rows.names(keyspace)
         return _redefined(rows, keyspace, touched)
 
+    def creates(self, mutation: Mutation, name: Name) -> bool:
+        """Whether a mutation that is applied next creates a table of which only a later read was known so far."""
+        counted = self.bases.get(name) or self.joined.get(name)
+        return counted is not None and counted.read and _created_id(mutation, name[1]) is not None
+
     def rows(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows that make a table's definition, its user types' included; enough to make it again."""
         used = _used_types(self.definitions.get(name))

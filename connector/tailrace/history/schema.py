@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
+from tailrace.errors import NewerSchemaError
 from tailrace.position import Position
 from tailrace_schemas.table import Table
 
@@ -34,11 +35,13 @@ class Timeline:
     table stands before its creation; each later one behind its position in `since`, the end of the DDL's mutation.
 
     `inferred` tells of each whether the log did not say it, so that it may be wrong for some of what it holds for.
+    `metadata` has the epoch of Cassandra 6's metadata that made each; None where that is not known.
     """
 
     tables: tuple[Table, ...]
     since: tuple[Position, ...] = ()
     inferred: tuple[bool, ...] = (False,)
+    metadata: tuple[int | None, ...] = (None,)
 
     @property
     def newest(self) -> Table:
@@ -55,12 +58,26 @@ class Timeline:
         """Whether that definition was inferred."""
         return self.inferred[bisect_right(self.since, position)]
 
-    def then(self, position: Position, table: Table, inferred: bool) -> Timeline:
+    def then(self, position: Position, table: Table, inferred: bool, metadata: int | None = None) -> Timeline:
         """With one more definition, from a position on; those of later positions stay behind it."""
         place = bisect_right(self.since, position)
         tables = (*self.tables[: place + 1], table, *self.tables[place + 1 :])
         flags = (*self.inferred[: place + 1], inferred, *self.inferred[place + 1 :])
-        return Timeline(tables, (*self.since[:place], position, *self.since[place:]), flags)
+        epochs = (*self.metadata[: place + 1], metadata, *self.metadata[place + 1 :])
+        return Timeline(tables, (*self.since[:place], position, *self.since[place:]), flags, epochs)
+
+    def written_by(self, position: Position, epoch: int) -> Table:
+        """The definition that a writer of this metadata epoch knew, who may have been ahead of the log's DDL.
+
+        The one of that epoch; else the one that holds at the position, unless it is a later one's: then the last one
+        that is older than the epoch.
+        """
+        if epoch in self.metadata:
+            return self.tables[len(self.tables) - 1 - self.metadata[::-1].index(epoch)]
+        place = bisect_right(self.since, position)
+        while place > 0 and (self.metadata[place] or 0) > epoch:
+            place -= 1
+        return self.tables[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +87,8 @@ class SchemaHistory:
     `single` has the definitions of ids that have one: of nearly all, and no position has to be compared. `current` are
     the ids that the cluster has; definitions of others stay for the mutations that the log still holds.
     `cdc_keyspaces` have, or had, a table with cdc = true: mutations of others hold nothing to publish. `unsure` are the
-    ids that have, or had, a definition that was inferred.
+    ids that have, or had, a definition that was inferred. `metadata` is the epoch of Cassandra 6's metadata up to which
+    all DDL is in here; None where the log has none.
     """
 
     timelines: Mapping[UUID, Timeline] = field(default_factory=lambda: MappingProxyType({}))
@@ -78,6 +96,7 @@ class SchemaHistory:
     current: frozenset[UUID] = frozenset()
     cdc_keyspaces: frozenset[str] = frozenset()
     unsure: frozenset[UUID] = frozenset()
+    metadata: int | None = None
 
     def table(self, table_id: UUID, position: Position) -> Table | None:
         """The definition, cdc flag included, that holds for a mutation at `position`; None for an unknown id."""
@@ -86,6 +105,27 @@ class SchemaHistory:
             return table
         timeline = self.timelines.get(table_id)
         return None if timeline is None else timeline.at(position)
+
+    def written_by(self, table_id: UUID, position: Position, epoch: int) -> Table | None:
+        """The definition by which a writer of this metadata epoch wrote; None for an unknown id.
+
+        Raises NewerSchemaError where that is of DDL that was not met yet: a later definition, whatever it is.
+        """
+        timeline = self.timelines.get(table_id)
+        if self.metadata is not None and epoch > self.metadata:
+            raise NewerSchemaError(table_id, epoch, self.metadata)
+        return None if timeline is None else timeline.written_by(position, epoch)
+
+    def up_to(self, metadata: int | None) -> SchemaHistory:
+        """With all DDL of the epochs up to this one in it; never going back."""
+        return self if metadata is None else replace(self, metadata=max(metadata, self.metadata or 0))
+
+    def publishing(self, ids: Iterable[UUID]) -> SchemaHistory:
+        """With cdc = true in all definitions of these ids."""
+        known = dict(self.timelines)
+        for id in set(ids) & known.keys():
+            known[id] = replace(known[id], tables=tuple(replace(table, cdc=True) for table in known[id].tables))
+        return self._with(known, self.current, [timeline.newest for timeline in known.values()])
 
     def newest(self, table_id: UUID) -> Table | None:
         """The last definition that is known of an id."""
@@ -98,21 +138,22 @@ class SchemaHistory:
         return timeline is not None and timeline.inferred_at(position)
 
     def define(
-        self, position: Position, tables: Iterable[Table], *, inferred: bool = False
+        self, position: Position, tables: Iterable[Table], *, inferred: bool = False, metadata: int | None = None
     ) -> tuple[SchemaHistory, SchemaDifference]:
         """The history after DDL in the log at `position`: these definitions hold from there on, up to what is known of
-        later positions. `inferred`: it is not the log that says so."""
+        later positions. `inferred`: it is not the log that says so. `metadata`: the epoch that the DDL made."""
         known, added, altered = dict(self.timelines), list[Table](), list[Table]()
         defined, unsure = list(tables), set(self.unsure)
         for table in defined:
             timeline = known.get(table.id)
             if timeline is None:
-                known[table.id] = Timeline((table,), (), (inferred,))
+                known[table.id] = Timeline((table,), (), (inferred,), (metadata,))
                 added.append(table)
             else:
                 before = timeline.at(position) if timeline.since else timeline.newest
-                if before != table or timeline.inferred_at(position) != inferred:
-                    known[table.id] = timeline.then(position, table, inferred)
+                # With epochs, one that is no other is kept too: a writer of its epoch may stand before it in the log.
+                if before != table or timeline.inferred_at(position) != inferred or metadata is not None:
+                    known[table.id] = timeline.then(position, table, inferred, metadata)
                     altered += [table] if before != table else []
             unsure |= {table.id} if inferred else set()
         difference = SchemaDifference(added=_sorted(added), altered=_sorted(altered))
@@ -140,7 +181,7 @@ class SchemaHistory:
         keyspaces = self.cdc_keyspaces | {table.keyspace for table in tables if table.cdc}
         single = {id: timeline.tables[0] for id, timeline in timelines.items() if not timeline.since}
         known = MappingProxyType(dict(timelines))
-        return SchemaHistory(known, MappingProxyType(single), current, keyspaces, self.unsure)
+        return SchemaHistory(known, MappingProxyType(single), current, keyspaces, self.unsure, self.metadata)
 
     def tracked(self) -> tuple[Table, ...]:
         """The cluster's present tables with cdc = true, by name."""

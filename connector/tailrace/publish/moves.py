@@ -73,8 +73,16 @@ def adopted(resume: Resume) -> Resume:
     at = resume.position
     if at is None:
         raise SettingsError("this host has no position yet: its agent starts with any log")
-    new = Position(at.epoch + 1, -1, 0)
-    return replace(resume, position=new, open=(), quarantined=(), schema=None, unread=(), reported=())
+    return replace(
+        resume,
+        position=Position(at.epoch + 1, -1, 0),
+        open=(),
+        quarantined=(),
+        schema=None,
+        truncations=(),
+        unread=(),
+        reported=(),
+    )
 
 
 def position_words(position: Position | None) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.parked import LotKey, Parked
+from tailrace.capture.truncation import Newest, Truncation
 from tailrace.position import Position
 from tailrace_schemas.errors import TailraceError
 
@@ -32,7 +33,11 @@ def offsets_key(cluster: str, host: str) -> bytes:
 def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
     quarantined: [[id, checksum, offset, why]], unread: [[first id, last id]], reported: the same,
-    agent: who wrote it | null, version: 1}. Parked mutations have records of their own."""
+    truncations: [[table id, position, ms, [segment, offset], inferred]], truncated: [[table id, ms, inferred]] | null,
+    metadata: [epoch, epoch | null] | null, agent: who wrote it | null, version: 1}.
+
+    Parked mutations have records of their own.
+    """
     record = {
         "position": _place(resume.position),
         "schema": _place(resume.schema),
@@ -40,6 +45,12 @@ def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
         "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
         "unread": [list(span) for span in resume.unread],
         "reported": [list(span) for span in resume.reported],
+        "truncations": [
+            [str(one.table_id), _place(one.position), one.at, list(one.upto), one.inferred]
+            for one in resume.truncations
+        ],
+        "truncated": None if resume.truncated is None else [[str(id), at, flag] for id, at, flag in resume.truncated],
+        "metadata": resume.metadata,
         "agent": agent,
         "version": VERSION,
     }
@@ -65,6 +76,12 @@ def decode_offsets(value: bytes) -> Resume:
             ),
             unread=_spans(record.get("unread", ())),
             reported=_spans(record.get("reported", ())),
+            truncations=tuple(
+                Truncation(_place_of(at), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
+                for id, at, ms, upto, flag in record.get("truncations", ())
+            ),
+            truncated=_newest(record.get("truncated")),
+            metadata=_epochs(record.get("metadata")),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
@@ -150,4 +167,16 @@ def _place(at: Position | None) -> dict[str, int] | None:
 
 
 def _position(at: Mapping[str, Any] | None) -> Position | None:
-    return None if at is None else Position(int(at["epoch"]), int(at["segment"]), int(at["offset"]))
+    return None if at is None else _place_of(at)
+
+
+def _place_of(at: Mapping[str, Any]) -> Position:
+    return Position(int(at["epoch"]), int(at["segment"]), int(at["offset"]))
+
+
+def _epochs(found: Sequence[Any] | None) -> tuple[int, int | None] | None:
+    return None if found is None else (int(found[0]), None if found[1] is None else int(found[1]))
+
+
+def _newest(found: Sequence[Any] | None) -> tuple[Newest, ...] | None:
+    return None if found is None else tuple((UUID(id), int(at), bool(flag)) for id, at, flag in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 from uuid import UUID
@@ -18,9 +18,11 @@ from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
 from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.avro.schema import KeyChoice
+from tailrace_schemas.change import Change, Deletion, Op, Source
+from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.tokens import partition
+from tailrace_schemas.tokens import first_token, partition
 from tailrace_schemas.topics import table_topic
 
 
@@ -142,7 +144,11 @@ class _Route:
             key = None if body is None else frame(ids.key) + body
         elif not self._own:
             key = reframed(message.key, ids.key)
-        return key, value if self._own else reframed(value, ids.value)
+        return key, self.framed_value(value)
+
+    def framed_value(self, value: bytes) -> bytes:
+        """A value under the store's id for its schema."""
+        return value if self._own or self._ids is None else reframed(value, self._ids.value)
 
 
 class Router:
@@ -200,6 +206,22 @@ class Router:
                 raise _too_large(route, key, value)
             records.append(Record(route.topic, number, key, value))
         return records
+
+    def truncation(self, table: Table, written: int, source: Source) -> list[Record]:
+        """The records of a truncation at this time (microseconds), one for each partition, by its own first token; none
+        where the table is not published. Raises ServiceError, HeldError."""
+        route = self._route(table)
+        if not route.topic:
+            return []
+        encoder = Encoder(table, self._prefix, self._key)
+        deletion = Deletion(written, written // 1_000_000)
+        change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=source)
+        change = replace(change, digest=change_digest(change))
+        values = (
+            encoder.value(replace(change, token=first_token(number, route.partitions)))
+            for number in range(route.partitions)
+        )
+        return [Record(route.topic, number, None, route.framed_value(value)) for number, value in enumerate(values)]
 
     def refuse(self, topic: str, words: str) -> None:
         """Kafka takes nothing for a topic: its tables are held, and it is tried again after a while, then less often.

@@ -113,7 +113,7 @@ class Reader:
         clustering = self._named(self._clustering, record["key"], raw, "key")
         whole = op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
         static = not whole and bool(table.clustering) and all(value is None for value in clustering)
-        deletes = op in (Op.DELETE, Op.DELETE_PARTITION, Op.DELETE_RANGE)
+        deletes = op in (Op.DELETE, Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
         cells, deletions = self._cells(record, raw, own, times)
         start, end = self._ends(record["range"], raw)
         return Change(

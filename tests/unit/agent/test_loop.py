@@ -18,7 +18,7 @@ from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries
-from tests.unit.ddl import NOW, alter, create, drop
+from tests.unit.ddl import NOW, alter, create, drop, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
 
@@ -409,10 +409,31 @@ def busy_world() -> World:
     """Segments with and without changes, DDL in between."""
     world = World()
     world.log.append(1, [*entries("abcde"), *entries("x", NOTES)])
-    world.log.append(2, entries("yz", NOTES))
-    world.log.append(4, [*entries("fg"), alter(NOTES, replace(NOTES, cdc=True)), *entries("hijkl")])
-    world.log.append(5, entries("mn"), final=False)
+    world.log.append(2, [*entries("yz", NOTES), truncate(NOTES.id, 1)])
+    world.log.append(3, [truncate(ORDERS.id, 2)])
+    world.log.plain.add(3)
+    world.log.append(
+        4,
+        [
+            *entries("fg"),
+            alter(NOTES, replace(NOTES, cdc=True)),
+            *entries("hi"),
+            truncate(ORDERS.id, 3),
+            *entries("jkl"),
+        ],
+    )
+    world.log.append(5, [*entries("mn"), truncate(ORDERS.id, 4)], final=False)
     return world
+
+
+BUSY = list("abcdeTTTfghiTTTjklmnTTT")
+TOLD = [
+    "table ks.notes truncated",
+    "table ks.orders truncated",
+    "table ks.notes altered: cdc on",
+    "table ks.orders truncated",
+    "table ks.orders truncated",
+]
 
 
 def every_fault(error: Callable[[], BaseException], *, first_read: bool = True) -> list[Faults]:
@@ -438,8 +459,10 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -
         world.live(faults)
     except Crash:
         world.live()
-    assert world.keys() == list("abcdefghijklmn")
-    assert sorted(world.log.segments) == [5]
+    assert world.keys() == BUSY
+    assert world.told() == TOLD
+    assert world.kafka.resume.truncations == ()
+    assert sorted(world.log.segments) == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -449,8 +472,9 @@ def test_a_failing_service_at_any_step_is_retried_without_loss_or_repetition(fau
     """The same agent starts over from what Kafka has, by itself."""
     world = busy_world()
     world.live(faults, idle_waits=60)
-    assert world.keys() == list("abcdefghijklmn")
-    assert sorted(world.log.segments) == [5]
+    assert world.keys() == BUSY
+    assert world.told() == TOLD
+    assert sorted(world.log.segments) == [3, 5]
     assert world.health.now.degraded == {}
 
 

@@ -10,6 +10,7 @@ from tailrace.agent.loop import Agent
 from tailrace.agent.parts import Limits, Parts
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
+from tailrace.history.events import decode_event
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import Router, Selection
@@ -25,8 +26,9 @@ from tailrace.testing import (
     MemorySchemaLog,
 )
 from tailrace_schemas.avro import decode, entry_from_record
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
+from tailrace_schemas.topics import Internal
 from tests.unit.mutations import deletion
 from tests.unit.tables import table
 
@@ -81,8 +83,13 @@ class World:
         Agent(parts, "h1", "dc1", self.limits).run()
 
     def keys(self) -> list[str]:
-        """What a read_committed reader sees, in the order of commits: each change's partition key."""
-        return [_text(change.key) for change in self.changes()]
+        """What a read_committed reader sees, in the order of commits: each change's partition key, T for a truncation's
+        record."""
+        return ["T" if change.op is Op.TRUNCATE else _text(change.key) for change in self.changes()]
+
+    def told(self) -> list[str]:
+        """What `.schema-changes` has."""
+        return [str(decode_event(value)[1]) for which, _, value in self.kafka.notes if which is Internal.SCHEMA_CHANGES]
 
     def changes(self) -> list[Change]:
         """The same, decoded with what was announced."""

@@ -375,3 +375,27 @@ def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog
     segment.index.write_text(str(end))
     assert payloads(capture) == [B]
     assert f"the index of segment 5 went from {segment.at} to {end}" in caplog.text
+
+
+def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
+    """All that has an index up to there was read; a segment that has one is waited for, one without it is not."""
+    first, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6), reader(tmp_path)
+    ends, (end,) = first.write(A, B), second.write(C)
+    first.sync()
+    # Segment 5 is neither read nor over; what was read of it is passed.
+    assert not capture.passed(Position(1, 5, ends[0]), settled=True)
+    assert not capture.passed(Position(1, 6, end), settled=True)
+    assert payloads(capture) == [A, B]
+    assert capture.passed(Position(1, 5, ends[1]), settled=True)
+    assert not capture.passed(Position(1, 6, end), settled=True)
+    first.sync(completed=True)
+    assert payloads(capture) == []
+    assert capture.passed(Position(1, 6, 0), settled=True)
+    # An index of its own may be about to come.
+    assert not capture.passed(Position(1, 6, end), settled=False)
+    assert capture.passed(Position(1, 6, end), settled=True)
+    second.sync()
+    assert not capture.passed(Position(1, 6, end), settled=True)
+    assert payloads(capture) == [C]
+    assert capture.passed(Position(1, 6, end), settled=False)
+    assert not capture.passed(Position(1, 6, end + 1), settled=True)

@@ -233,23 +233,24 @@ def test_a_released_segment_that_replay_links_again_is_known(node: Node, where: 
         assert [id for id, _ in again.open_segments()] == [6]
 
 
-def test_another_log_is_found_out_beside_spool_and_archive(node: Node) -> None:
+@pytest.mark.parametrize("id", [5, 6], ids=["released", "in the spool"])
+def test_another_log_is_found_out_beside_spool_and_archive(id: int, node: Node) -> None:
     """A host id that came back with another disk, while the spool still has segments of the old one; adopted, the new
     log is read whole, and the old one's are left where they are."""
     node.release = archived(node.root / "archive" / "1", FaultyDisk(node.apart))
-    for id, payload in ((5, A), (6, B), (7, C)):
-        finished(node.root, id, payload)
+    for one, payload in ((5, A), (6, B), (7, C)):
+        finished(node.root, one, payload)
     node.spooling(5, 6, 7)
     capture = node.start()
     assert len(capture.read(1)) == 1
     assert len(capture.read(1)) == 1
     resume = record(capture, Position(1, 6, FAR))
     assert capture.release(Position(1, 5, FAR)) == (5,)
-    (node.root / "commitlog" / "CommitLog-7-5.log").unlink()
-    again = SegmentWriter(node.root, 5, parameters=b'{"another":1}')
+    (node.root / "commitlog" / f"CommitLog-7-{id}.log").unlink()
+    again = SegmentWriter(node.root, id, parameters=b'{"another":1}')
     again.write(D)
     again.sync(completed=True)
-    with pytest.raises(LogEpochError, match=r"CommitLog-7-5\.log.*adopt --new-log"):
+    with pytest.raises(LogEpochError, match=rf"CommitLog-7-{id}\.log.*adopt --new-log"):
         payloads(node.restart(resume))
     adopted = node.restart(Resume(Position(2, -1, 0)))
     assert payloads(adopted) == [D]
@@ -322,6 +323,7 @@ def test_a_loss_is_told_once_and_its_litter_goes(tmp_path: Path) -> None:
     second.link.unlink()
     after = node.restart(resume)
     assert payloads(after) == [C]
+    assert after.news(at)
     (loss,) = after.losses
     key, value = loss_record("c", "h", loss, 99)
     assert key == b"c/h/loss/1/6"
@@ -393,9 +395,10 @@ def test_ddl_is_read_in_the_spool_too(node: Node) -> None:
         finished(node.root, id, payload)
     node.spooling(5)
     log = SchemaLog(node.raw, KeptSegments(), spool=node.spool)
-    log.begin(None, 1)
+    log.begin(Position(1, 5, 0), 1)
     log.read(None)
     assert log.place == Position(1, 7, 0)
+    assert log.gaps == []
     node.spooling(6)
     assert log.gaps == []
     log.close()

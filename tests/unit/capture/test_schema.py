@@ -8,20 +8,35 @@ from uuid import UUID
 
 import pytest
 
+from tailrace.capture.cdcraw import Resume
 from tailrace.capture.ddl import Gap
 from tailrace.capture.schema import LiveSchema
+from tailrace.commitlog.entry import Entry
+from tailrace.errors import NewerSchemaError
+from tailrace.history.events import Subject
 from tailrace.history.records import BEGINNING, HistoryRecord
 from tailrace.position import Position
 from tailrace.testing import Faults, MemoryLog, MemorySchema, MemorySchemaLog, rows_of
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
-from tests.unit.ddl import NOW, alter, create, drop
+from tests.unit.ddl import (
+    NOW,
+    alter,
+    create,
+    drop,
+    drop_keyspace,
+    keyspace,
+    metadata_log,
+    schema_version,
+    truncate,
+)
 from tests.unit.tables import table
 
 ORDERS = table({"id": "text"}, {}, {}, {"v": "int"}, keyspace="shop", name="orders")
 WIDE = table({"id": "text"}, {}, {}, {"v": "int", "w": "addr"}, keyspace="shop", name="orders")
 OFF = replace(WIDE, cdc=False)
+WIDER = "table shop.orders altered: column w addr added"
 OTHER = replace(table({"n": "int"}, keyspace="shop", name="other", table_id=UUID(int=2)))
 
 
@@ -36,7 +51,7 @@ class Node:
         """A fresh agent's schema, begun with what Kafka has."""
         schema = LiveSchema(MemorySchema(self.tables, written=written), MemorySchemaLog(self.log, Faults()))
         schema.learn()
-        schema.begin(known, None, 1)
+        schema.begin(known, Resume(), 1)
         return schema
 
 
@@ -53,7 +68,7 @@ def test_a_new_host_s_first_read_holds_from_the_beginning() -> None:
     node.log.append(5, [alter(ORDERS, WIDE)])
     assert schema.follow(None)
     assert (schema.history.table(ORDERS.id, at(5, 0)), schema.history.table(ORDERS.id, at(5, 2))) == (ORDERS, WIDE)
-    assert [one.table for one in schema.unsent] == [ORDERS, WIDE]
+    assert [one.table for one in schema.unsent if one.subject is Subject.TABLE] == [ORDERS, WIDE]
     schema.sent()
     assert not schema.follow(None)
     assert schema.unsent == []
@@ -65,12 +80,18 @@ def test_a_restart_knows_what_was_committed_and_no_more() -> None:
     schema = node.schema()
     node.log.append(5, [alter(ORDERS, WIDE), alter(WIDE, OFF, NOW + 1)])
     schema.follow(None)
-    seed, wide, off = schema.unsent
+    seed, of_type, wide, off = schema.unsent
     node.tables[:] = [OFF]
-    for known in ((seed,), (seed, wide), (seed, wide, off)):
+    for known in ((seed,), (seed, of_type, wide), (seed, of_type, wide, off)):
         again = node.schema(*known)
         again.follow(None)
-        assert [one.position for one in (*known, *again.unsent)] == [BEGINNING, at(5, 1), at(5, 2)]
+        found = [(one.position, one.subject) for one in (*known, *again.unsent)]
+        assert found == [
+            (BEGINNING, Subject.TABLE),
+            (at(5, 1), Subject.TYPE),
+            (at(5, 1), Subject.TABLE),
+            (at(5, 2), Subject.TABLE),
+        ]
         for position, expected in ((at(4), ORDERS), (at(5, 1), WIDE), (at(5, 2), OFF), (at(6), OFF)):
             assert again.history.table(ORDERS.id, position) == expected
 
@@ -101,11 +122,14 @@ def test_a_session_that_begins_anew_keeps_what_was_read() -> None:
     node.log.append(5, [alter(ORDERS, WIDE)])
     schema.follow(None)
     node.log.segments.clear()
-    seed, wide = schema.unsent
-    schema.begin((seed,), None, 1)
-    assert schema.unsent == [wide]
-    schema.begin((seed, wide), at(5), 1)
+    seed, of_type, wide = schema.unsent
+    assert [str(event) for event in schema.events] == ["type shop.addr created", WIDER]
+    schema.begin((seed,), Resume(), 1)
+    assert schema.unsent == [of_type, wide]
+    assert [str(event) for event in schema.events] == ["type shop.addr created", WIDER]
+    schema.begin((seed, of_type, wide), Resume(schema=at(5)), 1)
     assert schema.unsent == []
+    assert not schema.news
     assert schema.history.table(ORDERS.id, at(6)) == WIDE
 
 
@@ -121,7 +145,7 @@ def test_the_cluster_is_ahead_of_the_log() -> None:
     schema.follow(None)
     found = [schema.history.table(ORDERS.id, at(5, offset)) for offset in (1, 2, 3)]
     assert found == [ORDERS, WIDE, OFF]
-    assert [one.table for one in schema.unsent] == [ORDERS, WIDE, OFF]
+    assert [one.table for one in schema.unsent if one.subject is Subject.TABLE] == [ORDERS, WIDE, OFF]
 
 
 def test_an_alteration_of_a_table_that_was_only_read() -> None:
@@ -135,15 +159,161 @@ def test_an_alteration_of_a_table_that_was_only_read() -> None:
     assert [schema.history.table(ORDERS.id, at(5, offset)) for offset in (0, 1)] == [ORDERS, WIDE]
 
 
-def test_ddl_that_cannot_be_decoded_is_passed_over_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    """By its position; what follows is applied."""
+def test_ddl_that_cannot_be_decoded_is_a_hole(caplog: pytest.LogCaptureFixture) -> None:
+    """Named by its position; what the cluster says of it is taken, now or when it answers; what follows is applied."""
+    faults = Faults("schema", 2, ServiceError("down"))
     node = Node()
-    schema = node.schema()
-    node.log.append(5, [alter(ORDERS, WIDE)[:-1], alter(ORDERS, OFF, NOW + 1)])
+    schema = LiveSchema(MemorySchema(node.tables, faults, NOW), MemorySchemaLog(node.log, Faults()))
+    schema.learn()
+    name = ("shop", "orders")
+    schema.begin([HistoryRecord(BEGINNING, ORDERS.id, name, rows_of(ORDERS, NOW - 100))], Resume(), 1)
+    node.tables[:] = [WIDE]
+    node.log.append(5, [alter(ORDERS, WIDE)[:-1], alter(WIDE, OFF, NOW + 1)])
+    with pytest.raises(ServiceError):
+        schema.follow(None)
     assert schema.follow(None)
-    assert schema.history.table(ORDERS.id, at(6)) == OFF
+    places = (at(5, 0), at(5, 1), at(5, 2))
+    assert [schema.history.table(ORDERS.id, one) for one in places] == [ORDERS, WIDE, OFF]
     assert "DDL at 1/5:1 in CommitLog-7-5.log cannot be read" in caplog.text
     assert "1/5:1" in schema.inferred["system_schema"]
+    assert [(str(one).partition(":")[0], one.inferred) for one in schema.events if one.name == "orders"] == [
+        ("table shop.orders altered", True),
+        ("table shop.orders altered", False),
+    ]
+
+
+def test_keyspaces_and_types_are_told_once() -> None:
+    """Created, altered, dropped; the options that stand in all DDL tell nothing; known after a restart too."""
+    bare = replace(ORDERS, name="bare", id=UUID(int=7))
+    node = Node([])
+    schema = node.schema()
+    node.log.append(5, [keyspace("shop"), keyspace("shop", NOW + 1), create(WIDE, NOW + 2), create(bare, NOW + 3)])
+    schema.follow(None)
+    assert [str(event) for event in schema.events] == [
+        "keyspace shop created",
+        "type shop.addr created",
+        "table shop.orders created",
+        "table shop.bare created",
+    ]
+    assert [event.index for event in schema.events] == [0, 0, 1, 0]
+    node.tables[:] = [WIDE, bare]
+    again = node.schema(*schema.unsent)
+    node.log.append(
+        6, [keyspace("shop", NOW + 4), keyspace("shop", NOW + 5, durable=False), drop_keyspace("shop", NOW + 6)]
+    )
+    again.follow(None)
+    assert [str(event) for event in again.events] == [
+        "keyspace shop altered: option durable_writes: true is false now",
+        "table shop.bare dropped",
+        "table shop.orders dropped",
+        "type shop.addr dropped",
+        "keyspace shop dropped",
+    ]
+    # Without a history record to go on from, what was told before is not told again.
+    empty = LiveSchema(MemorySchema([]), MemorySchemaLog(node.log, Faults()))
+    empty.learn()
+    empty.begin((), Resume(schema=at(6, 2)), 1)
+    empty.follow(None)
+    assert {event.position for event in empty.events} == {at(6, 3)}
+
+
+def test_truncations_of_the_log_and_of_holes() -> None:
+    """Of tables of users only, published where the flag says so; a hole's is the cluster's newest that fits."""
+    milliseconds = NOW // 1000
+    node = Node([ORDERS, replace(OTHER, cdc=False)])
+    reader = MemorySchema(node.tables, written=NOW - 100, truncated={ORDERS.id: b""})
+    source = MemorySchemaLog(node.log, Faults())
+    schema = LiveSchema(reader, source)
+    schema.learn()
+    schema.begin((), Resume(), 1)
+    system = next(table.id for table in system_tables())
+    off = replace(ORDERS, cdc=False)
+    node.log.append(
+        5,
+        [
+            truncate(ORDERS.id, milliseconds),
+            truncate(OTHER.id, milliseconds + 1),
+            truncate(system, milliseconds + 2),
+            truncate(UUID(int=99), milliseconds + 3),
+            alter(ORDERS, off),
+            truncate(ORDERS.id, milliseconds + 4),
+            alter(off, ORDERS, NOW + 1),
+        ],
+    )
+    schema.follow(None)
+    assert [str(event) for event in schema.events] == [
+        "table shop.orders truncated",
+        "table shop.other truncated",
+        "table shop.orders altered: cdc off",
+        "table shop.orders truncated",
+        "table shop.orders altered: cdc on",
+    ]
+    assert [one.position for one in schema.truncations.pending] == [at(5, 1)]
+    reader.truncated[ORDERS.id] = truncated_at(milliseconds + 50)
+    source.gaps.append(Gap(at(6, 0), at(7, 0), NOW + 100_000))
+    node.log.append(7, [b"\1" + bytes(40)])
+    schema.follow(None)
+    assert [one.position for one in schema.truncations.pending] == [at(5, 1), at(7, 0)]
+    record = schema.noted(Resume())
+    assert record.truncations == tuple(schema.truncations.pending)
+    assert schema.events[-1].inferred
+    schema.begin(schema.unsent, record, 1)
+    assert not schema.news
+
+
+def truncated_at(milliseconds: int) -> bytes:
+    """What `system.local` has of a truncation."""
+    return bytes(12) + milliseconds.to_bytes(8, "big")
+
+
+def test_the_epochs_of_the_metadata() -> None:
+    """A write by a later definition than any met is not decoded; one by an earlier is, wherever it stands."""
+    node = Node([], MemoryLog(version=7))
+    reader = MemorySchema([ORDERS], epoch=4)
+    schema = LiveSchema(reader, MemorySchemaLog(node.log, Faults()))
+    schema.learn()
+    schema.begin((), Resume(), 1)
+    assert schema.history.written_by(ORDERS.id, at(1), 4) == ORDERS
+    node.log.append(5, [metadata_log(5)], final=False)
+    schema.follow(None)
+    with pytest.raises(NewerSchemaError, match="epoch 5, and the log's DDL was read up to 4"):
+        schema.history.written_by(ORDERS.id, at(5, 2), 5)
+    record = schema.noted(Resume())
+    assert record.metadata == (4, 5)
+    again = LiveSchema(reader, MemorySchemaLog(node.log, Faults()))
+    again.learn()
+    again.begin(schema.unsent, record, 1)
+    wider = alter(ORDERS, WIDE)
+    node.log.append(5, [wider, schema_version(5), metadata_log(6), alter(WIDE, OFF, NOW + 1)], final=False)
+    for one in (schema, again):
+        one.follow(None)
+        # Written before its DDL was logged; and by those who had not heard of it.
+        assert one.history.written_by(ORDERS.id, at(5, 1), 5) == WIDE
+        assert one.history.written_by(ORDERS.id, at(9), 5) == WIDE
+        assert one.history.written_by(ORDERS.id, at(9), 4) == ORDERS
+        assert one.history.written_by(ORDERS.id, at(5, 1), 6) == OFF
+        assert one.history.written_by(UUID(int=99), at(5, 1), 6) is None
+        with pytest.raises(NewerSchemaError):
+            one.history.written_by(ORDERS.id, at(9), 7)
+        assert [event.metadata for event in one.events] == [5, 5, 6]
+    third = LiveSchema(reader, MemorySchemaLog(node.log, Faults()))
+    third.learn()
+    third.begin(again.unsent, again.noted(Resume()), 1)
+    assert [third.history.written_by(ORDERS.id, at(9), epoch) for epoch in (5, 6)] == [WIDE, OFF]
+
+
+def test_where_the_log_tells_of_no_epochs_the_cluster_does() -> None:
+    """A write that is ahead of what was read takes what is read then."""
+    node = Node()
+    reader = MemorySchema([ORDERS], epoch=4)
+    schema = LiveSchema(reader, MemorySchemaLog(node.log, Faults()))
+    schema.learn()
+    schema.begin((), Resume(), 1)
+    reader.tables[:], reader.epoch = [WIDE], 5
+    schema.learn()
+    entry = Entry(1, 5, 3, ORDERS.id.bytes, 9, "CommitLog-9-5.log")
+    trial = schema.as_read(entry)
+    assert trial.written_by(ORDERS.id, entry.position, 5) == WIDE
 
 
 def test_only_tables_of_users_are_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -180,7 +350,7 @@ class Restarted:
         schema = LiveSchema(MemorySchema([self.now], written=self.altered), source)
         schema.learn()
         name = (self.known.keyspace, self.known.name)
-        schema.begin([HistoryRecord(BEGINNING, self.known.id, name, rows_of(self.known, NOW))], at(5), 1)
+        schema.begin([HistoryRecord(BEGINNING, self.known.id, name, rows_of(self.known, NOW))], Resume(schema=at(5)), 1)
         return schema, source, log
 
 
@@ -196,7 +366,8 @@ def test_ddl_in_a_hole_holds_from_behind_it() -> None:
     schema, source, _ = Restarted(ORDERS, WIDE, NOW + 50).begin()
     gap(schema, source, at(6, 0), 8, NOW + 100)
     assert [schema.history.table(ORDERS.id, one) for one in (at(7), at(8))] == [ORDERS, WIDE]
-    assert [(one.position, one.table, one.inferred) for one in schema.unsent] == [(at(8, 0), WIDE, False)]
+    _, record = schema.unsent  # the type's, and the table's
+    assert (record.position, record.table, record.inferred) == (at(8, 0), WIDE, False)
     assert "altered unseen between 1/6:0 and 1/8:0" in schema.inferred["shop.orders"]
     assert not schema.history.unsure
 
@@ -212,7 +383,7 @@ def test_of_several_holes_the_write_time_chooses() -> None:
     again = LiveSchema(MemorySchema([WIDE], written=NOW + 150), MemorySchemaLog(MemoryLog(), Faults()))
     again.learn()
     again.begin(
-        [HistoryRecord(BEGINNING, ORDERS.id, ("shop", "orders"), rows_of(ORDERS, NOW)), *schema.unsent], None, 1
+        [HistoryRecord(BEGINNING, ORDERS.id, ("shop", "orders"), rows_of(ORDERS, NOW)), *schema.unsent], Resume(), 1
     )
     assert [again.history.table(ORDERS.id, one) for one in places] == [ORDERS, ORDERS, ORDERS, WIDE]
     assert [again.history.inferred(ORDERS.id, one) for one in places] == [False, True, True, False]
@@ -258,11 +429,13 @@ def test_a_hole_waits_for_a_cluster_that_cannot_be_asked() -> None:
     faults, source = Faults("schema", 2, ServiceError("down")), MemorySchemaLog(log, Faults())
     schema = LiveSchema(MemorySchema([WIDE], faults, NOW + 50), source)
     schema.learn()
-    schema.begin([HistoryRecord(BEGINNING, ORDERS.id, ("shop", "orders"), rows_of(ORDERS, NOW))], at(5), 1)
+    schema.begin(
+        [HistoryRecord(BEGINNING, ORDERS.id, ("shop", "orders"), rows_of(ORDERS, NOW))], Resume(schema=at(5)), 1
+    )
     log.append(8, [alter(WIDE, OFF, NOW + 200)])
     with pytest.raises(ServiceError):
         gap(schema, source, at(6, 0), 8, NOW + 100)
     assert (schema.place, schema.unsent) == (at(5), [])
     assert schema.follow(None)
-    assert [one.table for one in schema.unsent] == [WIDE, OFF]
+    assert [one.table for one in schema.unsent if one.subject is Subject.TABLE] == [WIDE, OFF]
     assert schema.place == Position(1, 9, 0)

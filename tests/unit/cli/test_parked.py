@@ -22,6 +22,7 @@ from tailrace.publish.hosts import HostRecord
 from tailrace.publish.record import Record
 from tailrace.testing import Faults, MemoryCapture, MemoryKafka, MemoryLog, MemoryPublisher
 from tailrace_common.kafka import Record as Found
+from tailrace_schemas.change import Source
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 
@@ -95,6 +96,10 @@ class Letters:
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """One each."""
         return [Record("t", 0, None, message) for message in messages]  # type: ignore[arg-type]  # bytes do here
+
+    def truncation(self, table: Table, written: int, source: Source) -> list[Record]:
+        """None is met."""
+        raise NotImplementedError
 
 
 def test_what_can_be_decoded_is_published_once_and_the_rest_waits_on() -> None:

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
-from tailrace.errors import UnknownTableError
+from tailrace.errors import NewerSchemaError, UnknownTableError
 from tailrace.history.decode import messages_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
-from tailrace_schemas.change import Change, Marker, Source
+from tailrace_schemas.change import Change, Deletion, Marker, Source
 from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.system_tables import system_table_id, system_tables
+from tailrace_schemas.table import Table
 from tests.unit.commitlog.written import Stats, encode
 from tests.unit.mutations import EPOCH, deletion, mutation
 from tests.unit.tables import table
@@ -133,6 +134,9 @@ DDL = system_table_id("system_schema", "columns")
         # In every order of tables with cdc and without.
         (mutation((A, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
         (mutation((B, b"k", EPOCH), (A, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
+        (mutation((A, b"k", EPOCH), (B, b"k", EPOCH), (B, b"k", EPOCH)), [b"k"]),
+        (mutation((B, b"k", EPOCH), (B, b"k", EPOCH), (A, b"k", EPOCH)), [b"k"]),
+        (mutation((B, b"k", EPOCH), (A, b"k", EPOCH), (A, b"l", EPOCH), (B, b"k", EPOCH)), [b"k", b"l"]),
         (mutation((B, b"k", EPOCH), (B, b"k", EPOCH)), []),
         (deletion(system_table_id("system", "local"), b"local"), []),
         # What cannot hold a change is not decoded, so it cannot be damaged either.
@@ -178,3 +182,25 @@ def test_a_cut_anywhere_is_a_decode_error() -> None:
     for end in range(len(payload)):
         with pytest.raises(TruncatedError):
             messages_at(HISTORY, Transcoder("p"), payload[:end], 7, SOURCE)
+
+
+def dated(table: Table, epoch: int, cdc: bool = True) -> bytes:
+    """A mutation of version 9 that deletes the partition k, by a writer of this metadata epoch."""
+    update = PartitionUpdate(table=replace(table, cdc=cdc), key=b"k", deletion=Deletion(EPOCH, 1), epoch=epoch)
+    return encode(Mutation(updates=(update,)), Stats(), [((), ())])
+
+
+def test_the_epoch_of_an_update_chooses_the_definition_and_its_flag() -> None:
+    """Whatever the position: the writer may have switched before or after the DDL was logged."""
+    off = replace(A, cdc=False)
+    history = SchemaHistory().learn([A])[0].define(Position(1, 7, 10), [off], metadata=5)[0]
+    history = history.define(Position(1, 7, 30), [A], metadata=6)[0].up_to(6)
+    transcoder = Transcoder("p")
+    for offset, epoch, count in ((5, 5, 0), (5, 4, 1), (20, 4, 1), (20, 5, 0), (20, 6, 1), (40, 5, 0), (40, 6, 1)):
+        source = replace(SOURCE, offset=offset)
+        assert len(messages_at(history, transcoder, dated(A, epoch), 9, source)) == count, (offset, epoch)
+    with pytest.raises(NewerSchemaError):
+        messages_at(history, transcoder, dated(A, 7), 9, SOURCE)
+    # Without epochs in the history the position decides, as before version 9.
+    unaware = replace(history, metadata=None)
+    assert [len(messages_at(unaware, transcoder, dated(A, 9), 9, replace(SOURCE, offset=n))) for n in (5, 20)] == [1, 0]

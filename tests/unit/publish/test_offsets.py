@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.parked import Parked
+from tailrace.capture.truncation import Truncation
 from tailrace.position import Position
 from tailrace.publish.offsets import (
     OffsetsError,
@@ -35,6 +36,18 @@ RESUMES = st.builds(
     st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
     unread=st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     reported=st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
+    truncations=st.lists(
+        st.builds(
+            Truncation,
+            st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
+            st.uuids(),
+            NUMBERS,
+            st.tuples(st.integers(-1, 2**63 - 1), NUMBERS),
+            st.booleans(),
+        )
+    ).map(tuple),
+    truncated=st.none() | st.lists(st.tuples(st.uuids(), NUMBERS, st.booleans())).map(tuple),
+    metadata=st.none() | st.tuples(NUMBERS, st.none() | NUMBERS),
 )
 
 
@@ -83,7 +96,15 @@ def test_comes_back_equal(resume: Resume) -> None:
 def test_reads_as_the_contract_says() -> None:
     """UTF-8 JSON, docs/contracts.md section 1."""
     schema = Position(1, 1795247025693, 20)
-    resume = Resume(Position(1, 1795247025692, 4711), ((1795247025692, 0xCAFE),), schema=schema)
+    table_id = UUID("2be43760-e57f-11f1-8599-73518cff440e")
+    resume = Resume(
+        Position(1, 1795247025692, 4711),
+        ((1795247025692, 0xCAFE),),
+        schema=schema,
+        truncations=(Truncation(schema, table_id, 1795247025000, (1795247025692, 5)),),
+        truncated=((table_id, 1795247025000, False),),
+        metadata=(7, 8),
+    )
     assert json.loads(encode_offsets(resume, "4f2a")) == {
         "position": {"epoch": 1, "segment": 1795247025692, "offset": 4711},
         "schema": {"epoch": 1, "segment": 1795247025693, "offset": 20},
@@ -91,6 +112,17 @@ def test_reads_as_the_contract_says() -> None:
         "quarantined": [],
         "unread": [],
         "reported": [],
+        "truncations": [
+            [
+                "2be43760-e57f-11f1-8599-73518cff440e",
+                {"epoch": 1, "segment": 1795247025693, "offset": 20},
+                1795247025000,
+                [1795247025692, 5],
+                False,
+            ]
+        ],
+        "truncated": [["2be43760-e57f-11f1-8599-73518cff440e", 1795247025000, False]],
+        "metadata": [7, 8],
         "agent": "4f2a",
         "version": 1,
     }

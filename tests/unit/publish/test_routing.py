@@ -9,18 +9,21 @@ from uuid import UUID
 
 import pytest
 from fastavro import parse_schema, schemaless_reader
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, RefusedError, TooLargeError
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.routing import Router, Selection, assign_topics
 from tailrace.testing import Faults, ManualClock, MemoryDestinations, MemoryKafka
-from tailrace_schemas.avro import Encoder, SchemaIds, entry_from_record, schema_records
-from tailrace_schemas.avro.frames import body_at, message_schema_id
+from tailrace_schemas.avro import Encoder, SchemaIds, decode, entry_from_record, schema_records
+from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed
 from tailrace_schemas.change import Change, Deletion, Op, Source
+from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, partition, token
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, first_token, partition, token
 from tests.unit.spark.cassandra import Log as Written
 from tests.unit.tables import table
 
@@ -311,3 +314,35 @@ def test_topics_recorded_in_schemas_are_not_given_to_another_table() -> None:
     name = destinations.topic(other)
     assert name.startswith("p.a.b_c.-")
     assert destinations.topic(replace(other, id=EARLY)) == name
+
+
+@pytest.mark.parametrize("store", [None, Registered()], ids=["own", "registry"])
+def test_a_truncation_goes_to_every_partition(store: Registered | None) -> None:
+    """One record each, without a key, with one digest; of a table that is not selected none."""
+    kafka = MemoryKafka()
+    router = Router("p", MemoryDestinations(kafka, Faults()), Selection(exclude=("ks.hidden",)).wants, store)
+    table, source = of("t"), Source("h", "dc", 1, 7, 20, 0, 1)
+    records = router.truncation(table, 1_700_000_000_123_000, source)
+    assert [(record.topic, record.partition, record.key) for record in records] == [("ks.t", n, None) for n in range(3)]
+    encoder = Encoder(table, "p")
+    entries = [entry_from_record(key, value) for key, value in schema_records(encoder, "ks.t")]
+    schemas = {entry.schema_id: entry for entry in entries}
+    values = [reframed(record.value, encoder.schema_id) for record in records]
+    changes = [decode(value, schemas) for value in values]
+    for number, found in enumerate(changes):
+        assert (found.op, found.key, found.source) == (Op.TRUNCATE, None, source)
+        assert found.deletion == Deletion(1_700_000_000_123_000, 1_700_000_000)
+        assert partition(found.token, 3) == number
+        assert found.digest == change_digest(found) == changes[0].digest
+    other = router.truncation(table, 1_700_000_000_124_000, source)
+    assert decode(reframed(other[0].value, encoder.schema_id), schemas).digest != changes[0].digest
+    assert router.truncation(of("hidden", LATE), 1, source) == []
+
+
+@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
+def test_the_first_token_of_a_partition(place: tuple[int, int]) -> None:
+    """It is there, and the one before is not."""
+    number, n = place
+    first = first_token(number, n)
+    assert partition(first, n) == number
+    assert first == MIN_TOKEN or partition(first - 1, n) == number - 1

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.streams import Assignment
 from tailrace_spark import pieces as module
 from tailrace_spark.pieces import pieces
@@ -45,6 +46,17 @@ def test_changes_come_out_with_their_places() -> None:
     assert [delivered.place.offset for delivered in piece.changes] == [0, 1, 2]
     assert [delivered.assignment for delivered in piece.changes] == [None, Assignment(7, STREAM), Assignment(7, STREAM)]
     assert {delivered.announced for delivered in piece.changes} == {5}
+    assert piece.dead_letters == ()
+
+
+def test_a_truncation_is_a_change_without_a_key() -> None:
+    """Sinks say what they make of it; nothing fails before."""
+    source = Source("h", "dc", 1, 7, 20, 0, 1)
+    truncation = Change(
+        op=Op.TRUNCATE, table=PLAIN, token=5, key=None, deletion=Deletion(1000, 0), digest=bytes(16), source=source
+    )
+    [piece] = pieces(records(ENCODER.value(truncation)), SCHEMAS)
+    assert [delivered.change for delivered in piece.changes] == [truncation]
     assert piece.dead_letters == ()
 
 

@@ -146,8 +146,14 @@ class KafkaPublisher:
         self._verify_at_times()
 
     def forget(self) -> None:
-        """Commit tombstones in the place of the host's offsets record, and of what it has parked."""
+        """Commit tombstones in the place of the host's offsets record, of what it has parked, and of its schema
+        history."""
         self._note_parked(())
+        topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
+        found = {one.key: one.value for one in read_to_end(self._config, topic, self._partition(topic))}
+        for key, value in found.items():
+            if key is not None and value is not None and key.startswith(f"{self._host}/".encode()):
+                self.note(Internal.SCHEMA_HISTORY, key, None)
         for note in (*self._notes, (Internal.OFFSETS, self._key, None)):
             self._send(*note)
         self._notes.clear()

@@ -1,0 +1,192 @@
+"""What is told in `<prefix>.schema-changes`: the events of DDL mutations, of conclusions, and of truncations."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from tailrace.capture.truncation import Truncation
+from tailrace.commitlog.model import Mutation, RangeMarker
+from tailrace.history.cells import NEVER
+from tailrace.history.events import EventKind, SchemaEvent, Subject, changed_words, table_id_of
+from tailrace.history.objects import OPTIONS, ObjectChange, Objects, types_of
+from tailrace.history.records import HistoryRecord
+from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
+from tailrace.position import Position
+from tailrace_schemas.table import Table
+
+Known = tuple[Position, UUID]
+"""What tells records of the schema history apart."""
+
+
+@dataclass(slots=True)
+class Announcements:
+    """Events that are not committed yet; an event goes with the record of the schema history that it came with."""
+
+    unsent: list[SchemaEvent] = field(default_factory=list)
+    _all: list[tuple[SchemaEvent, Known | None]] = field(default_factory=list)
+    _silent: Position | None = None
+
+    def begin(self, there: Container[Known], place: Position | None, *, anew: bool = False) -> None:
+        """A session with Kafka begins, which has these records, and the log's DDL up to `place`. `anew`: DDL is read
+        from the oldest segment on all the same; what was told of it before is not told again."""
+        if anew:
+            self._silent = place
+        self.unsent = [
+            event
+            for event, record in self._all
+            if (record not in there if record is not None else place is None or event.position > place)
+        ]
+
+    def tell(self, event: SchemaEvent, record: Known | None = None) -> None:
+        """One more, and which history record goes with it."""
+        if self._silent is not None and event.position <= self._silent:
+            return
+        index = sum(other.position == event.position for other, _ in self._all)
+        event = replace(event, index=index)
+        self._all.append((event, record))
+        self.unsent.append(event)
+
+    def sent(self) -> None:
+        """All are committed."""
+        self.unsent, self._all = [], []
+
+
+def table_events(
+    before: SchemaRows, mutation: Mutation, change: SchemaChange, position: Position, metadata: int | None
+) -> Iterator[SchemaEvent]:
+    """What a mutation of `system_schema` did to tables; `before` are the rows that it met."""
+    written = newest_write(mutation)
+
+    def event(kind: EventKind, table: Table, changed: tuple[str, ...] = ()) -> SchemaEvent:
+        return SchemaEvent(
+            position=position,
+            kind=kind,
+            subject=Subject.TABLE,
+            keyspace=table.keyspace,
+            name=table.name,
+            table=table,
+            changed=changed,
+            written=written,
+            metadata=metadata,
+        )
+
+    yield from (event(EventKind.DROPPED, table) for table in change.dropped)
+    for table in change.defined:
+        name = (table.keyspace, table.name)
+        known = before.definitions.get(name)
+        if known is None or known.id != table.id or before.creates(mutation, name):
+            yield event(EventKind.CREATED, table)
+        else:
+            yield event(EventKind.ALTERED, table, changed_words(known, table))
+
+
+Told = tuple[SchemaEvent, HistoryRecord | None]
+"""An event, and what the schema history keeps of it where that is not a table's record."""
+
+
+def ddl_events(
+    before: SchemaRows,
+    mutation: Mutation,
+    change: SchemaChange,
+    objects: Iterable[ObjectChange],
+    position: Position,
+    metadata: int | None,
+) -> list[Told]:
+    """What a mutation of `system_schema` did, as if its parts had been made one by one: a keyspace before its types,
+    those before tables; the other way about where they go. `before` are the rows that it met."""
+    written = newest_write(mutation)
+    found = [object_told(one, position, written, metadata) for one in objects]
+    made = [one for one in found if one[0].kind is not EventKind.DROPPED]
+    gone = [one for one in found if one[0].kind is EventKind.DROPPED]
+    tables = ((event, None) for event in table_events(before, mutation, change, position, metadata))
+    return [*made, *tables, *gone]
+
+
+def object_told(
+    change: ObjectChange, position: Position, written: int = 0, metadata: int | None = None, *, inferred: bool = False
+) -> tuple[SchemaEvent, HistoryRecord]:
+    """What happened to a keyspace or a user type, and what is kept, so that the next change is known for one."""
+    subject = Subject.TYPE if change.name else Subject.KEYSPACE
+    event = SchemaEvent(
+        position=position,
+        kind=change.kind,
+        subject=subject,
+        keyspace=change.keyspace,
+        name=change.name,
+        details=change.after,
+        changed=change.changed,
+        written=written,
+        metadata=metadata,
+        inferred=inferred,
+    )
+    table_id, name = table_id_of(subject, change.keyspace, change.name), (change.keyspace, change.name)
+    return event, HistoryRecord(position, table_id, name, _rows_of(change), subject=subject)
+
+
+def _rows_of(change: ObjectChange) -> tuple[KeyedRow, ...]:
+    if change.kind is EventKind.DROPPED:
+        return ()
+    if not change.name:
+        return (KeyedRow("keyspaces", {"keyspace_name": change.keyspace, **change.after}),)
+    fields = {"field_names": list(change.after), "field_types": list(change.after.values())}
+    return (KeyedRow("types", {"keyspace_name": change.keyspace, "type_name": change.name, **fields}),)
+
+
+def objects_of(records: Iterable[HistoryRecord]) -> Objects:
+    """The keyspaces and types that records in the order of their positions leave."""
+    objects = Objects()
+    for record in records:
+        if record.subject is Subject.KEYSPACE:
+            options = [{name: one.row[name] for name in OPTIONS} for one in record.rows]
+            objects, _ = objects.become({record.name: options[0] if options else None})
+        elif record.subject is Subject.TYPE:
+            objects, _ = objects.become({record.name: None, **types_of(record.rows)})
+    return objects
+
+
+def inferred_event(before: Table | None, table: Table, position: Position, written: int) -> SchemaEvent:
+    """A definition that was concluded."""
+    created = before is None or before.id != table.id
+    return SchemaEvent(
+        position=position,
+        kind=EventKind.CREATED if created else EventKind.ALTERED,
+        subject=Subject.TABLE,
+        keyspace=table.keyspace,
+        name=table.name,
+        table=table,
+        changed=() if created else changed_words(before, table),
+        written=written,
+        inferred=True,
+    )
+
+
+def truncation_event(one: Truncation, table: Table) -> SchemaEvent:
+    """A table was truncated."""
+    return SchemaEvent(
+        position=one.position,
+        kind=EventKind.TRUNCATED,
+        subject=Subject.TABLE,
+        keyspace=table.keyspace,
+        name=table.name,
+        table=table,
+        written=one.written,
+        upto=one.upto,
+        inferred=one.inferred,
+    )
+
+
+def newest_write(mutation: Mutation) -> int:
+    """The newest write time in a mutation, in microseconds: of DDL, the statement's."""
+    times = [NEVER]
+    for update in mutation.updates:
+        times += [] if update.deletion is None else [update.deletion.written]
+        for item in update.items:
+            if isinstance(item, RangeMarker):
+                times += [deletion.written for deletion in (item.open, item.close) if deletion is not None]
+                continue
+            times += [cell.written for cell in item.cells]
+            times += [] if item.marker is None else [item.marker.written]
+            times += [] if item.deletion is None else [item.deletion.written]
+    return max(times)

@@ -1,0 +1,114 @@
+"""What a running agent's schema rests on: the log's DDL, and reads of the cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+from uuid import UUID
+
+from tailrace.capture.ddl import Gap
+from tailrace.commitlog.entry import Entry
+from tailrace.history.cells import NEVER
+from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
+from tailrace.history.rows import KeyedRow, Name, definitions_of, user_types
+from tailrace.history.schema import SchemaDifference
+from tailrace.position import Position
+from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.table import Table
+
+_LOG: Final = logging.getLogger("tailrace.capture")
+SYSTEM: Final = frozenset(table.keyspace for table in system_tables())
+"""Cassandra's own keyspaces."""
+
+
+class SchemaReader(Protocol):
+    """Who reads the cluster's schema. Raises ServiceError while it cannot."""
+
+    def schema_rows(self) -> Sequence[KeyedRow]:
+        """The rows of `system_schema` of all keyspaces, now, with their write times."""
+
+    def node_state(self) -> NodeState:
+        """Keyspaces, truncations and epoch, now."""
+
+
+class SchemaSource(Protocol):
+    """The log's DDL in position order; see capture.ddl.SchemaLog."""
+
+    @property
+    def gaps(self) -> list[Gap]: ...
+
+    @property
+    def place(self) -> Position | None: ...
+
+    def begin(self, at: Position | None, epoch: int) -> None: ...
+
+    def read(self, until: Position | None) -> list[Entry]: ...
+
+
+class ClusterView:
+    """The cluster's schema as it was read last."""
+
+    def __init__(self, reader: SchemaReader) -> None:
+        self._reader = reader
+        self.tables: Mapping[UUID, Table] = {}
+        self.rows: Sequence[KeyedRow] = ()
+        self.state = NodeState()
+
+    def read(self) -> None:
+        """Read it anew. Raises ServiceError, then nothing changed."""
+        state = self._reader.node_state()  # first: the rows are not older than its epoch
+        rows = self._reader.schema_rows()
+        definitions = definitions_of(rows)
+        self.tables, self.rows, self.state = {table.id: table for table in definitions.tables}, rows, state
+        for problem in definitions.problems:
+            _LOG.warning("no definition: %s", problem)
+
+    def present(self) -> dict[Name, tuple[Table, int]]:
+        """The tables of users, with their newest write times."""
+        written: dict[Name, int] = {}
+        for row in self.rows:
+            if row.table != "types":
+                written[row.owner] = max(row.written, written.get(row.owner, row.written))
+        named = (((table.keyspace, table.name), table) for table in self.tables.values())
+        return {name: (table, written[name]) for name, table in named if name[0] not in SYSTEM}
+
+    def types_written(self, table: Table) -> int:
+        """The newest write time of the user types of a table."""
+        used = {one for column in (*table.key, *table.columns) for one in user_types(column.type)}
+        rows = (row for row in self.rows if row.table == "types" and row.owner[0] == table.keyspace)
+        return max((row.written for row in rows if row.row["type_name"] in used), default=NEVER)
+
+    def rows_of(self, name: Name) -> list[KeyedRow]:
+        """The rows of a table, and of all of its keyspace's types."""
+        keyspace, _ = name
+        return [row for row in self.rows if row.owner == name or (row.table, row.owner[0]) == ("types", keyspace)]
+
+    def objects(self, *, types: bool = True) -> tuple[Objects, tuple[ObjectChange, ...]]:
+        """The keyspaces and types of users, or only the keyspaces."""
+        keyspaces = {(name, ""): options for name, options in self.state.keyspaces.items()}
+        found = {**keyspaces, **(types_of(self.rows) if types else {})}
+        return Objects().become({name: one for name, one in found.items() if name[0] not in SYSTEM})
+
+    def widened(self, built_in: Table) -> Table:
+        """One of Cassandra's own tables with the columns that this release has beside those that are built in."""
+        read = self.tables.get(built_in.id)
+        known = {column.name_bytes for column in built_in.columns}
+        more = () if read is None else tuple(column for column in read.regular if column.name_bytes not in known)
+        return replace(
+            built_in, regular=tuple(sorted((*built_in.regular, *more), key=lambda column: column.name_bytes))
+        )
+
+
+def told(difference: SchemaDifference, position: Position | None = None) -> SchemaDifference:
+    """Say what changed, without Cassandra's own tables: the built-in ones are only of another release."""
+    ours = SchemaDifference(
+        *(
+            tuple(table for table in tables if table.keyspace not in SYSTEM)
+            for tables in (difference.added, difference.altered, difference.dropped)
+        )
+    )
+    if ours:
+        _LOG.info("schema%s: %s", "" if position is None else f" at {position}", ours)
+    return difference

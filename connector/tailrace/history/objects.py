@@ -1,0 +1,146 @@
+"""Keyspaces and user types as the log's DDL leaves them: what a mutation created, altered or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
+from tailrace.history.events import EventKind
+from tailrace.history.rows import KeyedRow
+from tailrace_schemas.cql.values import codec
+
+OPTIONS: Final = ("durable_writes", "replication")
+_COLUMNS: Final = frozenset({*OPTIONS, "field_names", "field_types"})
+
+Options = Mapping[str, Any]
+"""A keyspace's {durable_writes: bool, replication: {name: text}}."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What a node says of itself, now: its keyspaces' options; by table id, the bytes that `system.local` has of its
+    last truncation; the epoch of the cluster's metadata (None before Cassandra 6)."""
+
+    keyspaces: Mapping[str, Options] = field(default_factory=dict)
+    truncated: Mapping[UUID, bytes] = field(default_factory=dict)
+    metadata: int | None = None
+
+
+def epoch_of(schema_version: UUID) -> int | None:
+    """The metadata's epoch that a node's schema version is from Cassandra 6 on: the upper half is zero."""
+    return schema_version.int if schema_version.int >> 64 == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChange:
+    """A keyspace or a type that is new, other, or gone; then `before` is what it was, and `after` is empty."""
+
+    kind: EventKind
+    keyspace: str
+    name: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """How, for people."""
+        return tuple(self._words()) if self.kind is EventKind.ALTERED else ()
+
+    def _words(self) -> Iterator[str]:
+        word = "field" if self.name else "option"
+        for name, value in self.after.items():
+            if name not in self.before:
+                yield f"{word} {name} {value} added"
+            elif self.before[name] != value:
+                yield f"{word} {name}: {_text(self.before[name])} is {_text(value)} now"
+        yield from (f"{word} {name} is gone" for name in self.before if name not in self.after)
+
+
+Object = tuple[str, str]
+"""A keyspace's name, and a user type's; none for the keyspace itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Keyspaces with their options, and user types with their fields {name: type}, in the log's order; immutable."""
+
+    known: Mapping[Object, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def apply(self, mutation: Mutation) -> tuple[Objects, tuple[ObjectChange, ...]]:
+        """What a mutation of `system_schema` says of its keyspace, whose options Cassandra writes with all DDL, and of
+        the types in it; types by name, the keyspace before them, or behind where it goes.
+
+        Raises DecodeError for values that are none.
+        """
+        updates = {update.table.name: update for update in mutation.updates}
+        keyspace = mutation.updates[0].key.decode(errors="replace")
+        said: dict[Object, Mapping[str, Any] | None] = {}
+        if (update := updates.get("keyspaces")) is not None:
+            said[keyspace, ""] = next((_options(row) for row in _rows(update) if row.cells), None)
+        if (update := updates.get("types")) is not None:
+            if update.deletion is not None:
+                said |= {one: None for one in self.known if one[0] == keyspace and one[1]}
+            for row in _rows(update):
+                fields = _fields(row)
+                if fields is not None or row.deletion is not None:
+                    said[keyspace, (row.clustering[0] or b"").decode(errors="replace")] = fields
+        return self.become(said)
+
+    def become(self, said: Mapping[Object, Mapping[str, Any] | None]) -> tuple[Objects, tuple[ObjectChange, ...]]:
+        """With these as they are said to be; None: gone."""
+        known = dict(self.known)
+        made, gone = list[ObjectChange](), list[ObjectChange]()
+        for (keyspace, name), after in sorted(said.items()):
+            before = known.get((keyspace, name))
+            if after is None:
+                if known.pop((keyspace, name), None) is not None:
+                    gone.insert(0, ObjectChange(EventKind.DROPPED, keyspace, name, before or {}, {}))
+            elif after != before:
+                known[keyspace, name] = after
+                kind = EventKind.CREATED if before is None else EventKind.ALTERED
+                made.append(ObjectChange(kind, keyspace, name, before or {}, after))
+        return Objects(MappingProxyType(known)), (*made, *gone)
+
+
+def _rows(update: PartitionUpdate) -> Iterator[Row]:
+    return (item for item in update.items if isinstance(item, Row))
+
+
+def _options(row: Row) -> Options:
+    found = _values(row)
+    replication = {item["key"]: item["value"] for item in found.get("replication") or ()}
+    return {"durable_writes": bool(found.get("durable_writes", True)), "replication": replication}
+
+
+def _fields(row: Row) -> Mapping[str, str] | None:
+    found = _values(row)
+    if "field_names" not in found:
+        return None
+    return dict(zip(found["field_names"], found.get("field_types") or (), strict=False))
+
+
+def _values(row: Row) -> dict[str, Any]:
+    return {
+        cell.column.name: codec(cell.column.type).decode(cell.value)
+        for cell in row.cells
+        if cell.value is not None and cell.column.name in _COLUMNS
+    }
+
+
+def types_of(rows: Iterable[KeyedRow]) -> dict[Object, Mapping[str, Any] | None]:
+    """The user types among rows of `system_schema`."""
+    return {
+        row.owner: dict(zip(row.row.get("field_names") or (), row.row.get("field_types") or (), strict=False))
+        for row in rows
+        if row.table == "types"
+    }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
