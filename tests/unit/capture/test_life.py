@@ -22,6 +22,8 @@ from tailrace.publish.losses import loss_record
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.capture.test_moving import FaultyDisk
+from tests.unit.mutations import EPOCH, deletion
+from tests.unit.tables import table
 
 A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))
 FAR = 1 << 30
@@ -323,7 +325,6 @@ def test_a_loss_is_told_once_and_its_litter_goes(tmp_path: Path) -> None:
     second.link.unlink()
     after = node.restart(resume)
     assert payloads(after) == [C]
-    assert after.news(at)
     (loss,) = after.losses
     key, value = loss_record("c", "h", loss, 99)
     assert key == b"c/h/loss/1/6"
@@ -338,6 +339,9 @@ def test_a_loss_is_told_once_and_its_litter_goes(tmp_path: Path) -> None:
     }
     told = record(after, at)
     assert told.reported == ((6, 6),)
+    assert not after.news(at)
+    node.register.losses = (loss,)
+    assert after.news(at)
     third_one = node.restart(replace(told, position=at))
     assert payloads(third_one) == [C]
     assert third_one.losses == ()
@@ -372,20 +376,23 @@ def test_segments_that_cassandra_may_have_deleted_while_no_agent_ran(tmp_path: P
         node.close()
 
 
-def test_a_node_that_restarted_has_no_gap_in_its_ids(tmp_path: Path) -> None:
-    """They begin anew from the clock. What a file says of its own beginning decides, where it says something."""
+@pytest.mark.parametrize(("late", "gap"), [(500, False), (120_000, True)])
+def test_a_node_that_restarted_has_no_gap_in_its_ids(late: int, gap: bool, tmp_path: Path) -> None:
+    """They begin anew from the clock: a run's first segment has mutations of the time of its id. One that has later
+    ones was not the first, and those before it are gone."""
     node = Node(tmp_path)
-    start = 1_795_247_025_000
-    finished(tmp_path, start, A)
+    begin = EPOCH // 1000 - late
+    before = begin - 500_000
+    finished(tmp_path, before, A)
     capture = node.start()
     assert payloads(capture) == [A]
-    resume = record(capture, Position(1, start, FAR))
-    assert capture.release(Position(1, start, FAR)) == (start,)
-    finished(tmp_path, start + 10_000_000, B)
+    resume = record(capture, Position(1, before, FAR))
+    assert capture.release(Position(1, before, FAR)) == (before,)
+    written = deletion(table({"id": "text"}), b"k")
+    finished(tmp_path, begin, written)
     after = node.restart(resume, may_delete=True)
-    assert payloads(after) == [B]
-    (loss,) = after.losses  # B is no mutation, and does not say when it was written: better once too often
-    assert loss.segments == (start + 1, start + 9_999_999)
+    assert payloads(after) == [written]
+    assert [loss.segments for loss in after.losses] == ([(before + 1, begin - 1)] if gap else [])
     node.close()
 
 
