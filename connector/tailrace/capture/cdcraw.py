@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from tailrace.capture.ahead import Ahead
 from tailrace.capture.directory import Listing, SegmentFiles, pair
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
-from tailrace.capture.missing import Loss, Register, Span
+from tailrace.capture.missing import Loss, Register, Span, starts_run
 from tailrace.capture.parked import Parked
 from tailrace.capture.segment import OpenSegment, header_checksum
 from tailrace.capture.spool import Spool, list_both
@@ -32,8 +33,6 @@ from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 _LOG: Final = logging.getLogger("tailrace.capture")
 FIRST_EPOCH: Final = 1
 _REREAD: Final = 256
-# A node's first segment has mutations of its own start; those that come later in a run are of later times.
-_RUN_START_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class CdcRaw:
         self._directory = directory
         self._keys = keys
         self._spool = spool
-        self._lock: AbstractContextManager[object] = nullcontext() if spool is None else spool.lock
+        self._lock = nullcontext() if spool is None else spool.lock
         self._register = register or Register()
         self._release = release
         self._opened = False  # an encrypted segment, by the keys
@@ -106,7 +105,6 @@ class CdcRaw:
         self._current: OpenSegment | None = None
         self._index: Index | None = None
         self._foreign: frozenset[str] = frozenset()
-        self._kept: frozenset[int] = frozenset()
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self.keep(frozenset())
         # The last segment that was read to its end: here, as of a position that is in Kafka.
@@ -212,8 +210,8 @@ class CdcRaw:
         Only those that `committed` has told of: a successor takes others, once they are gone, for lost. Raises
         ServiceError where a file cannot go.
         """
-        done = tuple(sorted(id for id, end in self._finished.items() if end <= position and id <= self._told))
-        done = tuple(id for id in done if id not in self._kept)
+        ended = (id for id, end in self._finished.items() if end <= position and id <= self._told)
+        done = tuple(sorted(id for id in ended if id not in self._kept))
         with self._lock:
             now = {files.id: files for files in list_both(self._directory, self._spool).segments} if done else {}
             for segment in done:
@@ -221,11 +219,9 @@ class CdcRaw:
                     self._ledger.release(now.get(segment, SegmentFiles(segment, None, None)), self._release)
                 except OSError as error:
                     raise self._refused(self._release.verb, error) from error
-                if self._release.away is None:
-                    self._register.left |= {segment}
-                else:
-                    self._segments.pop(segment, None)
                 del self._finished[segment]
+                self._segments.pop(segment, None)
+                self._register.left |= {segment} if self._release.away is None else set()
             for id, files in now.items():
                 if id < position.segment and files.log is None and files.index is not None:
                     files.index.unlink(missing_ok=True)  # of a loss, which is told
@@ -352,9 +348,8 @@ class CdcRaw:
 
     def _open_next(self) -> OpenSegment | None:
         for id, files in sorted(self._segments.items()):
-            if id < self._at.segment or id in self._finished or id in self.quarantined:
-                continue
-            if files.log is None or id in self._register.left or id in self._ahead.unindexed:
+            done = id < self._at.segment or id in self._finished or id in self.quarantined
+            if done or files.log is None or id in self._register.left or id in self._ahead.unindexed:
                 continue
             if files.index is None:
                 if not self._early:
@@ -396,21 +391,10 @@ class CdcRaw:
             self._ahead.unindexed.remove(id)
             if id in present and id not in self._register.left:
                 self._finished[id] = Position(self._epoch, id, 0)
-        known = {*self.quarantined} if self._current is None else {*self.quarantined, self._current.id}
-        for loss in self._register.look(self._at, self._read_up_to, listing, known, self._starts_run):
+        known = (*self.quarantined, -1 if self._current is None else self._current.id)
+        starts = partial(starts_run, present, self._keys)
+        for loss in self._register.look(self._at, self._read_up_to, listing, known, starts):
             _LOG.error("%s", loss)
-
-    def _starts_run(self, segment: int) -> bool:
-        """Whether a run of the node began with a segment: its id is then the clock's milliseconds of that moment."""
-        files = self._segments[segment]
-        if files.log is None:
-            return False
-        try:
-            with closing(OpenSegment(files.log, segment, self._epoch, 0, self._keys)) as file:
-                began = file.began() if file.begun else None
-        except OSError:
-            return False
-        return began is not None and abs(began // 1000 - segment) < _RUN_START_MS
 
     def _list(self) -> Listing:
         """The directory's segments at an instant when no index is missing that is older than one seen.

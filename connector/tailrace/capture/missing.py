@@ -9,12 +9,15 @@ the clock's milliseconds at the node's start.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tailrace.capture.directory import Listing
+from tailrace.capture.directory import Listing, SegmentFiles
+from tailrace.capture.segment import OpenSegment
+from tailrace.commitlog.encryption import Keys
 from tailrace.position import Position
 
 Span = tuple[int, int]
@@ -22,6 +25,8 @@ Span = tuple[int, int]
 
 # A step between ids that is longer than this may be a restart of the node; a shorter one cannot, as it takes a second.
 _RUN_STEP: Final = 1000
+# A node's first segment has mutations of its own start; those that come later in a run are of later times.
+_RUN_START_MS: Final = 60_000
 # Longer without a look than this, and nobody watched: the process was stopped, or the machine slept, or was busy.
 UNWATCHED_SECONDS: Final = 3.0
 
@@ -106,7 +111,7 @@ def unwatched_gaps(done: int, listing: Listing, starts_run: Callable[[int], bool
     segment with which a run of the node began is none.
     """
     raw = [files.id for files in listing.segments if files.log is not None and not files.spooled]
-    if not raw or raw[0] <= done:
+    if not raw:
         return ()
     spooled = [files.id for files in listing.segments if files.spooled and done < files.id < raw[0]]
     found, before = list[Span](), done
@@ -116,6 +121,18 @@ def unwatched_gaps(done: int, listing: Listing, starts_run: Callable[[int], bool
             found.append((before + 1, id - 1))
         before = id
     return tuple(found)
+
+
+def starts_run(segments: Mapping[int, SegmentFiles], keys: Keys, segment: int) -> bool:
+    """Whether a run of the node began with a segment: its id is then the clock's milliseconds of that moment."""
+    if (log := segments[segment].log) is None:
+        return False
+    try:
+        with closing(OpenSegment(log, segment, 0, 0, keys)) as file:
+            began = file.began() if file.begun else None
+    except OSError:
+        return False
+    return began is not None and abs(began // 1000 - segment) < _RUN_START_MS
 
 
 class Register:

@@ -40,6 +40,8 @@ def test_a_node_as_it_must_be(cassandra: LocalCassandra, kafka: LocalKafka, pref
     assert {name for name, check in found.items() if check.ok} == {
         "cdc_raw_directory",
         "commitlog_directory",
+        "spool_directory",
+        "cdc_raw space",
         "cassandra",
         "cdc_enabled",
         "tables",

@@ -22,6 +22,8 @@ from tailrace.publish.losses import loss_record
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.capture.test_moving import FaultyDisk
+from tests.unit.mutations import EPOCH, deletion
+from tests.unit.tables import table
 
 A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))
 FAR = 1 << 30
@@ -233,23 +235,24 @@ def test_a_released_segment_that_replay_links_again_is_known(node: Node, where: 
         assert [id for id, _ in again.open_segments()] == [6]
 
 
-def test_another_log_is_found_out_beside_spool_and_archive(node: Node) -> None:
+@pytest.mark.parametrize("id", [5, 6], ids=["released", "in the spool"])
+def test_another_log_is_found_out_beside_spool_and_archive(id: int, node: Node) -> None:
     """A host id that came back with another disk, while the spool still has segments of the old one; adopted, the new
     log is read whole, and the old one's are left where they are."""
     node.release = archived(node.root / "archive" / "1", FaultyDisk(node.apart))
-    for id, payload in ((5, A), (6, B), (7, C)):
-        finished(node.root, id, payload)
+    for one, payload in ((5, A), (6, B), (7, C)):
+        finished(node.root, one, payload)
     node.spooling(5, 6, 7)
     capture = node.start()
     assert len(capture.read(1)) == 1
     assert len(capture.read(1)) == 1
     resume = record(capture, Position(1, 6, FAR))
     assert capture.release(Position(1, 5, FAR)) == (5,)
-    (node.root / "commitlog" / "CommitLog-7-5.log").unlink()
-    again = SegmentWriter(node.root, 5, parameters=b'{"another":1}')
+    (node.root / "commitlog" / f"CommitLog-7-{id}.log").unlink()
+    again = SegmentWriter(node.root, id, parameters=b'{"another":1}')
     again.write(D)
     again.sync(completed=True)
-    with pytest.raises(LogEpochError, match=r"CommitLog-7-5\.log.*adopt --new-log"):
+    with pytest.raises(LogEpochError, match=rf"CommitLog-7-{id}\.log.*adopt --new-log"):
         payloads(node.restart(resume))
     adopted = node.restart(Resume(Position(2, -1, 0)))
     assert payloads(adopted) == [D]
@@ -336,6 +339,9 @@ def test_a_loss_is_told_once_and_its_litter_goes(tmp_path: Path) -> None:
     }
     told = record(after, at)
     assert told.reported == ((6, 6),)
+    assert not after.news(at)
+    node.register.losses = (loss,)
+    assert after.news(at)
     third_one = node.restart(replace(told, position=at))
     assert payloads(third_one) == [C]
     assert third_one.losses == ()
@@ -370,20 +376,23 @@ def test_segments_that_cassandra_may_have_deleted_while_no_agent_ran(tmp_path: P
         node.close()
 
 
-def test_a_node_that_restarted_has_no_gap_in_its_ids(tmp_path: Path) -> None:
-    """They begin anew from the clock. What a file says of its own beginning decides, where it says something."""
+@pytest.mark.parametrize(("late", "gap"), [(500, False), (120_000, True)])
+def test_a_node_that_restarted_has_no_gap_in_its_ids(late: int, gap: bool, tmp_path: Path) -> None:
+    """They begin anew from the clock: a run's first segment has mutations of the time of its id. One that has later
+    ones was not the first, and those before it are gone."""
     node = Node(tmp_path)
-    start = 1_795_247_025_000
-    finished(tmp_path, start, A)
+    begin = EPOCH // 1000 - late
+    before = begin - 500_000
+    finished(tmp_path, before, A)
     capture = node.start()
     assert payloads(capture) == [A]
-    resume = record(capture, Position(1, start, FAR))
-    assert capture.release(Position(1, start, FAR)) == (start,)
-    finished(tmp_path, start + 10_000_000, B)
+    resume = record(capture, Position(1, before, FAR))
+    assert capture.release(Position(1, before, FAR)) == (before,)
+    written = deletion(table({"id": "text"}), b"k")
+    finished(tmp_path, begin, written)
     after = node.restart(resume, may_delete=True)
-    assert payloads(after) == [B]
-    (loss,) = after.losses  # B is no mutation, and does not say when it was written: better once too often
-    assert loss.segments == (start + 1, start + 9_999_999)
+    assert payloads(after) == [written]
+    assert [loss.segments for loss in after.losses] == ([(before + 1, begin - 1)] if gap else [])
     node.close()
 
 
@@ -393,9 +402,10 @@ def test_ddl_is_read_in_the_spool_too(node: Node) -> None:
         finished(node.root, id, payload)
     node.spooling(5)
     log = SchemaLog(node.raw, KeptSegments(), spool=node.spool)
-    log.begin(None, 1)
+    log.begin(Position(1, 5, 0), 1)
     log.read(None)
     assert log.place == Position(1, 7, 0)
+    assert log.gaps == []
     node.spooling(6)
     assert log.gaps == []
     log.close()
