@@ -182,8 +182,9 @@ class MemoryCapture:
         self._at = resume.position or Position(1, -1, 0)
         self._open = set(resume.open)
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
-        self._kept: frozenset[int] = frozenset()
         self._told = -1
+        self._kept: frozenset[int] = frozenset()
+        self.durable: Position | None = None
 
     @property
     def losses(self) -> tuple[Loss, ...]:

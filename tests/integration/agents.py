@@ -105,6 +105,13 @@ class AgentProcess:
         self.until(lambda: bool(self.status().get("ready")), seconds)
         return self
 
+    def command(self, *arguments: str) -> str:
+        """What another of tailrace's commands prints with the agent's settings."""
+        run = [sys.executable, *_PROGRAM, *arguments, "-c", str(self.settings)]
+        found = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
     def words(self) -> str:
         """The end of its log."""
         return self.log.read_text()[-6000:]

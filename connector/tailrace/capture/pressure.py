@@ -150,7 +150,8 @@ class Tender:
             return found, None
         going = [files for files in final_segments(listing) if files.id not in self._register.left]
         if mode is Mode.DROP_OLDEST:
-            going = [files for files in going if files.id not in self._register.spared]
+            spared = self._register.spared
+            going = [files for files in going if spared is not None and files.id not in spared]
             room = None
         else:
             room = 0 if spool is None else max(0, spool.limit - found.spooled)

@@ -56,11 +56,11 @@ class Health:
 
 
 class HealthBoard:
-    """Holds the present health; any thread may read, the run loop writes. `clock` is monotonic, in seconds."""
+    """Holds the present health; any thread may read and write. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         now = clock()
         self._health = Health(seen_alive=now, caught_up=now)
 
@@ -80,17 +80,19 @@ class HealthBoard:
 
     def degrade(self, cause: str, words: str) -> bool:
         """Something is wrong: what, and what to do. Whether that is news."""
-        news = self.now.degraded.get(cause) != words
-        if news:
-            self._change(degraded=MappingProxyType({**self.now.degraded, cause: words}))
-        return news
+        with self._lock:
+            news = self._health.degraded.get(cause) != words
+            if news:
+                self._change(degraded=MappingProxyType({**self._health.degraded, cause: words}))
+            return news
 
     def recover(self, cause: str) -> bool:
         """That cause is gone. Whether it was there."""
-        if cause not in self.now.degraded:
-            return False
-        self._change(degraded=MappingProxyType({c: w for c, w in self.now.degraded.items() if c != cause}))
-        return True
+        with self._lock:
+            there = self._health.degraded
+            if cause in there:
+                self._change(degraded=MappingProxyType({c: w for c, w in there.items() if c != cause}))
+            return cause in there
 
     def committed(self, position: Position | None) -> None:
         """Kafka has everything up to this position."""
@@ -98,21 +100,24 @@ class HealthBoard:
 
     def count(self, **more: int) -> None:
         """Add to counts."""
-        counts = dict(self.now.counts)
-        for name, number in more.items():
-            counts[name] = counts.get(name, 0) + number
-        self._change(counts=MappingProxyType(counts))
+        with self._lock:
+            counts = dict(self._health.counts)
+            for name, number in more.items():
+                counts[name] = counts.get(name, 0) + number
+            self._change(counts=MappingProxyType(counts))
 
     def gauge(self, **levels: float) -> None:
         """Set levels."""
-        self._change(gauges=MappingProxyType({**self.now.gauges, **levels}))
+        with self._lock:
+            self._change(gauges=MappingProxyType({**self._health.gauges, **levels}))
 
     def published(self, by_topic: Mapping[str, int]) -> None:
         """Add changes that were committed."""
-        published = dict(self.now.published)
-        for topic, number in by_topic.items():
-            published[topic] = published.get(topic, 0) + number
-        self._change(published=MappingProxyType(published))
+        with self._lock:
+            published = dict(self._health.published)
+            for topic, number in by_topic.items():
+                published[topic] = published.get(topic, 0) + number
+            self._change(published=MappingProxyType(published))
 
     def caught_up(self) -> None:
         """Nothing that was released is left to read."""

@@ -387,3 +387,15 @@ def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
     assert payloads(capture) == [C]
     assert capture.passed(Position(1, 6, end), settled=False)
     assert not capture.passed(Position(1, 6, end + 1), settled=True)
+
+
+def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was released once stays released."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    end = segment.write(A)[-1]
+    segment.write(B)
+    segment.sync()
+    assert payloads(capture, 1) == [A]
+    segment.index.write_text(str(end))
+    assert payloads(capture) == [B]
+    assert f"the index of segment 5 went from {segment.at} to {end}" in caplog.text

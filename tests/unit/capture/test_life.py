@@ -92,9 +92,8 @@ def record(capture: CdcRaw, position: Position) -> Resume:
     """Commit a position: what Kafka then has."""
     losses = capture.losses
     broken = tuple(capture.quarantined.values())
-    resume = Resume(
-        position, capture.open_segments(), broken, None, capture.unread(position), capture.reported(position)
-    )
+    unread, reported = capture.unread(position), capture.reported(position)
+    resume = Resume(position, capture.open_segments(), broken, unread=unread, reported=reported)
     capture.committed(position, losses)
     return resume
 
@@ -126,6 +125,20 @@ def test_a_segment_is_spooled_while_it_is_read(node: Node) -> None:
     assert capture.losses == ()
 
 
+def test_what_was_final_by_its_links_is_so_in_the_spool(node: Node) -> None:
+    """Its index never said COMPLETED, nothing comes behind it, and the name by which it was opened is gone."""
+    segment = SegmentWriter(node.root, 5)
+    segment.write(A)
+    segment.sync()
+    capture = node.start()
+    assert payloads(capture) == [A]
+    assert not capture.finished(Position(1, 5, FAR))
+    segment.discard()
+    node.spooling(5)
+    assert payloads(capture) == []
+    assert capture.finished(Position(1, 5, FAR))
+
+
 def test_a_successor_goes_on_in_the_spool(node: Node) -> None:
     """In the middle of a segment that stands there."""
     segment = SegmentWriter(node.root, 5)
@@ -151,7 +164,7 @@ def test_what_is_kept_is_not_released_until_it_is_let_go(node: Node) -> None:
     assert len(capture.read(1)) == 1
     assert len(capture.read(1)) == 1
     capture.quarantine(Position(1, 6, 0), CorruptError("no mutation"))
-    assert node.register.spared == {5, 6}
+    assert node.register.spared == frozenset({5, 6})
     assert payloads(capture) == [C]
     node.spooling(5, 6)
     resume = record(capture, Position(1, 7, FAR))

@@ -118,6 +118,7 @@ def test_a_segment_that_is_kept_is_not_released(tmp_path: Path) -> None:
         end = Position(1, 5, ends[-1] + 100)
         capture.committed(end)
         capture.keep(frozenset({5}))
+        capture.committed(end)
         assert (capture.finished(end), capture.release(end), segment.link.exists()) == (False, (), True)
         capture.keep(frozenset())
         assert (capture.finished(end), capture.release(end), segment.link.exists()) == (True, (5,), False)

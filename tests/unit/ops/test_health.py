@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -123,6 +125,24 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
         "spooled_bytes": 7,
         "words": "75 MiB of 100 MiB in cdc_raw (75 %), full in about 7 h at the present rate",
     }
+
+
+def test_threads_that_count_at_once_lose_nothing(board: HealthBoard) -> None:
+    """The run loop, and who looks after cdc_raw."""
+
+    def count() -> None:
+        for _ in range(2000):
+            board.count(changes=1)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(4):
+                pool.submit(count)
+    finally:
+        sys.setswitchinterval(interval)
+    assert board.now.counts == {"changes": 8000}
 
 
 def text(server: HealthServer, path: str, accept: str = "*/*") -> tuple[str, str]:

@@ -1,0 +1,63 @@
+"""What repair brings to a replica: in its log, and so in its feed, only where Cassandra is told to."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.query import SimpleStatement
+
+from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.commitlog.mutation import decode_mutation, first_table
+from tailrace.local import CassandraSettings, LocalCassandra
+from tailrace.local.process import wait_until
+from tests.integration.agents import cql
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_rows_that_repair_brings_are_in_the_log_where_cdc_on_repair_says_so(enabled: bool, tmp_path: Path) -> None:
+    """Written while the replica was down, without hints; then repaired, and one row written to both after it."""
+    options = {"cdc_on_repair_enabled": enabled, "hinted_handoff_enabled": False}
+    small = CassandraSettings(heap_mib=384, jmx_port=0, ring_delay_ms=5000, yaml=options)
+    with ExitStack() as stack:
+        one = stack.enter_context(LocalCassandra(tmp_path / "one", small))
+        joining = replace(small, address="127.0.0.2", storage_port=one.storage_port, seeds=(one.address,))
+        two = stack.enter_context(LocalCassandra(tmp_path / "two", joining))
+        with cql(one) as session:
+            session.execute("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}")
+            session.execute("CREATE TABLE k.t (k int PRIMARY KEY) WITH cdc = true")
+            two.stop()
+            for key in range(20):
+                session.execute(f"INSERT INTO k.t (k) VALUES ({key})")
+            two.start()
+            assert wait_until(lambda: two.nodetool("status").count("UN ") == 2, 60)
+            two.nodetool("repair", "--full", "k")
+            marker = SimpleStatement("INSERT INTO k.t (k) VALUES (99)", consistency_level=ConsistencyLevel.ALL)
+            session.execute(marker)
+        found = keys_in_the_log(two, 99)
+    assert found == ({*range(20), 99} if enabled else {99})
+
+
+def keys_in_the_log(node: LocalCassandra, last: int) -> set[int]:
+    """The keys of k.t in a node's cdc_raw, once `last` is one of them."""
+    with closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live:
+        (table,) = (one for one in live.definitions().tables if (one.keyspace, one.name) == ("k", "t"))
+    found: set[int] = set()
+    with closing(CdcRaw(node.cdc_raw, Resume())) as capture:
+
+        def seen() -> bool:
+            while entries := capture.read(1000):
+                for entry in entries:
+                    if first_table(entry.payload, entry.version)[1] == table.id:
+                        mutation = decode_mutation(entry.payload, entry.version, {table.id: table}.get)
+                        found.update(int.from_bytes(update.key, "big") for update in mutation.updates)
+            return last in found
+
+        assert wait_until(seen, 60)
+    return found
