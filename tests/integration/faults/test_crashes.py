@@ -69,7 +69,7 @@ def test_a_kafka_that_crashes_again_and_again(trial: Trial) -> None:
             trial.kafka.start()
     load.end()
     with agent:
-        trial.settle(agent)
+        trial.settle(agent, 600)
 
 
 @pytest.mark.parametrize("seconds", [7, pytest.param(60, marks=pytest.mark.long)])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tailrace.cli.cdc_raw import QUARANTINED
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, sections
@@ -95,6 +97,19 @@ def damage(path: Path, how: Damage) -> int:
     return good
 
 
+@contextmanager
+def damaged(paths: dict[Path, Damage]) -> Iterator[dict[Path, int]]:
+    """Each of the segments damaged in its way, until the exit: others' agents would meet them. Up to where each is
+    sound."""
+    good = {path: damage(path, how) for path, how in paths.items()}
+    try:
+        yield good
+    finally:
+        for path in good:
+            path.unlink(missing_ok=True)
+            path.with_name(f"{path.stem}_cdc.idx").unlink(missing_ok=True)
+
+
 def number(path: Path) -> int:
     parsed = parse_name(path.name)
     assert parsed is not None
@@ -111,7 +126,7 @@ def test_damaged_segments(trial: Trial) -> None:
     """Of each damage one, while the agent stands still, sound segments between them: each is kept, named in health with
     the place and the reason, and read up to there, once, by the next agent too; the log of it all stays short."""
     load = trial.load(rate=150, bulk=60_000)
-    with trial.agent() as agent:
+    with ExitStack() as stack, trial.agent() as agent:
         until_more(agent)
         agent.signal(signal.SIGSTOP)
         there = {path.name for path in trial.cassandra.cdc_raw.glob("*.log")}
@@ -120,7 +135,7 @@ def test_damaged_segments(trial: Trial) -> None:
         # Not one that it may have open, and not the newest.
         paths = [path for path in finished(trial) if path.name not in there][:-1]
         assert len(paths) >= 2 * len(DAMAGES)
-        good = {path: damage(path, how) for path, how in zip(paths[::2], DAMAGES, strict=False)}
+        good = stack.enter_context(damaged(dict(zip(paths[::2], DAMAGES, strict=False))))
         agent.signal(signal.SIGCONT)
         last = trial.mark()
         agent.until(lambda: trial.is_published(last))
@@ -132,8 +147,8 @@ def test_damaged_segments(trial: Trial) -> None:
         last = trial.mark()
         agent.until(lambda: trial.is_published(last))
         agent.until(lambda: not [path for path in paths if path not in good and path.exists()])
-        assert agent.stop() == 0, agent.words()
-    assert all(path.exists() for path in good), "what is damaged is nowhere else"
+        assert agent.stop() == QUARANTINED, agent.words()
+        assert all(path.exists() for path in good), "what is damaged is nowhere else"
     assert agent.log.stat().st_size < LOG_BYTES
     verdict = trial.verdict(last)
     limits = {number(path): offset for path, offset in good.items()}
@@ -142,9 +157,6 @@ def test_damaged_segments(trial: Trial) -> None:
         assert offset > limits.get(segment, 2**31), f"{fact} stands before the damage, or in a sound segment"
     assert {fact.place[0] for fact in verdict.lost} == limits.keys()
     assert replace(verdict, lost=()).sound, verdict
-    for path in good:
-        path.unlink()
-        path.with_name(f"{path.stem}_cdc.idx").unlink()
 
 
 def check_quarantined(agent: AgentProcess, good: dict[Path, int]) -> None:
