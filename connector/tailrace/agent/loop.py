@@ -84,7 +84,7 @@ class _Run:
         self._capture = capture
         self._publisher = publisher
         self._host = node.host
-        self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
+        self._transaction = Transaction(publisher, limits, parts.health, parts.clock, parts.milliseconds)
         self._parked = ParkingLot(resume.parked, limits.parked)
         self._translation = Translation(
             parts, limits, node, self._commit_what_is_open, self._parked.holds, lambda: capture.durable

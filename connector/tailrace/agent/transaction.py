@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from tailrace.agent.parts import Limits, Publisher
 from tailrace.capture.cdcraw import Resume
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally
+from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.topics import Internal
+
+_LAG_SECONDS: Final = 1.0
 
 
 class Transaction:
     """One after another on the same publisher; begins with the first record. It is only ever ended between mutations.
 
     As long as each fills up, the next may be twice as large, and as old, within the limits: a commit costs more than
-    the changes in it. `clock` is monotonic, in seconds.
+    the changes in it. `clock` is monotonic, in seconds, `milliseconds` wall-clock time.
     """
 
-    def __init__(self, publisher: Publisher, limits: Limits, health: HealthBoard, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        limits: Limits,
+        health: HealthBoard,
+        clock: Callable[[], float],
+        milliseconds: Callable[[], int],
+    ) -> None:
+        self._milliseconds = milliseconds
+        self._lagged = float("-inf")
         self._publisher = publisher
         self._limits = limits
         self._health = health
@@ -78,9 +91,18 @@ class Transaction:
         changes = self._tally.records
         self._health.count(changes=changes, mutations=self._mutations, transactions=1)
         self._health.published(self._tally.by_topic())
+        self._tell_lag()
         self._health.committed(resume.position)
         self._began, self._mutations, self._tally = None, 0, Tally()
         return changes
+
+    def _tell_lag(self) -> None:
+        """How long after it was written the last change of each topic was committed; not at each commit."""
+        if self._clock() - self._lagged < _LAG_SECONDS or not self._tally.last:
+            return
+        self._lagged = self._clock()
+        now = self._milliseconds()
+        self._health.lags({topic: now / 1000 - written_of(value) / 1e6 for topic, value in self._tally.last.items()})
 
     def _begin(self) -> None:
         if self._began is None:

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from tailrace.capture.directory import Listing, SegmentFiles
 from tailrace.capture.index import parse_index
-from tailrace.capture.missing import Register
+from tailrace.capture.missing import Register, ids_of
 from tailrace.capture.spool import Spool, SpoolError, list_both, size_in_raw, size_of
 from tailrace.ops.headroom import Headroom, Meter, NodeLimits
 from tailrace_schemas.errors import ServiceError
@@ -42,6 +42,8 @@ class Board(Protocol):
     def recover(self, cause: str) -> bool: ...
 
     def count(self, **more: int) -> None: ...
+
+    def gauge(self, **levels: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,9 @@ class Tender:
             return None
         self._board.recover("cdc_raw")
         self._register.see(listing)
+        unread = ids_of(self._register.unread(-1))
+        waiting = [size_of(files) for files in listing.segments if files.id in unread]
+        self._board.gauge(waiting_segments=len(waiting), waiting_bytes=sum(waiting))
         limits, used = self._limits(), sum(size_in_raw(files) for files in listing.segments)
         spooled = sum(size_of(files) for files in listing.segments if files.spooled)
         found = Headroom(used, limits.total, self._meter.add(self._clock(), used), spooled)

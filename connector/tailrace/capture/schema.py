@@ -254,7 +254,7 @@ class LiveSchema:
         keyspace = mutation.updates[0].key.decode()
         if keyspace not in SYSTEM:
             self._tell(ddl_events(before, mutation, change, changes, entry.position, self._seen))
-        for problem in change.problems:
+        for problem in change.problems if keyspace not in SYSTEM else ():  # those are built in
             _LOG.warning("no definition at %s: %s", entry.position, problem)
         gone = {table.id for table in change.dropped} - {table.id for table in change.defined}
         self.history, dropped = self.history.drop(table for table in change.dropped if table.id in gone)

@@ -17,7 +17,8 @@ class Health:
 
     `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
     transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
-    are levels, such as mutations that are parked now. `caught_up` is when nothing that Cassandra had released was left
+    are levels, such as mutations that are parked now; `lags` are seconds from writing to commit of each topic's last
+    change. `caught_up` is when nothing that Cassandra had released was left
     to read. `headroom` is cdc_raw's.
     """
 
@@ -27,6 +28,7 @@ class Health:
     counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     gauges: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    lags: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     caught_up: float = 0.0
     seen_alive: float = 0.0
     headroom: Headroom | None = None
@@ -50,6 +52,7 @@ class Health:
             "counts": dict(self.counts),
             "published": dict(self.published),
             "gauges": dict(self.gauges),
+            "lag_seconds": {topic: round(seconds, 3) for topic, seconds in self.lags.items()},
             "behind_seconds": round(self.behind(now), 3),
             "cdc_raw": None if self.headroom is None else _headroom_json(self.headroom),
         }
@@ -110,6 +113,12 @@ class HealthBoard:
         """Set levels."""
         with self._lock:
             self._change(gauges=MappingProxyType({**self._health.gauges, **levels}))
+
+    def lags(self, seconds: Mapping[str, float]) -> None:
+        """Set the lags of these topics; never below 0, though a writer may date a change ahead."""
+        with self._lock:
+            more = {topic: max(0.0, lag) for topic, lag in seconds.items()}
+            self._change(lags=MappingProxyType({**self._health.lags, **more}))
 
     def published(self, by_topic: Mapping[str, int]) -> None:
         """Add changes that were committed."""

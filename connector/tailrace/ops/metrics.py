@@ -28,6 +28,11 @@ _COUNTS: Final = {
     "dropped": ("tailrace_segments_dropped", "Segments deleted unread, as agent.on_pressure = drop-oldest says."),
 }
 
+_GAUGES: Final = {
+    "waiting_segments": ("tailrace_waiting_segments", "Segments with changes that are not read to their end."),
+    "waiting_bytes": ("tailrace_waiting_bytes", "Bytes of these segments."),
+}
+
 
 def exposition(health: Health, now: float) -> bytes:
     """What /metrics answers for this moment of the board's clock."""
@@ -66,6 +71,17 @@ class _Moment(Collector):
             CounterMetricFamily("tailrace_losses", "Reports of missing segments, by kind.", labels=["kind"]),
             {kind: health.counts.get(kind, 0) for kind in ("lost", "unknown")},
         )
+        yield _labelled(
+            GaugeMetricFamily(
+                "tailrace_lag_seconds",
+                "Seconds from writing to commit of the last change of a topic, by the writer's and the agent's clocks.",
+                labels=["topic"],
+            ),
+            health.lags,
+        )
+        for name, (metric, words) in _GAUGES.items():
+            if name in health.gauges:
+                yield _gauge(metric, words, health.gauges[name])
         yield _gauge("tailrace_parked_now", "Mutations set aside now.", health.gauges.get("parked_now", 0))
         if health.headroom is not None:
             yield from _headroom(health.headroom)

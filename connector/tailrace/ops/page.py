@@ -37,10 +37,15 @@ def page(health: Health, now: float) -> str:
     ]
     parts += ["<h2>Progress</h2>", _table(facts)]
     if health.published:
-        rows = ((topic, f"{number:,}") for topic, number in sorted(health.published.items()))
+        rows = ((topic, _topic(health, topic, number)) for topic, number in sorted(health.published.items()))
         parts += ["<h2>Changes since the start, by topic</h2>", _table(rows)]
     parts.append("<p>The same for programs: /status as JSON, /metrics, /health/live, /health/ready.</p></html>")
     return "\n".join(parts)
+
+
+def _topic(health: Health, topic: str, number: int) -> str:
+    lag = health.lags.get(topic)
+    return f"{number:,}" + ("" if lag is None else f", the last one {lag:.1f} s after it was written")
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:

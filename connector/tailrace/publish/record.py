@@ -36,19 +36,23 @@ class Record:
 
 
 class Tally:
-    """How many records each partition of each topic got."""
+    """How many records each partition of each topic got, and the value of each topic's last."""
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[int, int]] = {}
+        self.last: dict[str, bytes] = {}
         self.records = 0
 
     def add(self, records: Iterable[Record]) -> None:
         """Count these too."""
         topic = ""
         counts: dict[int, int] = {}
+        before: Record | None = None
         for record in records:
             # Most often the very same text as the one before has.
             if record.topic is not topic:
+                if before is not None:
+                    self.last[topic] = before.value
                 topic = record.topic
                 found = self._counts.get(topic)
                 if found is None:
@@ -56,6 +60,9 @@ class Tally:
                 counts = found
             counts[record.partition] = counts.get(record.partition, 0) + 1
             self.records += 1
+            before = record
+        if before is not None:
+            self.last[topic] = before.value
 
     @property
     def partitions(self) -> int:

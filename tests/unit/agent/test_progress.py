@@ -75,7 +75,7 @@ def test_a_transaction_of_many_partitions_may_be_older(partitions: int, seconds:
     clock = ManualClock()
     publisher = MemoryPublisher(MemoryKafka(), Faults())
     publisher.start()
-    transaction = Transaction(publisher, Limits(), HealthBoard(clock), clock)
+    transaction = Transaction(publisher, Limits(), HealthBoard(clock), clock, lambda: 0)
     transaction.send([Record("t", number, None, b"") for number in range(partitions)])
     assert transaction.left == pytest.approx(seconds)
     assert not transaction.full

@@ -10,6 +10,11 @@ from tailrace.capture.cdcraw import Resume
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
+from tests.unit.agent.world import World, entries
+from tests.unit.mutations import EPOCH
+
+# op, token, write time, no TTL, no expiry, digest
+MESSAGE = b"\xc3\x01" + bytes(8) + bytes(5 + 16)
 
 
 class Bench:
@@ -17,13 +22,13 @@ class Bench:
         self.kafka, self.clock = MemoryKafka(), ManualClock()
         publisher = MemoryPublisher(self.kafka, Faults())
         publisher.start()
-        self.transaction = Transaction(publisher, limits, HealthBoard(self.clock), self.clock)
+        self.transaction = Transaction(publisher, limits, HealthBoard(self.clock), self.clock, lambda: 0)
 
     def fill(self, partition: int = 0) -> int:
         """Send one record after the other until it is full, and commit; how many that took."""
         sent = 0
         while not self.transaction.full:
-            self.transaction.send([Record("t", partition, None, b"")])
+            self.transaction.send([Record("t", partition, None, MESSAGE)])
             sent += 1
         assert self.transaction.commit(Resume(), ()) == sent
         return sent
@@ -39,11 +44,11 @@ def test_each_may_be_twice_as_large_as_the_one_before_while_more_waits() -> None
 def test_room_is_what_is_left_before_it_is_full() -> None:
     transaction = Bench(Limits(changes=3)).transaction
     assert transaction.room == 3
-    transaction.send([Record("t", 0, None, b"")] * 2, mutations=1)
+    transaction.send([Record("t", 0, None, MESSAGE)] * 2, mutations=1)
     assert (transaction.room, transaction.full) == (1, False)
-    transaction.send([Record("t", 1, None, b"")])
+    transaction.send([Record("t", 1, None, MESSAGE)])
     assert transaction.room == 3  # each partition that is touched makes room for as many
-    transaction.send([Record("t", 1, None, b"")] * 4)
+    transaction.send([Record("t", 1, None, MESSAGE)] * 4)
     assert (transaction.room, transaction.full) == (-1, True)
 
 
@@ -51,7 +56,7 @@ def test_one_that_fills_up_by_its_age_may_be_older_too_but_not_for_ever() -> Non
     limits = Limits(changes=1000, seconds=0.02, stretch_seconds=4)
     bench, ages = Bench(limits), list[float]()
     for _ in range(5):
-        bench.transaction.send([Record("t", 0, None, b"")])
+        bench.transaction.send([Record("t", 0, None, MESSAGE)])
         ages.append(bench.transaction.left)
         bench.clock.wait(1.001 * ages[-1])
         assert bench.transaction.full
@@ -61,6 +66,14 @@ def test_one_that_fills_up_by_its_age_may_be_older_too_but_not_for_ever() -> Non
 
 def test_one_that_is_committed_before_it_is_full_lets_none_grow() -> None:
     bench = Bench(Limits(changes=3))
-    bench.transaction.send([Record("t", 0, None, b"")])
+    bench.transaction.send([Record("t", 0, None, MESSAGE)])
     bench.transaction.commit(Resume(), ())
     assert bench.fill() == 3
+
+
+def test_the_lag_of_each_topic_is_told_at_most_once_a_second() -> None:
+    """From the write time of its last change to the commit, by the wall clock."""
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+    world.live()
+    assert world.health.now.lags == {"ks.orders": pytest.approx(1_700_000_000 - EPOCH / 1e6, abs=1)}

@@ -110,6 +110,7 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
             "counts": {"changes": 7},
             "published": {"p.shop.orders": 7},
             "gauges": {},
+            "lag_seconds": {},
             "behind_seconds": 0.0,
             "cdc_raw": None,
         },
@@ -174,7 +175,8 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
     board.committed(Position(1, 77, 4096))
     board.count(spooled=3, dropped=4, lost=5)
     board.count(parked=8, unparked=2, lost_parked=1, dead_letters=3, schema_inferred=4)
-    board.gauge(parked_now=6)
+    board.gauge(parked_now=6, waiting_segments=2, waiting_bytes=4096)
+    board.lags({"p.shop.orders": 1.5, 'p.shop.a"b': -3.0})
     board.headroom(Headroom(60, 100, 2.0, 7))
     board.degrade("segment 12", "quarantined")
     board.degrade("segment 13", "quarantined")
@@ -191,6 +193,10 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
         ("tailrace_segments_released_total", ""): 1,
         ("tailrace_segments_spooled_total", ""): 3,
         ("tailrace_segments_dropped_total", ""): 4,
+        ("tailrace_lag_seconds", "p.shop.orders"): 1.5,
+        ("tailrace_lag_seconds", 'p.shop.a"b'): 0,
+        ("tailrace_waiting_segments", ""): 2,
+        ("tailrace_waiting_bytes", ""): 4096,
         ("tailrace_parked_now", ""): 6,
         ("tailrace_parked_total", ""): 8,
         ("tailrace_unparked_total", ""): 2,
@@ -215,6 +221,7 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
 def test_every_metric_is_documented(board: HealthBoard, server: HealthServer) -> None:
     board.committed(Position(1, 77, 4096))
     board.headroom(Headroom(60, 100, 2.0))
+    board.gauge(waiting_segments=2, waiting_bytes=4096)
     listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
     names = re.findall(r"^# TYPE (\w+) ", text(server, "/metrics")[1], re.MULTILINE)
     assert sorted(listed) == sorted(names)
