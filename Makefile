@@ -17,7 +17,7 @@ RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
 
-.PHONY: help demo test test-long check unit unit-compiled integration bench fuzz record compiled generated clean
+.PHONY: help demo test test-long check unit unit-compiled integration bench bench-agent fuzz record compiled generated clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -64,6 +64,10 @@ test-long: $(STAMP) ## The tests that take minutes each
 bench: $(STAMP) ## Measure compiled code, beside others that do the same where there are any
 	MYPYC_OPT_LEVEL=3 tools/compile.sh $(BIN)/python build/optimised
 	PYTHONPATH=$(CURDIR)/build/optimised $(BIN)/python -m benchmarks
+
+bench-agent: $(STAMP) ## Measure the agent, compiled, beside Debezium's connector (ARGS="--mutations 1000000")
+	MYPYC_OPT_LEVEL=3 tools/compile.sh $(BIN)/python build/optimised
+	PYTHONPATH=$(CURDIR)/build/optimised $(BIN)/python -m benchmarks.agent $(ARGS)
 
 fuzz: $(STAMP) ## Fuzz the decoder, guided by coverage (SECONDS_OF_FUZZING=900); failures are left in build/fuzz
 	$(BIN)/pip install -q --disable-pip-version-check '$(shell sed -nE 's/^fuzz = \["([^"]+)"\].*/\1/p' pyproject.toml)'

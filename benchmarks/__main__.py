@@ -6,7 +6,7 @@ import importlib
 import os
 import platform
 
-BENCHMARKS = ("decode", "assign")
+BENCHMARKS = ("decode", "assign", "transactions")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer.main
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace_common.sample import render_sample
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -25,8 +25,8 @@ What each command's `--help` says. Written by `make generated` from the code.
 def render_commands() -> str:
     """The reference of all commands, Markdown."""
     parts = [_HEAD]
-    for words in command_words(typer.main.get_command(app), ()):
-        answer = CliRunner(env={"COLUMNS": "110"}).invoke(app, [*words, "--help"], prog_name="tailrace")
+    for words in command_words(typer.main.get_command(complete()), ()):
+        answer = CliRunner(env={"COLUMNS": "110"}).invoke(complete(), [*words, "--help"], prog_name="tailrace")
         if answer.exit_code:
             raise RuntimeError(f"tailrace {' '.join(words)} --help: exit code {answer.exit_code}")
         parts.append(f"## `{' '.join(('tailrace', *words))}`\n\n```text\n{answer.output.strip()}\n```\n")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cassandra import DriverException, OperationTimedOut, Unauthorized
+from cassandra import AuthenticationFailed, DriverException, OperationTimedOut, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
@@ -18,8 +18,9 @@ from cassandra.cluster import (
     NoHostAvailable,
     Session,
 )
+from cassandra.connection import ConnectionException
 from cassandra.metadata import Metadata
-from cassandra.policies import ConstantReconnectionPolicy, WhiteListRoundRobinPolicy
+from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
 from cassandra.query import dict_factory
 
 from tailrace.history.objects import NodeState, epoch_of
@@ -110,10 +111,46 @@ class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
         self._listener(" ".join((target_type or "connection", ".".join(names), change_type or "")).strip())
 
 
+class _Connection(Cluster.connection_class):  # type: ignore[misc]  # the driver has no types
+    """Takes a refused login for a failed connection: after the one the driver tries again, after the other never."""
+
+    @classmethod
+    def factory(cls, *arguments: Any, **named: Any) -> Any:
+        """A connection. Raises what the driver does, but AuthenticationFailed."""
+        try:
+            return super().factory(*arguments, **named)
+        except AuthenticationFailed as error:
+            raise ConnectionException(str(error)) from error
+
+
+class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no types
+    """Tells of the connection's end, and of its return: by then queries are answered again."""
+
+    def __init__(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    def on_down(self, host: Any) -> None:
+        """The driver gave the node up for now."""
+        del host
+        self._listener("connection lost")
+
+    def on_up(self, host: Any) -> None:
+        """It has connections to it again."""
+        del host
+        self._listener("connection back")
+
+    def on_add(self, host: Any) -> None:
+        """A node of the ring: no matter here."""
+
+    def on_remove(self, host: Any) -> None:
+        """The same."""
+
+
 class LiveCluster:
     """A connection to one node. The driver keeps it, and reconnects; queries raise ServiceError meanwhile.
 
-    `listener` is called from the driver's threads, with words for the log, when the schema may have changed.
+    `listener` is called from the driver's threads, with words for the log, when the schema may have changed, and when
+    the connection was lost or is back: a node that says nothing for two request timeouts is given up.
     """
 
     def __init__(self, contact: Contact, listener: Callable[[str], None] = lambda _: None) -> None:
@@ -211,7 +248,17 @@ class LiveCluster:
         try:
             return list(self._session.execute(query))
         except Exception as error:
-            raise _unreachable(self._where, error) from error
+            raise _unreachable(self._where, self._reason(error)) from error
+
+    def _reason(self, error: Exception) -> Exception:
+        """Why the driver has no connection to ask through: it says that only of connections that it tries just then."""
+        if isinstance(error, NoHostAvailable) and not error.errors:
+            try:
+                self._cluster.connection_factory(self._cluster.endpoints_resolved[0]).close()
+            except Exception as reason:  # whatever it is, it is for people
+                explained: Exception = NoHostAvailable("", {self._where: reason})
+                return explained
+        return error
 
 
 def _keyed(table: str, row: Mapping[str, Any]) -> KeyedRow:
@@ -248,13 +295,18 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
         connect_timeout=contact.connect_seconds,
+        connection_class=_Connection,
         # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
         schema_event_refresh_window=0,
         max_schema_agreement_wait=0,
         token_metadata_enabled=False,
+        # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
+        idle_heartbeat_interval=max(1, round(contact.request_seconds)),
+        idle_heartbeat_timeout=contact.request_seconds,
         **more,
     )
     cluster.metadata = _Events(listener)
+    cluster.register_listener(_Presence(listener))
     return cluster
 
 

@@ -184,6 +184,7 @@ class MemoryCapture:
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self._told = -1
         self._kept: frozenset[int] = frozenset()
+        self.durable: Position | None = None
 
     @property
     def losses(self) -> tuple[Loss, ...]:

@@ -31,6 +31,8 @@ _POLL_SECONDS: Final = 0.1
 _REQUEST_SECONDS: Final = 10.0
 # A topic that was just created is not known to every broker at once.
 _APPEARS_SECONDS: Final = 5.0
+# Most often it takes some milliseconds; left to itself a retry waits for up to a second more, by chance.
+_SOON: Final[Mapping[str, float]] = {"wait_initial": 0.01, "wait_max": 0.2, "wait_jitter": 0.01}
 # librdkafka's own error codes are documented, in spite of the underscore.
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
@@ -190,7 +192,7 @@ class PartitionReader:
             self._admin = _made(lambda: AdminClient(self._with({}), logger=_LOG))
         try:
             for attempt in stamina.retry_context(
-                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None
+                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None, **_SOON
             ):
                 with attempt:
                     asked = self._admin.list_offsets(
@@ -325,7 +327,7 @@ class TopicReader:
         """The answer, asked again while no broker knows the topic yet."""
         try:
             for attempt in stamina.retry_context(
-                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None
+                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None, **_SOON
             ):
                 with attempt:
                     return ask()

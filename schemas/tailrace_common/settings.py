@@ -279,6 +279,9 @@ class StreamSettings(Section):
     trigger_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
     )
+    accept_early: bool = Field(
+        default=False, description="Take changes that agents published before Cassandra had flushed them (agent.early)"
+    )
     fail_on_data_loss: bool = Field(default=True, description="Stop when Kafka deleted records before they were read")
     spark: SparkSettings = Field(default=SparkSettings({}), description="Spark's own settings, passed through")
     kafka: JavaKafkaSettings = Field(

@@ -21,6 +21,14 @@ class CdcRawSettings(Section):
         examples=["/var/lib/cassandra/commitlog"],
         description="The node's commitlog_directory, for `tailrace check` to look at. Unset: it does not",
     )
+    early: bool = Field(
+        default=False,
+        description="Publish changes before Cassandra has flushed them, marked durable = false: in about 0.1 s, "
+        "whatever commitlog_sync_period is; what a crash of the machine took back is announced in the progress topic",
+    )
+    early_milliseconds: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=20, description="How often the log is looked at then: nothing tells of what is not flushed"
+    )
     on_release: Literal["delete", "archive", "keep"] = Field(
         default="delete",
         description='What becomes of a segment once its last change is committed: "delete" it; "archive": move it to '

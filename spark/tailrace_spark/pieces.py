@@ -8,7 +8,7 @@ from typing import Any, Final
 from tailrace_schemas.avro import SchemaEntry, decode
 from tailrace_schemas.avro.decode import UnknownSchemaError
 from tailrace_schemas.avro.frames import message_schema_id
-from tailrace_schemas.errors import CorruptError, DecodeError
+from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place
 
@@ -17,11 +17,12 @@ PIECE_BYTES: Final = 16 * 1024 * 1024
 PIECE_COLUMNS: Final = ("topic", "partition", "offset", "value", "generation", "stream_id")
 
 
-def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry]) -> Iterator[Piece]:
+def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = False) -> Iterator[Piece]:
     """Decode the records of a pyarrow Table with the columns PIECE_COLUMNS, of tailrace_spark.assignment's types.
 
     A piece ends at PIECE_RECORDS records or PIECE_BYTES of messages. A record that cannot be decoded is a dead letter
     of its piece. `schemas` may read on when an id is missing; what it raises then, other than KeyError, is raised.
+    Changes that a crash may take back raise SettingsError, unless `early` ones are taken.
     """
     changes: list[Delivered] = []
     letters: list[DeadLetter] = []
@@ -31,6 +32,11 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry]) -> Iterator[Piece
         for topic, partition, offset, value, generation, stream_id in zip(*columns, strict=True):
             assignment = None if stream_id is None else Assignment(generation, stream_id)
             _decode(Place(topic, partition, offset), value, assignment, schemas, changes, letters)
+            if not early and changes and (source := changes[-1].change.source) is not None and not source.durable:
+                raise SettingsError(
+                    f"{topic}, partition {partition}, offset {offset}: published before Cassandra had flushed it "
+                    "(agent.early), and a sink cannot take back what a crash may; stream.accept_early = true takes it"
+                )
             size += len(value or b"")
             if size >= PIECE_BYTES or len(changes) + len(letters) >= PIECE_RECORDS:
                 yield Piece(tuple(changes), tuple(letters))

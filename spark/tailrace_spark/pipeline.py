@@ -165,7 +165,8 @@ class Stream:
         began = time.monotonic()
         table, held = self._hold("generations", lambda: self._stream_table(batch))
         records = assigned(frame, table, self._settings.topics.prefix).select(*PIECE_COLUMNS, "marks").toArrow()
-        summary, waited = self._hold("sink", lambda: self._sink.write(pieces(records, self._schemas)))
+        early = self._settings.stream.accept_early
+        summary, waited = self._hold("sink", lambda: self._sink.write(pieces(records, self._schemas, early=early)))
         progress = Progress(
             batch=batch,
             records=records.num_rows,

@@ -25,11 +25,14 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.segment import header_checksum
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
+from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace_common.kafka import TopicReader
 from tailrace_common.schemas import SchemaReader
@@ -102,6 +105,13 @@ class AgentProcess:
         self.until(lambda: bool(self.status().get("ready")), seconds)
         return self
 
+    def command(self, *arguments: str) -> str:
+        """What another of tailrace's commands prints with the agent's settings."""
+        run = [sys.executable, *_PROGRAM, *arguments, "-c", str(self.settings)]
+        found = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
     def words(self) -> str:
         """The end of its log."""
         return self.log.read_text()[-6000:]
@@ -167,7 +177,7 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
     """Let the prefix's agent begin at this instant: other tests' mutations, of tables long dropped, are not its own.
 
     A row of a table of its own marks the instant in the log; the agent's offsets record says that all up to there is
-    published.
+    published, also what other tests' agents have released: a crash of the node brings it back.
     """
     session.execute(f"CREATE TABLE {keyspace}.instant (k int PRIMARY KEY) WITH cdc = true")
     session.execute(f"INSERT INTO {keyspace}.instant (k) VALUES (1)")
@@ -178,7 +188,7 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
     KafkaTopics(config, TopicSettings(prefix=prefix)).ensure_internal((Internal.OFFSETS,))
     publisher = KafkaPublisher(config, prefix=prefix, cluster=node.cluster, host=node.host, clock=_no_time, timeout=10)
     with closing(CdcRaw(cassandra.cdc_raw, Resume())) as capture, closing(publisher):
-        position = None
+        position: Position | None = None
 
         def seen() -> bool:
             nonlocal position
@@ -190,7 +200,13 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
 
         assert wait_until(seen, 60)
         publisher.start()
-        publisher.commit(Resume(position, capture.open_segments()))
+        publisher.commit(Resume(position, tuple(sorted({*_logged(cassandra, position), *capture.open_segments()}))))
+
+
+def _logged(cassandra: LocalCassandra, until: Position | None) -> set[SegmentKey]:
+    """The segments that the commit log has up to there."""
+    paths = {int(path.stem.rpartition("-")[2]): path for path in cassandra.commitlog.glob("*.log")}
+    return {(id, header_checksum(path)) for id, path in paths.items() if until is not None and id <= until.segment}
 
 
 def roll_over(session: Session, cassandra: LocalCassandra, keyspace: str) -> int:

@@ -1,7 +1,7 @@
-"""`tailrace agent`, killed by itself with -9 at one step of its first transaction that has changes.
+"""`tailrace agent`, killed by itself with -9 when it is at a named step for the nth time.
 
-Run with the name of the step, then the program's own arguments. What was produced up to there is in Kafka: only so
-does the step show anything.
+Run with the name of the step and the number, then the program's own arguments. What was produced up to there is in
+Kafka: only so does the step show anything.
 """
 
 from __future__ import annotations
@@ -9,50 +9,118 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Producer
 
 import tailrace.publish.kafka.producer
+from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cli.main import run
+from tailrace.publish.routing import Router
 
 
 class Step(StrEnum):
-    """Where it dies; in the order of a transaction."""
+    """Where it dies; in the order of the loop. All but the first two, and the last four, in a transaction that has
+    changes."""
 
-    CHANGE = "after the first change"
+    READ = "after reading mutations"
+    TRANSLATED = "after translating one into records"
+    CHANGE = "after a change"
+    HISTORY = "after a record of the schema history"
     CHANGES = "after the last change, before the offsets"
     OFFSETS = "after the offsets, before the commit"
+    COMMITTED = "after the commit, before anything is released"
+    UNLINKING = "before a segment is deleted"
+    UNLINKED = "after a segment is deleted, before its index"
+    RELEASED = "after an index is deleted"
+
+
+T = TypeVar("T")
+
+
+class Death:
+    """Counts how often the process was at `step`, and ends it when it is time."""
+
+    step = Step.READ
+    left = 1
+    flush: Callable[[], object] = staticmethod(lambda: None)
+
+    @classmethod
+    def at(cls, step: Step) -> None:
+        """The process is at a step."""
+        if step is not cls.step:
+            return
+        cls.left -= 1
+        if cls.left <= 0:
+            cls.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class DyingProducer(Producer):
-    """Dies at `step`. Topics of tables have the prefix, the keyspace and the table for a name."""
-
-    step = Step.CHANGE
+    """Dies at the steps of a transaction. Topics of tables have the prefix, the keyspace and the table for a name."""
 
     def __init__(self, *config: Any, **more: Any) -> None:
         super().__init__(*config, **more)
         self._changes = 0
+        if "transactional.id" in config[0]:
+            Death.flush = lambda: self.flush(30)
 
     def produce(self, topic: str, *record: Any, **more: Any) -> None:
         """Add a record, and die before or after it."""
         if topic.endswith(".offsets"):
-            self._die_at(Step.CHANGES)
+            self._at(Step.CHANGES)
         super().produce(topic, *record, **more)
         if topic.endswith(".offsets"):
-            self._die_at(Step.OFFSETS)
+            self._at(Step.OFFSETS)
+        elif topic.endswith(".schema-history"):
+            Death.at(Step.HISTORY)
         elif topic.count(".") == 2:
             self._changes += 1
-            self._die_at(Step.CHANGE)
+            self._at(Step.CHANGE)
 
-    def _die_at(self, step: Step) -> None:
-        if step is self.step and self._changes:
-            assert self.flush(30) == 0
-            os.kill(os.getpid(), signal.SIGKILL)
+    def commit_transaction(self, *arguments: Any) -> None:
+        """Commit, and die after it."""
+        super().commit_transaction(*arguments)
+        self._at(Step.COMMITTED)
+        self._changes = 0
+
+    def _at(self, step: Step) -> None:
+        if self._changes:
+            Death.at(step)
+
+
+def _then(step: Step, call: Callable[..., T]) -> Callable[..., T]:
+    """The same, and then perhaps the end, where it gave anything."""
+
+    def called(*arguments: Any, **more: Any) -> T:
+        result = call(*arguments, **more)
+        if result:
+            Death.at(step)
+        return result
+
+    return called
+
+
+def _unlink(unlink: Callable[..., None]) -> Callable[..., None]:
+    def called(path: Any, *more: Any, **named: Any) -> None:
+        name = os.fspath(path)
+        if name.endswith(".log"):
+            Death.at(Step.UNLINKING)
+        unlink(path, *more, **named)
+        if name.endswith(".log"):
+            Death.at(Step.UNLINKED)
+        elif name.endswith(".idx"):
+            Death.at(Step.RELEASED)
+
+    return called
 
 
 if __name__ == "__main__":
-    DyingProducer.step = Step(sys.argv.pop(1))
+    Death.step, Death.left = Step(sys.argv.pop(1)), int(sys.argv.pop(1))
     tailrace.publish.kafka.producer.Producer = DyingProducer  # type: ignore[attr-defined]  # not its own, so not exported
+    CdcRaw.read = _then(Step.READ, CdcRaw.read)  # type: ignore[method-assign]  # the point of it
+    Router.records = _then(Step.TRANSLATED, Router.records)  # type: ignore[method-assign]  # the same
+    os.unlink = _unlink(os.unlink)
     run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import threading
@@ -243,13 +244,11 @@ def test_topics_that_their_owner_makes(stage: Stage) -> None:
 
 
 def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
-    """Killed again and again: every change is there, some twice. And no second agent reads beside the first."""
-    with stage.load():
-        for number in range(2):
-            with stage.agent(f"a{number}", PLAIN) as agent:
-                agent.until_ready()
-                agent.until(lambda agent=agent: agent.count("changes") >= 30)  # type: ignore[misc]  # its own agent
-                agent.kill()
+    """Killed under load: every change is there, some twice. And no second agent reads beside the first."""
+    with stage.load(), stage.agent("first", PLAIN) as agent:
+        agent.until_ready()
+        agent.until(lambda: agent.count("changes") >= 30)
+        agent.kill()
     with stage.agent("last", PLAIN) as agent:
         agent.until_ready()
         with stage.agent("second", PLAIN) as second:
@@ -258,3 +257,43 @@ def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
         agent.until(lambda: set(stage.keys()) >= set(range(stage.written)))
         assert agent.stop() == 0, agent.words()
     assert set(stage.keys()) == set(range(stage.written))
+
+
+@pytest.mark.parametrize("megabytes", [30, pytest.param(400, marks=pytest.mark.long)])
+def test_memory_is_bounded_while_kafka_stands_still(stage: Stage, megabytes: int) -> None:
+    """A backlog of many times the buffer, and transactions that would take all of it: the agent's peak stays within
+    what it had when it was ready, the buffer, and ROOM; everything arrives once when Kafka is back."""
+    buffer, size = 8, 300_000
+    large = {"buffer_mebibytes": buffer, "transaction_changes": 1_000_000, "transaction_milliseconds": 5_000}
+    with stage.agent("agent", large, {"topics": {"max_message_bytes": 1 << 20}}) as agent:
+        agent.until_ready()
+        stage.write(100)
+        agent.until(lambda: agent.count("changes") >= 100)
+        ready = resident(agent)
+        agent.signal(signal.SIGSTOP)
+        for _ in range(megabytes // 10):
+            stage.write(10_000_000 // size, "x" * size)
+        agent.signal(signal.SIGCONT)
+        agent.until(lambda: agent.count("changes") > 100)
+        os.kill(stage.kafka.pid, signal.SIGSTOP)
+        try:
+            agent.until(lambda: "service" in agent.status().get("degraded", {}))
+        finally:
+            os.kill(stage.kafka.pid, signal.SIGCONT)
+        agent.until(lambda: agent.count("changes") >= stage.written, 240)
+        peak = resident(agent)
+        assert agent.stop() == 0, agent.words()
+    assert stage.keys() == Counter(range(stage.written))
+    assert peak - ready < buffer + ROOM, f"{ready} MiB when it was ready, {peak} MiB at most"
+
+
+ROOM = 24
+"""MiB: what is read ahead, a segment's pages, messages being made, and librdkafka's own copies on their way out."""
+
+
+def resident(agent: AgentProcess) -> int:
+    """The most memory that its process has had, in MiB."""
+    (line,) = (
+        line for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
+    return int(line.split()[1]) // 1024

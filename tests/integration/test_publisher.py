@@ -154,6 +154,7 @@ def test_another_agent_ends_the_older_one_and_stays(desk: Desk) -> None:
     assert desk.values() == Counter(range(5))
 
 
+@pytest.mark.long
 def test_a_fence_without_another_agent_is_none(desk: Desk) -> None:
     """Somebody took the transactional id and left, without a word: the agent goes on."""
     tenure = Tenure("me")

@@ -389,6 +389,91 @@ def checked(program: tuple[str, ...], settings: Path) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+CHANGING: Final = "tailrace-changing"
+
+
+@pytest.mark.long
+def test_passwords_that_are_wrong_at_the_start_and_change_while_it_runs(
+    guarded: Guarded, keyspace_name: str, prefix: str
+) -> None:
+    """Health says what is refused, as often as it is, and the agent goes on when the password is right again."""
+    right, wrong = token_hex(12), token_hex(12)
+    let_in(guarded, prefix, wrong)
+    settings = load_settings(None, {**guarded.cluster_environment, **guarded.kafka_environment("SCRAM-SHA-512")})
+    written = sections(guarded, settings, keyspace_name, prefix)
+    write_secret(guarded.place / CHANGING, right)
+    for section, name in (("cluster", "password_file"), ("kafka", "sasl.password_file")):
+        written[section][name] = str(guarded.place / CHANGING)
+    written["cluster"] |= {"username": CHANGING, "request_timeout_seconds": 2}
+    written["kafka"]["sasl.username"] = CHANGING
+    with AgentProcess(guarded.place, written, "changing") as agent:
+        agent.until(lambda: "incorrect" in agent.status().get("degraded", {}).get("service", ""))
+        set_role_password(guarded, right)
+        agent.until(lambda: "Authentication failed" in agent.status().get("degraded", {}).get("service", ""))
+        set_user_password(guarded, right)
+        agent.until_ready()
+        create_and_fill(guarded, keyspace_name, range(10))
+        agent.until(lambda: agent.count("changes") >= 10)
+
+        set_role_password(guarded, wrong)
+        guarded.cassandra.node.restart()
+        agent.until(lambda: "incorrect" in json.dumps(agent.status().get("degraded")))
+        create_and_fill(guarded, keyspace_name, range(10, 20))
+        set_role_password(guarded, right)
+        agent.until(lambda: agent.status().get("degraded") == {} and agent.count("changes") >= 20)
+
+        set_user_password(guarded, wrong)
+        guarded.kafka.broker.restart()
+        create_and_fill(guarded, keyspace_name, range(20, 30))
+        agent.until(lambda: "Authentication failed" in agent.status().get("degraded", {}).get("service", ""))
+        set_user_password(guarded, right)
+        agent.until(lambda: agent.status().get("degraded") == {} and agent.count("changes") >= 30)
+        printed = json.dumps(agent.status())
+        assert agent.stop() == 0, agent.words()
+    found = ints(published(guarded.kafka.broker, prefix, f"{prefix}.{keyspace_name}.t"))
+    assert found == dict.fromkeys(range(30), 1)
+    printed += agent.log.read_text()
+    assert_no_secret(printed, guarded)
+    assert right not in printed
+
+
+def let_in(guarded: Guarded, prefix: str, password: str) -> None:
+    """A user of its own, with the agent's rights, at Kafka and at Cassandra."""
+    set_user_password(guarded, password)
+    guarded.kafka.allow(
+        [
+            AclBinding(
+                one.restype, one.name, one.resource_pattern_type, f"User:{CHANGING}", "*", one.operation,
+                one.permission_type,
+            )
+            for one in rights(AGENT, prefix)
+        ]
+    )  # fmt: skip
+    with superuser(guarded) as cluster:
+        for statement in grants(password):
+            cluster.execute(re.sub(rf"\b{AGENT}\b", f'"{CHANGING}"', statement))
+
+
+def set_user_password(guarded: Guarded, password: str) -> None:
+    guarded.kafka.set_password(CHANGING, password)
+
+
+def set_role_password(guarded: Guarded, password: str) -> None:
+    with superuser(guarded) as cluster:
+        cluster.execute(f"ALTER ROLE \"{CHANGING}\" WITH PASSWORD = '{password}'")
+
+
+def create_and_fill(guarded: Guarded, keyspace: str, keys: range) -> None:
+    with superuser(guarded) as cluster:
+        cluster.execute(
+            f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication ="
+            " {'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        cluster.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.t (k int PRIMARY KEY, v blob) WITH cdc = true")
+        for key in keys:
+            cluster.execute(f"INSERT INTO {keyspace}.t (k) VALUES ({key})")
+
+
 def process_list() -> str:
     """The command line of every process, as `ps` shows it to everybody."""
     found = []

@@ -72,15 +72,18 @@ class SecuredKafka:
         for future in admin.delete_acls(filters).values():
             future.result(30)
 
-    def __enter__(self) -> Self:
-        self.broker.start()
+    def set_password(self, user: str, password: str) -> None:
+        """A user's password for SCRAM-SHA-512; the user is made, where there is none."""
         admin = self.admin
         kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted: list[Any] = [
-            UserScramCredentialUpsertion(user, kind, password.encode()) for user, password in self._passwords.items()
-        ]
+        wanted: list[Any] = [UserScramCredentialUpsertion(user, kind, password.encode())]
         for future in admin.alter_user_scram_credentials(wanted).values():
             future.result(30)
+
+    def __enter__(self) -> Self:
+        self.broker.start()
+        for user, password in self._passwords.items():
+            self.set_password(user, password)
         return self
 
     def __exit__(

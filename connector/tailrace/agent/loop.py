@@ -86,7 +86,9 @@ class _Run:
         self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock)
         self._parked = ParkingLot(resume.parked, limits.parked)
-        self._translation = Translation(parts, limits, node, self._commit_what_is_open, self._parked.holds)
+        self._translation = Translation(
+            parts, limits, node, self._commit_what_is_open, self._parked.holds, lambda: capture.durable
+        )
         self._parking = Parking(
             parts,
             limits,
@@ -154,7 +156,9 @@ class _Run:
         self._go_on()
         self._transaction.send(records, done)
         self._done = self._entries[done - 1].position
-        for _ in range(done):
+        if done == len(self._entries):
+            self._entries.clear()
+        for _ in range(min(done, len(self._entries))):
             self._entries.popleft()
         if self._transaction.full:
             self._commit()
@@ -220,7 +224,7 @@ class _Run:
 
     def _truncate(self, before: Position | None = None) -> None:
         """Publish those that stand before a mutation; without one, those before which everything was published that
-        there is, also in segments without an index. Those of tables that are held or parked wait. Raises ServiceError.
+        there is, also in segments without an index. Those of tables that are held or unknown wait. Raises ServiceError.
         """
         schema = self._parts.schema
         for one in tuple(schema.truncations.pending):
@@ -230,7 +234,7 @@ class _Run:
                     return
             elif one.position >= before:
                 return
-            if self._parked.holds(one.table_id):
+            if self._parked.holds(one.table_id) and schema.history.newest(one.table_id) is None:
                 continue
             try:
                 records = self._translation.truncation(one)
@@ -252,7 +256,7 @@ class _Run:
             self._transaction.open
             or self._is_untold
             or self._is_worth_moving()
-            or self._progress.due(self._done, caught_up=True)
+            or self._progress.due(self._done, caught_up=True, durable=self._capture.durable)
         ):
             self._commit(caught_up=True)
         else:
@@ -266,7 +270,7 @@ class _Run:
         return self._parts.schema.news or self._parked.changed
 
     def _is_worth_moving(self) -> bool:
-        """Whether a commit without changes is due: of news and before a release at once, else from time to time."""
+        """Whether a commit without changes is due: before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
         if self._is_untold:
@@ -300,7 +304,7 @@ class _Run:
             parked=self._parked.lots,
         )
         resume = schema.noted(resume)
-        if (progress := self._progress.record(resume, caught_up)) is not None:
+        if (progress := self._progress.record(resume, caught_up, capture.durable)) is not None:
             self._transaction.note(Internal.PROGRESS, *progress)
         for event in schema.events:
             self._transaction.note(

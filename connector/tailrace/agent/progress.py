@@ -25,29 +25,31 @@ class ProgressNotes:
         self._seconds = seconds
         self._clock = clock
         self._milliseconds = milliseconds
-        self._told: tuple[Position | None, bool] = None, False
+        self._told: tuple[Position | None, bool, Position | None] = None, False, None
         self._at: float | None = None
 
-    def due(self, position: Position | None, caught_up: bool) -> bool:
+    def due(self, position: Position | None, caught_up: bool, durable: Position | None = None) -> bool:
         """Whether it is time for a record that says so."""
         if position is None or self._at is None:
             return position is not None
-        news = (position, caught_up) != self._told
+        news = (position, caught_up, durable) != self._told
         return self._clock() - self._at >= self._seconds * (1 if news else _IDLE)
 
-    def record(self, resume: Resume, caught_up: bool) -> tuple[bytes, bytes] | None:
-        """Key and value of the record that goes with an offsets record, if it is time for one.
+    def record(self, resume: Resume, caught_up: bool, durable: Position | None) -> tuple[bytes, bytes] | None:
+        """Key and value of the record that goes with an offsets record, if it is time for one. `durable`: up to where
+        Cassandra has flushed what was read; None for all of it.
 
         It counts as told from now on: a transaction that fails ends the stretch of work that this is for.
         """
         at = resume.position
-        if at is None or not self.due(at, caught_up):
+        if at is None or not self.due(at, caught_up, durable):
             return None
-        self._told, self._at = (at, caught_up), self._clock()
+        self._told, self._at = (at, caught_up, durable), self._clock()
         place: Place = (at.epoch, at.segment, at.offset)
         parked = sum(len(lot.offsets) for lot in resume.parked)
-        # All of it is durable: changes come only from what the index released, which Cassandra has synced.
+        flushed = at if durable is None else min(at, durable)
+        safe: Place = (flushed.epoch, flushed.segment, flushed.offset)
         progress = Progress(
-            self._cluster, self._host, place, place, self._milliseconds(), caught_up, parked, len(resume.quarantined)
+            self._cluster, self._host, place, safe, self._milliseconds(), caught_up, parked, len(resume.quarantined)
         )
         return progress_key(self._cluster, self._host), encode_progress(progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain, takewhile
 from typing import Final
 from uuid import UUID
 
@@ -38,8 +39,15 @@ class Translation:
     mutations wait for it already."""
 
     def __init__(
-        self, parts: Parts, limits: Limits, node: Source, pause: Callable[[], None], parked: Callable[[UUID], bool]
+        self,
+        parts: Parts,
+        limits: Limits,
+        node: Source,
+        pause: Callable[[], None],
+        parked: Callable[[UUID], bool],
+        durable: Callable[[], Position | None],
     ) -> None:
+        self._durable = durable
         self._parts = parts
         self._node = node
         self._pause = pause
@@ -74,6 +82,9 @@ class Translation:
         if self._definitions.history is not history:
             self._definitions = Definitions(history)
         node = replace(self._node, seen=self._parts.milliseconds())
+        if (flushed := self._durable()) is not None:
+            entries, sure = _of_one_kind(entries, flushed)
+            node = replace(node, durable=sure)
         done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most)
         try:
             return done, self._parts.routing.records(messages)
@@ -161,9 +172,22 @@ class Translation:
         source = source_at(self._node, at, self._parts.milliseconds())
         if origin is not Origin.LOG:
             source = replace(source, origin=origin)
+        if (flushed := self._durable()) is not None and at > flushed:
+            source = replace(source, durable=False)
         if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)
         messages = messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
         if source.flags:
             self._parts.health.count(schema_inferred=len(messages))
         return messages
+
+
+def _of_one_kind(entries: Iterable[Entry], flushed: Position) -> tuple[Iterable[Entry], bool]:
+    """The first entries that are all durable, or all not; and which."""
+    following = iter(entries)
+    first = next(following, None)
+    if first is None:
+        return (), True
+    if first.position > flushed:
+        return chain((first,), following), False
+    return takewhile(lambda entry: entry.position <= flushed, chain((first,), following)), True

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import Listing, SegmentFiles
+from tailrace.capture.ahead import Ahead
+from tailrace.capture.directory import Listing, SegmentFiles, pair
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.missing import Loss, Register, Span, starts_run
@@ -72,6 +73,7 @@ class CdcRaw:
     """Reads one directory, and the spool with it. Not thread-safe. Files may vanish at any time, by any hand.
 
     `keys` open encrypted segments; `release` says what becomes of those that are done; `register` outlives sessions.
+    `early`: read up to the last valid marker, ahead of the index (capture.ahead), segments without one too.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class CdcRaw:
         spool: Spool | None = None,
         register: Register | None = None,
         release: Release = DELETED,
+        early: bool = False,
     ) -> None:
         self._directory = directory
         self._keys = keys
@@ -93,6 +96,8 @@ class CdcRaw:
         self._opened = False  # an encrypted segment, by the keys
         self._at = resume.position or Position(FIRST_EPOCH, -1, 0)
         self._epoch = self._at.epoch
+        self._early = early
+        self._ahead = Ahead(self._epoch, _index_of)
         self._ledger = Ledger(released=dict(resume.open))
         self._segments: dict[int, SegmentFiles] = {}
         self._indexed: frozenset[int] = frozenset()
@@ -131,7 +136,7 @@ class CdcRaw:
             # The index and finality are judged before the bytes are read: what they promise is there by then.
             self._read_index(segment)
             final = self._is_final(segment)
-            entries, error = segment.read(limit, None if final else self._released())
+            entries, error = segment.read(limit, None if final or self._early else self._released())
             self._at = segment.position
             if entries:
                 self._opened |= segment.encrypted
@@ -140,6 +145,11 @@ class CdcRaw:
             if not final:
                 return []
             self._finish(segment, error)
+
+    @property
+    def durable(self) -> Position | None:
+        """Up to where what was read is flushed; None for all of it."""
+        return self._ahead.durable(self._at) if self._early else None
 
     def open_segments(self) -> tuple[SegmentKey, ...]:
         """Every segment that was read or passed over and may still be found: `open` of the offsets record."""
@@ -278,12 +288,7 @@ class CdcRaw:
         files = self._segments.get(segment.id)
         if files is None or files.index is None:
             return
-        try:
-            read = parse_index(files.index.read_bytes())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(files.index)) from error
+        read = _index_of(files)
         if read is not None and self._index is not None and read.offset < self._index.offset and not read.completed:
             _LOG.warning("the index of segment %d went from %d to %d", segment.id, self._index.offset, read.offset)
         self._index = advance(self._index, read)
@@ -296,7 +301,21 @@ class CdcRaw:
             return True
         if self._index is not None and self._index.completed:
             return True
-        return segment.unlinked_by_cassandra
+        return segment.unlinked_by_cassandra or (self._early and (segment.unlinked or self._has_successor(segment.id)))
+
+    def _has_successor(self, segment: int) -> bool:
+        """Whether the next segment has begun: the last marker of this one stands by then."""
+        later = (files.log for id, files in sorted(self._segments.items()) if id > segment and files.log is not None)
+        path = next(later, None)
+        return path is not None and self._has_begun(path)
+
+    def _has_begun(self, path: Path) -> bool:
+        (files,) = pair(path.parent, [path.name]).segments
+        try:
+            with closing(OpenSegment(path, files.id, self._epoch, 0, self._keys)) as other:
+                return other.begun
+        except OSError:
+            return False
 
     def _check_keys(self, error: DecodeError | None) -> None:
         """Raise SettingsError for keys that cannot be right, as far as is known."""
@@ -317,15 +336,26 @@ class CdcRaw:
         if error is not None:
             # A process that died in the middle of a write: what stands behind the index was never replayed either.
             _LOG.warning("segment %d ends at its index, behind it nothing is whole: %s", segment.id, error)
-        self._finished[segment.id] = segment.position
+        elif self._early and segment.position.offset > segment.logical:
+            self._register.retract(Position(self._epoch, segment.id, segment.logical), segment.position)
+        files = self._segments.get(segment.id)
+        if self._early and (files is None or files.index is None):
+            self._ahead.unindexed.add(segment.id)
+        else:
+            self._finished[segment.id] = segment.position
         self._read_up_to = max(self._read_up_to, segment.id)
         self._close_current()
 
     def _open_next(self) -> OpenSegment | None:
         for id, files in sorted(self._segments.items()):
             done = id < self._at.segment or id in self._finished or id in self.quarantined
-            if done or files.index is None or files.log is None or id in self._register.left:
+            if done or files.log is None or id in self._register.left or id in self._ahead.unindexed:
                 continue
+            if files.index is None:
+                if not self._early:
+                    continue
+                if not self._has_begun(files.log):
+                    return None
             after = self._at.offset if id == self._at.segment else 0
             try:
                 segment = OpenSegment(files.log, id, self._epoch, after, self._keys)
@@ -335,7 +365,9 @@ class CdcRaw:
             self._current, self._at = segment, segment.position
             # Whatever the record said of it: a release that was cut off may have left it.
             self._read_up_to, self._told = min(self._read_up_to, id - 1), min(self._told, id - 1)
-            self._register.opened(id)
+            if files.index is not None:
+                self._register.opened(id)
+            self._ahead.opened(id)
             self._pass_over(id)
             _LOG.info("reading segment %d", id)
             return segment
@@ -354,6 +386,11 @@ class CdcRaw:
             if files.id <= self._at.segment and files.id not in self._segments:
                 self._judge_old(files)
         self._segments = present
+        self._ahead.look(present)
+        for id in [id for id in self._ahead.unindexed if id not in present or present[id].index is not None]:
+            self._ahead.unindexed.remove(id)
+            if id in present and id not in self._register.left:
+                self._finished[id] = Position(self._epoch, id, 0)
         known = (*self.quarantined, -1 if self._current is None else self._current.id)
         starts = partial(starts_run, present, self._keys)
         for loss in self._register.look(self._at, self._read_up_to, listing, known, starts):
@@ -393,7 +430,21 @@ class CdcRaw:
         if raw is not None and not self._ledger.knows(id, raw):
             raise LogEpochError(files.name, str(self._at))
         self._ledger.note(id, files.log)
+        if id < self._at.segment and files.index is None:
+            self._ahead.unindexed.add(id)  # it may get one, if it was read ahead of it
         if read and away is None:
             self._register.left |= {id}
         elif read:
             self._finished[id] = Position(self._epoch, id, 0)
+
+
+def _index_of(files: SegmentFiles) -> Index | None:
+    """What a segment's index says now; None where it is gone, or says nothing. Raises OSError, which names it."""
+    if files.index is None:
+        return None
+    try:
+        return parse_index(files.index.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(files.index)) from error

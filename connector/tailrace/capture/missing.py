@@ -1,4 +1,5 @@
-"""Segments that are missing, and what that means: lost, unknown, or nothing at all (docs/contracts.md section 2).
+"""Segments that are missing, and what that means: lost, unknown, or nothing at all (docs/contracts.md section 2); and
+in early mode what a crash of the node took back.
 
 Rests on what Cassandra does by itself: it deletes a segment without cdc data at any time; one with cdc data (it had an
 index) only with `cdc_block_writes: false`, when cdc_raw is full, and then from the oldest on. Ids count up by one from
@@ -31,15 +32,17 @@ UNWATCHED_SECONDS: Final = 3.0
 
 
 class Missing(StrEnum):
-    """Why segments count as missing; what is neither is empty, and silent."""
+    """Why segments count as missing; what is neither lost nor unknown is empty, and silent. What was retracted was
+    published, and the node has lost it."""
 
     LOST = "lost"
     UNKNOWN = "unknown"
+    RETRACTED = "retracted"
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Changes that are missing for good, or may be: all behind `first`, before `until`."""
+    """Changes that are missing for good, or may be: all behind `first`, before `until`; retracted ones up to it."""
 
     kind: Missing
     segments: Span
@@ -48,6 +51,11 @@ class Loss:
 
     def __str__(self) -> str:
         a, b = self.segments
+        if self.kind is Missing.RETRACTED:
+            return (
+                f"segment {a}: the node has lost in a crash what was published ahead of its flush, behind {self.first} "
+                f"up to {self.until}; those changes are retracted"
+            )
         names = f"segment {a}" if a == b else f"segments {a} to {b}"
         what = (
             f"{names} had changes to publish, and vanished unread: lost is"
@@ -167,6 +175,11 @@ class Register:
             self._seen = now
             self._indexed |= {files.id for files in listing.segments if files.index is not None}
             self._indexed = {id for id in self._indexed if id > self._done}
+
+    def retract(self, first: Position, until: Position) -> None:
+        """What was published behind `first` up to `until` is in the log no more."""
+        with self._lock:
+            self.losses = (*self.losses, Loss(Missing.RETRACTED, (first.segment, first.segment), first, until))
 
     def opened(self, segment: int) -> None:
         """A segment is read: up to its end it counts as unread."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64, u8
+from mypy_extensions import i64, mypyc_attr, u8
 
 from tailrace.changes.split import closes_inclusive, opens_inclusive
 from tailrace.commitlog.model import RangeMarker
@@ -33,6 +33,7 @@ _ORIGINS: Final = {origin: number for number, origin in enumerate(Origin)}
 _UNTRACKED: Final = UpdateVisitor()
 
 
+@mypyc_attr(acyclic=True)
 class Message:
     """One change on its way to Kafka: `token` chooses the partition, `key` and `value` are framed Avro."""
 
@@ -43,6 +44,7 @@ class Message:
         self.value = value
 
 
+@mypyc_attr(acyclic=True)
 class _Unit:
     """One change, or two that stay together, and where they stand among the others of their update (contracts.md 1)."""
 

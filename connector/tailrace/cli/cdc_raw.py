@@ -61,6 +61,7 @@ class Care:
             spool=self.spool,
             register=self.register,
             release=release_of(self._settings, self._host, epoch),
+            early=self._settings.early,
         )
         for left in self.spool.left_behind():
             words = (

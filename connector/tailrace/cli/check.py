@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -74,6 +75,8 @@ def _check_keys(settings: AgentSettings) -> Check:
     return Check("segment keys", True, ", ".join(sorted(keys.by_alias)) or "one for every alias")
 
 
+_PERIOD: Final = re.compile(r"(\d+)(ms|s|m|)")
+_UNITS: Final = {"ms": 0.001, "": 0.001, "s": 1.0, "m": 60.0}
 _EPOCHS: Final = (
     "each write names the epoch of its definition; DDL is read from the log, where the node tells of its epochs there "
     "(6.0-alpha2 does), else from this node, and then changes are marked schema_inferred, and /status says so"
@@ -110,12 +113,29 @@ def _check_node(settings: Settings, node: Mapping[str, str]) -> Iterator[Check]:
     enabled = node["cdc_enabled"] == "true"
     yield judge("cdc_enabled", enabled, node["cdc_enabled"], "set cdc_enabled: true in cassandra.yaml and restart")
     yield from _check_space(settings.agent, node)
+    yield from check_latency(settings.agent, node)
     ours = settings.agent.cdc_raw_directory
     theirs = named_otherwise(ours, node)
     if theirs is not None:
         segments = has_segments(ours)
         advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {theirs}"
         yield Check("same directory", segments, f"Cassandra's is {theirs}, ours is {ours}", advice)
+
+
+def check_latency(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[Check]:
+    """How long a change waits for Cassandra's flush, where the node says how often that is."""
+    said = node.get("commitlog_sync_period") or node.get("commitlog_sync_period_in_ms", "")
+    match = _PERIOD.fullmatch(said)
+    if match is None or node.get("commitlog_sync") != "periodic":
+        return
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if settings.early:
+        words = f"changes come ahead of the flush (every {seconds:g} s), marked durable = false (agent.early)"
+        yield Check("latency", True, words)
+        return
+    words = f"Cassandra flushes its log every {seconds:g} s: half of the changes wait for {seconds / 2:g} s and more"
+    cures = "lower commitlog_sync_period in cassandra.yaml, or set agent.early = true (a crash may take changes back)"
+    yield Check("latency", True, words, cures if seconds > 1 else "")
 
 
 def _check_space(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[Check]:

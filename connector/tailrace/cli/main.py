@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final
 
@@ -146,9 +147,30 @@ app.add_typer(topics, name="topics")
 app.add_typer(parked, name="parked")
 app.command("dead-letters")(dead_letters)
 app.command("check")(check)
-mount_entry_points(app, entry_points(group=ENTRY_POINTS))
+OWN: Final = frozenset(
+    [str(one.name) for one in app.registered_commands] + [str(one.name) for one in app.registered_groups]
+)
+
+
+@cache
+def complete() -> typer.Typer:
+    """The command with those of other packages. To load them takes more time, and memory, than an agent needs."""
+    mount_entry_points(app, entry_points(group=ENTRY_POINTS))
+    return app
+
+
+def command_of(words: Sequence[str]) -> str | None:
+    """The sub-command among the words of a command line; None where there is none."""
+    rest = iter(words)
+    for word in rest:
+        if word in ("--log-level", "--log-format"):
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word
+    return None
 
 
 def run() -> None:
     """The console script."""
-    app(prog_name="tailrace")
+    chosen = app if command_of(sys.argv[1:]) in OWN else complete()
+    chosen(prog_name="tailrace")

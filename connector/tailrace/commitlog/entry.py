@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from tailrace.commitlog.frames import OVERHEAD, frame_length, frame_payload
 from tailrace.commitlog.sections import Section
 from tailrace.position import Position
 
 
+@mypyc_attr(acyclic=True)
 class Entry:
     """One mutation: its position (the frame's end), segment version, and the name of its file.
 

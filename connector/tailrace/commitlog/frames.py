@@ -8,7 +8,7 @@ from zlib import crc32
 
 from librt.strings import read_i32_be
 from librt.vecs import vec
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from tailrace.commitlog.sections import Section
 from tailrace_schemas.errors import CorruptError
@@ -24,6 +24,7 @@ _BITS_32: Final = 0xFFFFFFFF
 _CHECKSUMS: Final = vec[i64]([crc32(bytes([byte]), _BITS_32) ^ _BITS_32 for byte in range(256)])
 
 
+@mypyc_attr(acyclic=True)
 class Frame:
     """One frame. `end` is the logical position behind it (Cassandra's CommitLogPosition), `payload` a mutation.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tailrace.capture.missing import Loss
+from tailrace.capture.missing import Loss, Missing
 from tailrace.position import Position
 
 VERSION = 1
@@ -13,9 +13,9 @@ VERSION = 1
 def loss_record(cluster: str, host: str, loss: Loss, seen: int) -> tuple[bytes, bytes]:
     """Key and value. `seen` is when it was found, in milliseconds.
 
-    Key `<cluster name>/<host id>/loss/<epoch>/<first missing segment>`; value {kind: lost | unknown, first, until:
-    {epoch, segment, offset}, segments: [first, last], words, seen, version: 1}. What is missing stood behind `first`
-    and before `until`.
+    Key `<cluster name>/<host id>/loss/<epoch>/<first missing segment>`, of what was retracted `.../retracted/...`;
+    value {kind: lost | unknown | retracted, first, until: {epoch, segment, offset}, segments: [first, last], words,
+    seen, version: 1}. What is missing stood behind `first` and before `until`, what was retracted up to it.
     """
     value = {
         "kind": loss.kind.value,
@@ -26,7 +26,8 @@ def loss_record(cluster: str, host: str, loss: Loss, seen: int) -> tuple[bytes, 
         "seen": seen,
         "version": VERSION,
     }
-    key = f"{cluster}/{host}/loss/{loss.first.epoch}/{loss.segments[0]}"
+    what = "retracted" if loss.kind is Missing.RETRACTED else "loss"
+    key = f"{cluster}/{host}/{what}/{loss.first.epoch}/{loss.segments[0]}"
     return key.encode(), json.dumps(value, separators=(",", ":")).encode()
 
 

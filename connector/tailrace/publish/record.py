@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(acyclic=True)
 class Record:
     """One record; the partition is ours to choose, never the client's (docs/contracts.md section 4).
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from librt.vecs import vec
-from mypy_extensions import i64, u8
+from mypy_extensions import i32, i64, u8
 
 from tailrace_schemas.change import Bound
 from tailrace_schemas.digest import END_KINDS, START_KINDS
@@ -19,6 +19,8 @@ _LIVE: Final = 0
 _TOMBSTONE: Final = 1
 _COLUMN_DELETION: Final = 2
 _NO_FIELD: Final = -1
+# No ttl, no expiry, one byte: live.
+_LIVE_FOR_EVER: Final = b"\xff\xff\xff\xff" * 2 + b"\0\0\0\1\0"
 
 
 class Digest:
@@ -98,10 +100,7 @@ class Digest:
 
 
 def _put_size(out: BytesWriter, size: i64) -> None:
-    out.append(u8((size >> 24) & 255))
-    out.append(u8((size >> 16) & 255))
-    out.append(u8((size >> 8) & 255))
-    out.append(u8(size & 255))
+    write_i32_be(out, i32(size))
 
 
 def _put_field(out: BytesWriter, data: bytes) -> None:
@@ -140,9 +139,14 @@ def _put_cell(out: BytesWriter, cells: RowCells, data: bytes, name: bytes, at: i
     out.write(name)
     _put_span(out, data, cells.path_start[at], cells.path_end[at])
     _put_int(out, cells.written[at])
+    start = cells.start[at]
+    if cells.ttl[at] == NONE and cells.expires[at] == NONE and start != NULL:
+        out.write(_LIVE_FOR_EVER)
+        _put_size(out, cells.end[at] - start)
+        copy_span(out, data, start, cells.end[at])
+        return
     _put_int(out, cells.ttl[at])
     _put_int(out, cells.expires[at])
-    start = cells.start[at]
     write_i32_be(out, 1)
     out.append(u8(_TOMBSTONE if start == NULL else _LIVE))
     _put_span(out, data, start, cells.end[at])

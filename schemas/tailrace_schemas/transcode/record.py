@@ -10,7 +10,7 @@ from typing import Final
 
 from librt.strings import BytesWriter
 from librt.vecs import vec
-from mypy_extensions import i64, u8
+from mypy_extensions import i64, mypyc_attr, u8
 
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.avro.frames import FRAME
@@ -35,6 +35,7 @@ DELETE_RANGE: Final = OPS.index(Op.DELETE_RANGE)
 _NO_RECORDS: Final[list[bytes]] = []
 
 
+@mypyc_attr(acyclic=True)
 class Partition:
     """What all changes of one partition share: key as the log has it, token, framed Kafka key, Avro key fields."""
 

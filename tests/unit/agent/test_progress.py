@@ -29,7 +29,7 @@ def test_moves_are_told_from_time_to_time_and_rest_seldom() -> None:
     for second in range(200):
         clock.now = second
         position = AT if second < 35 else LATER
-        if (record := notes.record(Resume(position), caught_up=True)) is not None:
+        if (record := notes.record(Resume(position), caught_up=True, durable=None)) is not None:
             told.append((second, decode_progress(*record).position[2]))
     assert told == [(0, 40), (35, 90), (95, 90), (155, 90)]
 
@@ -37,14 +37,14 @@ def test_moves_are_told_from_time_to_time_and_rest_seldom() -> None:
 def test_tells_what_is_set_aside() -> None:
     """And where; the clock is the agent's."""
     notes = ProgressNotes("c", "h", 10, ManualClock(), lambda: 1234)
-    record = notes.record(Resume(AT, quarantined=(Quarantined(6, 1, 2),)), caught_up=False)
+    record = notes.record(Resume(AT, quarantined=(Quarantined(6, 1, 2),)), caught_up=False, durable=Position(1, 6, 30))
     assert record is not None
     key, value = record
     assert (key, json.loads(value)) == (
         b"c/h",
         {
             "position": {"epoch": 1, "segment": 7, "offset": 40},
-            "durable": {"epoch": 1, "segment": 7, "offset": 40},
+            "durable": {"epoch": 1, "segment": 6, "offset": 30},
             "at": 1234,
             "caught_up": False,
             "parked": 0,

@@ -49,6 +49,7 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     limits: Limits = field(default_factory=lambda: Limits(changes=3, read=4))
     schema: LiveSchema | None = None
+    milliseconds: Callable[[], int] | None = None
 
     def live(
         self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
@@ -75,7 +76,7 @@ class World:
             schema=schema,
             health=self.health,
             clock=self.clock,
-            milliseconds=lambda: 1_700_000_000_000 + int(self.clock.now * 1000),
+            milliseconds=self.milliseconds or (lambda: 1_700_000_000_000 + int(self.clock.now * 1000)),
             wait=wait,
             stop=lambda: waited >= idle_waits,
             loss_record=lambda loss: loss_record("c", "h1", loss, 0),

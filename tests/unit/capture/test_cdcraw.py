@@ -365,18 +365,6 @@ def test_a_directory_that_is_not_there_says_which_setting(tmp_path: Path) -> Non
         reader(tmp_path).read(1)
 
 
-def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was released once stays released."""
-    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
-    end = segment.write(A)[-1]
-    segment.write(B)
-    segment.sync()
-    assert payloads(capture, 1) == [A]
-    segment.index.write_text(str(end))
-    assert payloads(capture) == [B]
-    assert f"the index of segment 5 went from {segment.at} to {end}" in caplog.text
-
-
 def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
     """All that has an index up to there was read; a segment that has one is waited for, one without it is not."""
     first, second, capture = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6), reader(tmp_path)
@@ -399,3 +387,15 @@ def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
     assert payloads(capture) == [C]
     assert capture.passed(Position(1, 6, end), settled=False)
     assert not capture.passed(Position(1, 6, end + 1), settled=True)
+
+
+def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was released once stays released."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    end = segment.write(A)[-1]
+    segment.write(B)
+    segment.sync()
+    assert payloads(capture, 1) == [A]
+    segment.index.write_text(str(end))
+    assert payloads(capture) == [B]
+    assert f"the index of segment 5 went from {segment.at} to {end}" in caplog.text

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.check import check_cassandra, check_directories, check_kafka, check_registry
+from tailrace.cli.check import check_cassandra, check_directories, check_kafka, check_latency, check_registry
 from tailrace.cli.main import app
 from tailrace_common.checks import Check
-from tailrace_common.settings import load_settings
+from tailrace_common.settings import AgentSettings, load_settings
 
 
 def environ(**given: str | Path | int) -> dict[str, str]:
@@ -151,3 +151,26 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@pytest.mark.parametrize(
+    ("node", "early", "words", "advice"),
+    [
+        ({"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}, False, "wait for 5 s", "agent.early"),
+        ({"commitlog_sync": "periodic", "commitlog_sync_period_in_ms": "10000"}, False, "wait for 5 s", "lower"),
+        ({"commitlog_sync": "periodic", "commitlog_sync_period": "200ms"}, False, "wait for 0.1 s", ""),
+        ({"commitlog_sync": "periodic", "commitlog_sync_period": "10s"}, True, "durable = false", ""),
+    ],
+)
+def test_the_wait_for_the_flush_is_told_and_both_cures(
+    node: dict[str, str], early: bool, words: str, advice: str
+) -> None:
+    """Where the flush is rare."""
+    (check,) = check_latency(AgentSettings(early=early), node)
+    assert words in check.detail
+    assert (advice in check.advice, bool(advice)) == (True, bool(check.advice))
+
+
+def test_nothing_is_said_of_a_flush_that_is_not_periodic_or_not_known() -> None:
+    assert list(check_latency(AgentSettings(), {"commitlog_sync": "batch", "commitlog_sync_period": "10s"})) == []
+    assert list(check_latency(AgentSettings(), {})) == []

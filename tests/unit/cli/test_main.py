@@ -37,7 +37,7 @@ def _restore_logging() -> Iterator[None]:
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
-@pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.app))), ids=" ".join)
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.complete()))), ids=" ".join)
 def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     answer = CliRunner().invoke(main.app, [*words, "--help"], prog_name="tailrace")
     assert answer.exit_code == 0
@@ -45,9 +45,9 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     assert f"tailrace {words[0]}" in answer.output.partition("Example")[2] if words else True
 
 
-@pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.app))), ids=" ".join)
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.complete()))), ids=" ".join)
 def test_every_option_says_what_it_does(words: tuple[str, ...]) -> None:
-    command: Any = typer.main.get_command(main.app)
+    command: Any = typer.main.get_command(main.complete())
     for word in words:
         command = command.commands[word]
     for parameter in command.params:
@@ -55,7 +55,7 @@ def test_every_option_says_what_it_does(words: tuple[str, ...]) -> None:
 
 
 def test_the_commands_of_the_design_exist() -> None:
-    names = {words[0] for words in commands(typer.main.get_command(main.app)) if words}
+    names = {words[0] for words in commands(typer.main.get_command(main.complete())) if words}
     wanted = "agent check demo dump generations hosts inspect local offsets replay stream tail token verify"
     assert names >= set(wanted.split())
 
@@ -143,3 +143,25 @@ def test_log_lines_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger("tailrace.agent").debug("read %d", 3, extra={"segment": 5})
     line = json.loads(capsys.readouterr().err)
     assert (line["level"], line["logger"], line["message"], line["segment"]) == ("debug", "tailrace.agent", "read 3", 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ([], None),
+        (["--version"], None),
+        (["agent", "-c", "stream"], "agent"),
+        (["--log-level", "debug", "--log-format=json", "stream", "agent"], "stream"),
+        (["--log-level"], None),
+    ],
+)
+def test_the_command_is_the_first_word_that_is_no_options_value(words: list[str], command: str | None) -> None:
+    assert main.command_of(words) == command
+
+
+def test_an_agent_loads_nothing_of_other_packages() -> None:
+    """They bring pandas, pyarrow and SQLAlchemy with them: as much memory again as the agent needs."""
+    program = "import sys; from tailrace.cli.main import run; sys.argv = ['tailrace', 'agent', '--help']; run()"
+    program = f"import atexit, sys; atexit.register(lambda: print('tailrace_spark' in sys.modules)); {program}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from typer.main import get_command
 
-from tailrace.cli.main import LogFormat, LogLevel, app
+from tailrace.cli.main import LogFormat, LogLevel, complete
 from tailrace_common.jars import CACHE_VARIABLE
 from tailrace_common.java import VARIABLE as JAVA
 from tailrace_common.maven_repository import VARIABLE as MAVEN_REPOSITORY
@@ -136,7 +136,7 @@ def command_faults(line: list[str]) -> Iterator[str]:
     if program != "tailrace":
         yield f"{program} is not tailrace"
         return
-    group: Any = get_command(app)  # typer does not make its vendored click classes public
+    group: Any = get_command(complete())  # typer does not make its vendored click classes public
     try:
         context = group.make_context(program, arguments)
         name, command, rest = group.resolve_command(context, context._protected_args + context.args)

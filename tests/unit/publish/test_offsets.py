@@ -34,8 +34,6 @@ RESUMES = st.builds(
     st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     st.lists(st.builds(Quarantined, NUMBERS, NUMBERS, NUMBERS, st.text())).map(tuple),
     st.none() | st.builds(Position, NUMBERS, NUMBERS, NUMBERS),
-    unread=st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
-    reported=st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
     truncations=st.lists(
         st.builds(
             Truncation,
@@ -48,6 +46,8 @@ RESUMES = st.builds(
     ).map(tuple),
     truncated=st.none() | st.lists(st.tuples(st.uuids(), NUMBERS, st.booleans())).map(tuple),
     metadata=st.none() | st.tuples(NUMBERS, st.none() | NUMBERS),
+    unread=st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
+    reported=st.lists(st.tuples(NUMBERS, NUMBERS)).map(tuple),
 )
 
 

@@ -56,7 +56,7 @@ class KafkaTopics:
         topics, brokers = self._there()
         self._ensure([table_plan(self._options, topic)], topics, brokers)
         for attempt in stamina.retry_context(
-            on=_NotThereError, timeout=self._timeout, attempts=None, wait_initial=0.05, wait_max=0.5
+            on=_NotThereError, timeout=self._timeout, attempts=None, wait_initial=0.01, wait_max=0.2, wait_jitter=0.01
         ):
             with attempt:
                 if not topics.get(topic):

@@ -1,0 +1,50 @@
+"""Early mode: which segments were read ahead of their index, and what of them is durable by now.
+
+Cassandra chains its sync markers about every 100 ms, in the page cache, and writes the index when it has flushed them,
+by default every 10 s: what lies between is lost if the machine dies, not if the process does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tailrace.capture.directory import SegmentFiles
+from tailrace.capture.index import Index
+from tailrace.position import Position
+
+
+class Ahead:
+    """Mutable. `read_index` reads an index, None for what says nothing (yet)."""
+
+    def __init__(self, epoch: int, read_index: Callable[[SegmentFiles], Index | None]) -> None:
+        self._epoch = epoch
+        self._read_index = read_index
+        self._flushed: dict[int, int] = {}
+        self.unindexed: set[int] = set()
+        """Segments that were read to their end before they had an index: most never get one."""
+
+    def opened(self, segment: int) -> None:
+        """It is read from now on."""
+        self._flushed.setdefault(segment, 0)
+
+    def look(self, present: Mapping[int, SegmentFiles]) -> None:
+        """What the directory has now. A segment whose successor has an index was flushed whole, as was one that
+        Cassandra has deleted."""
+        indexed = max((id for id, files in present.items() if files.index is not None), default=-1)
+        for segment, before in list(self._flushed.items()):
+            files = present.get(segment)
+            if files is None or files.log is None or files.spooled or segment < indexed:
+                del self._flushed[segment]
+                continue
+            index = None if files.index is None else self._read_index(files)
+            if index is not None and index.completed:
+                del self._flushed[segment]
+            elif index is not None:
+                self._flushed[segment] = max(before, index.offset)
+
+    def durable(self, at: Position) -> Position:
+        """Up to where no crash can take anything back, of what was read up to `at`."""
+        if not self._flushed:
+            return at
+        first = min(self._flushed)
+        return min(at, Position(self._epoch, first, self._flushed[first]))

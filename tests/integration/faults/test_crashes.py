@@ -1,0 +1,134 @@
+"""kill -9 and standstill of Kafka and of Cassandra, under load."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from tailrace.local.process import wait_until
+from tests.integration.agents import AgentProcess
+from tests.integration.faults.trial import Settings, Trial
+
+
+def impatient(trial: Trial) -> Settings:
+    """Settings by which a transaction may take 5 seconds."""
+    settings = trial.settings
+    settings["agent"]["transaction_timeout_seconds"] = 5
+    return settings
+
+
+def until_more(agent: AgentProcess, changes: int = 300, seconds: float = 120) -> None:
+    """Wait until so many more changes are committed."""
+    there = agent.count("changes")
+    agent.until(lambda: agent.count("changes") >= there + changes, seconds)
+
+
+def until_recovered(agent: AgentProcess) -> None:
+    """Wait until it publishes, and nothing is wrong."""
+    agent.until(lambda: agent.status().get("ready") is True and "service" not in agent.status()["degraded"], 120)
+
+
+def crash_kafka(trial: Trial, agent: AgentProcess) -> None:
+    """kill -9, and a start when the agent has noticed."""
+    trial.kafka.kill()
+    agent.until(lambda: "service" in agent.status().get("degraded", {}))
+    trial.kafka.start()
+    until_recovered(agent)
+
+
+def test_a_kafka_that_crashes(trial: Trial) -> None:
+    """The agent holds, finds out what was committed, and goes on; meanwhile it said what is wrong."""
+    load = trial.load(rate=200)
+    with trial.agent(settings=impatient(trial)) as agent:
+        until_more(agent)
+        crash_kafka(trial, agent)
+        until_more(agent)
+        load.end()
+        trial.settle(agent)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_kafka_that_crashes_again_and_again(trial: Trial) -> None:
+    """The agent crashes too, with Kafka or while it is away."""
+    load = trial.load(rate=100, seed=4)
+    agent = trial.agent(settings=impatient(trial))
+    for together in (False, True, False, True, False):
+        with agent:
+            until_more(agent)
+            crash_kafka(trial, agent)
+            until_more(agent, 50)
+            trial.kafka.kill()
+            if not together:
+                agent.until(lambda: "service" in agent.status().get("degraded", {}))
+            agent.kill()
+            trial.kafka.start()
+    load.end()
+    with agent:
+        trial.settle(agent)
+
+
+@pytest.mark.parametrize("seconds", [7, pytest.param(60, marks=pytest.mark.long)])
+def test_a_kafka_that_stands_still(trial: Trial, seconds: float) -> None:
+    """Longer than a transaction may take: it ended without us, which looks like another agent's start, and is none."""
+    load = trial.load(rate=200)
+    with trial.agent(settings=impatient(trial)) as agent:
+        until_more(agent)
+        os.kill(trial.kafka.pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)  # the length of the pause is what is tried
+        finally:
+            os.kill(trial.kafka.pid, signal.SIGCONT)
+        until_more(agent)
+        load.end()
+        trial.settle(agent)
+
+
+def test_a_cassandra_that_crashes(trial: Trial) -> None:
+    """It replays its log and links segments again that were released: none is published twice, none taken for another
+    log's, by an agent that lives through it, nor by one that starts after it; and they are deleted again."""
+    load = trial.load(rate=250)
+    agent = trial.agent()
+    with agent:
+        released = until_released(trial, agent)
+        crash_cassandra(trial)
+        agent.until(lambda: not released & linked(trial))
+        until_more(agent)
+        released = until_released(trial, agent)
+        agent.kill()
+        crash_cassandra(trial)
+        assert released & linked(trial), "nothing was linked again: this shows nothing"
+    with agent:
+        until_more(agent)
+        agent.until(lambda: not released & linked(trial))
+        load.end()
+        trial.settle(agent)
+    assert load.refused, "nothing was written while it was away: this shows nothing"
+
+
+def linked(trial: Trial) -> set[str]:
+    """The segments in cdc_raw."""
+    return {path.name for path in trial.cassandra.cdc_raw.glob("*.log")}
+
+
+def until_released(trial: Trial, agent: AgentProcess) -> set[str]:
+    """Wait until the agent has released another segment that the commit log still has; all such."""
+
+    def released() -> set[str]:
+        numbers = re.findall(r"released segment (\d+)", agent.log.read_text())
+        there = {path.name for path in trial.cassandra.commitlog.glob("*.log")}
+        return there.intersection(f"CommitLog-7-{number}.log" for number in numbers) - linked(trial)
+
+    agent.until(lambda: bool(released()))
+    return released()
+
+
+def crash_cassandra(trial: Trial) -> None:
+    """kill -9, and a start; returns when it is written to again."""
+    trial.cassandra.kill()
+    trial.cassandra.start()
+    assert wait_until(trial.is_answered, 60)

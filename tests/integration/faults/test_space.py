@@ -1,0 +1,114 @@
+"""No space: for the agent's own files, and for Cassandra in cdc_raw, where it then refuses writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tests.integration.agents import AgentProcess
+from tests.integration.faults.load import Load
+from tests.integration.faults.test_crashes import until_more
+from tests.integration.faults.trial import Trial, trial_on
+
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def small_file_system(place: Path, size: str) -> Iterator[Path]:
+    """A directory in which there is so much space."""
+    if os.getuid() != 0:
+        pytest.skip("only root can mount a file system")
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(place: Path) -> None:
+    """Leave no space in it."""
+    with suppress(OSError), (place / "filler").open("wb", buffering=0) as filler:
+        while filler.write(bytes(PAGE)):
+            pass
+    assert os.statvfs(place).f_bavail == 0
+
+
+def test_a_disk_that_is_full(trial: Trial, tmp_path: Path) -> None:
+    """What the agent has to say goes nowhere; changes go on, and it ends in order."""
+    load = trial.load(rate=200)
+    with small_file_system(tmp_path / "small", "256k") as place, AgentProcess(place, trial.settings) as agent:
+        until_more(agent)
+        fill(place)
+        # The log's last page still takes something, up to its end.
+        agent.until(lambda: agent.log.stat().st_size % PAGE == 0)
+        size = agent.log.stat().st_size
+        until_more(agent, 600)
+        load.end()
+        trial.settle(agent)
+        assert agent.log.stat().st_size == size, "there was space: this shows nothing"
+
+
+@pytest.mark.long
+def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
+    """Cassandra refuses writes while the agent stands still; it frees space when it goes on, writes go on, and all
+    that was taken is there."""
+    settings = CassandraSettings(cdc_total_mib=8, heap_mib=384)
+    with (
+        LocalCassandra(tmp_path / "cassandra", settings) as cassandra,
+        trial_on(cassandra, kafka, prefix, keyspace_name, tmp_path) as trial,
+        trial.agent() as agent,
+    ):
+        load = trial.load(rate=150, bulk=60_000)
+        until_more(agent)
+        agent.signal(signal.SIGSTOP)
+        refused = load.refused
+        assert wait_until(lambda: load.refused >= refused + 100, 60), "it never was full: this shows nothing"
+        agent.signal(signal.SIGCONT)
+        assert wait_until(lambda: flows(load), 60), "writes are refused still"
+        load.end()
+        trial.settle(agent)
+
+
+@pytest.mark.long
+def test_a_spool_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
+    """Kafka stands still: the spool takes what there is room for, health says that it is full, and Cassandra refuses
+    writes. When Kafka goes on, all that was taken is published once, and nothing is left of moves that were cut off."""
+    settings = CassandraSettings(cdc_total_mib=8, heap_mib=384, yaml={"cdc_free_space_check_interval": "20ms"})
+    with (
+        small_file_system(tmp_path / "small", "3m") as place,
+        LocalCassandra(tmp_path / "cassandra", settings) as cassandra,
+        trial_on(cassandra, kafka, prefix, keyspace_name, tmp_path) as trial,
+    ):
+        own = trial.settings
+        own["agent"]["spool_directory"] = str(place)
+        with trial.agent(settings=own) as agent:
+            load = trial.load(rate=150, bulk=60_000)
+            until_more(agent)
+            os.kill(kafka.pid, signal.SIGSTOP)
+            try:
+                refused = load.refused
+                assert wait_until(lambda: load.refused >= refused + 50, 60), "it never was full: this shows nothing"
+                agent.until(lambda: "agent.spool_directory" in json.dumps(agent.status().get("degraded", {})))
+            finally:
+                os.kill(kafka.pid, signal.SIGCONT)
+            assert wait_until(lambda: flows(load), 60), "writes are refused still"
+            load.end()
+            trial.settle(agent)
+        assert [path.name for path in place.rglob("*") if path.suffix in (".log", ".idx", ".partial")] == []
+
+
+def flows(load: Load) -> bool:
+    """Whether of the next 150 statements none is refused."""
+    refused, sent = load.refused, load.sent
+    return wait_until(lambda: load.sent >= sent + 150, 30) and load.refused == refused

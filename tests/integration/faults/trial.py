@@ -1,0 +1,187 @@
+"""One test's keyspace, prefix, agents and load, and at its end the judgement over what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+from uuid import UUID
+
+from cassandra.cluster import Session
+from confluent_kafka.admin import AdminClient
+
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tailrace_schemas.table import Table
+from tests.integration import dying_agent
+from tests.integration.agents import (
+    AgentProcess,
+    Published,
+    appended,
+    create_keyspace,
+    published,
+    settings_for,
+    start_here,
+)
+from tests.integration.dying_agent import Step
+from tests.integration.faults.load import TABLES, UNANSWERED, Load, connect_again
+from tests.integration.faults.oracle import Links, Script, Verdict, compare, facts_in, logged
+
+Settings = dict[str, dict[str, object]]
+
+MARKS: Final = "CREATE TABLE #.marks (k int PRIMARY KEY) WITH cdc = true"
+
+
+class Trial:
+    """A keyspace with the load's tables, and a prefix whose agents begin at this instant.
+
+    The test makes the schema, so it knows it: `ddl` says from where on which definitions hold.
+    """
+
+    def __init__(
+        self, session: Session, cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str, place: Path
+    ) -> None:
+        self.session = session
+        self.cassandra = cassandra
+        self.kafka = kafka
+        self.prefix = prefix
+        self.keyspace = keyspace
+        self.place = place
+        self.links = Links(cassandra.commitlog, place / "links")
+        self._mark = 0
+        self._known: dict[UUID, Table] = {}
+        self._eras: dict[int, Mapping[UUID, Table]] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for statement in (*TABLES, MARKS):
+            self.run(statement)
+        self._eras[0] = self._definitions()
+        self._stack.enter_context(self.links)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    # -- parts
+
+    @property
+    def settings(self) -> Settings:
+        """An agent's settings, to be changed at will."""
+        return settings_for(self.cassandra, self.kafka, self.prefix, self.keyspace)
+
+    def agent(
+        self, name: str = "agent", settings: Settings | None = None, program: tuple[str, ...] | None = None
+    ) -> AgentProcess:
+        """An agent, not started."""
+        make = partial(AgentProcess, self.place, settings or self.settings, name)
+        return make() if program is None else make(program=program)
+
+    def dying(self, step: Step, nth: int = 1) -> AgentProcess:
+        """An agent that kills itself when it is at a step for the nth time, not started."""
+        return self.agent("dying", program=(dying_agent.__file__, step, str(nth)))
+
+    def load(self, *, seed: int = 1, rate: float = 300, bulk: int = 4000) -> Load:
+        """A load on its tables, which the end of the trial ends too."""
+        return self._stack.enter_context(Load(self.cassandra, self.keyspace, seed=seed, rate=rate, bulk=bulk))
+
+    # -- what the test does
+
+    def run(self, statement: str) -> None:
+        """Execute a statement in which # is the keyspace."""
+        self.session.execute(statement.replace("#", self.keyspace))
+
+    def is_answered(self) -> bool:
+        """Whether Cassandra answers."""
+        try:
+            self.session.execute("SELECT key FROM system.local")
+        except UNANSWERED:
+            return False
+        return True
+
+    def ddl(self, *statements: str, writes: tuple[str, ...] = ()) -> None:
+        """Alter the schema, write at once, and note from where in the log which definitions hold.
+
+        Nothing else may be writing to the tables: a load is paused around it.
+        """
+        for statement in statements:
+            self.run(statement)
+        mark = self.mark()
+        for write in writes:
+            self.run(write)
+        self._eras[mark] = self._definitions()
+
+    def unused_name(self) -> str:
+        """A name for a column that no table has."""
+        return f"more{self._mark}"
+
+    def mark(self) -> int:
+        """Write the next row of `marks`; its number."""
+        self._mark += 1
+        self.run(f"INSERT INTO #.marks (k) VALUES ({self._mark})")
+        return self._mark
+
+    def until_segments(self, count: int, seconds: float = 60) -> None:
+        """Wait until the log has begun so many more segments."""
+        there = len(self.links.paths())
+        assert wait_until(lambda: len(self.links.paths()) >= there + count, seconds)
+
+    # -- what came of it
+
+    def records(self, table: str) -> list[Published]:
+        """What is in a table's topic."""
+        return published(self.kafka, self.prefix, f"{self.prefix}.{self.keyspace}.{table}")
+
+    def is_published(self, mark: int) -> bool:
+        """Whether a row of `marks` is."""
+        keys = (int.from_bytes(one.change.key or b"", "big") for one in self.records("marks"))
+        return mark in keys
+
+    def appended(self) -> int:
+        """How many records and marks of transactions its topics have, committed or not."""
+        return sum(appended(self.kafka, topic) for topic in self._topics())
+
+    def _topics(self) -> list[str]:
+        topics = AdminClient({"bootstrap.servers": self.kafka.bootstrap}).list_topics(timeout=30).topics
+        return sorted(name for name in topics if name.startswith(f"{self.prefix}.{self.keyspace}."))
+
+    def verdict(self, last: int) -> Verdict:
+        """Everything in Kafka against everything in the log, up to a mark behind which nothing was written."""
+        (marks,) = {table.id for era in self._eras.values() for table in era.values() if table.name == "marks"}
+        found = [record for name in self._topics() for record in published(self.kafka, self.prefix, name)]
+        expected = logged(self.links.paths(), Script(marks=marks, eras=self._eras), last)
+        return compare(expected, facts_in(found))
+
+    def settle(self, agent: AgentProcess, seconds: float = 120) -> Verdict:
+        """Write the last row, wait until it is published, stop the agent in order, and judge.
+
+        The load is over by now.
+        """
+        last = self.mark()
+        agent.until(lambda: self.is_published(last), seconds)
+        assert agent.stop() == 0, agent.words()
+        verdict = self.verdict(last)
+        assert verdict.sound, f"{verdict}\n{agent.words()}"
+        return verdict
+
+    def _definitions(self) -> Mapping[UUID, Table]:
+        """All that were ever known, as they are now; `instant` is start_here's."""
+        contact = Contact(hosts=(self.cassandra.address,), port=self.cassandra.port)
+        with closing(LiveCluster(contact)) as cluster:
+            tables = cluster.definitions().tables
+        own = {table.id: table for table in tables if table.keyspace == self.keyspace and table.name != "instant"}
+        self._known |= own
+        return dict(self._known)
+
+
+@contextmanager
+def trial_on(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str, place: Path) -> Iterator[Trial]:
+    """A trial on these services."""
+    with connect_again(cassandra) as cluster, cluster.connect() as session:
+        create_keyspace(session, keyspace)
+        start_here(session, cassandra, kafka, prefix, keyspace)
+        with Trial(session, cassandra, kafka, prefix, keyspace, place) as trial:
+            yield trial

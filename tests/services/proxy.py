@@ -1,0 +1,134 @@
+"""A TCP proxy on loopback that refuses, stalls and cuts what stands between a client and a server, at a test's word."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+from tailrace.local.ports import free_port
+
+_BYTES: Final = 1 << 16
+_SECONDS: Final = 10.0
+
+
+class Proxy:
+    """Listens on `address`:`port` from its entry to its exit, and passes everything on to `target` at first.
+
+    Every method returns when it has taken effect.
+    """
+
+    address: Final = "127.0.0.1"
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.port = free_port(self.address)
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy")
+        self._open = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.taken = 0
+        """Connections that were accepted since its entry."""
+
+    def flow(self) -> None:
+        """Accept connections, and pass on what was held back and what comes."""
+        self._call(self._flow)
+
+    def refuse(self) -> None:
+        """End every connection and accept none: the client is told at once."""
+        self._call(self._refuse)
+
+    def stall(self) -> None:
+        """Accept connections and keep those that stand, but let nothing through: the client is told nothing."""
+        self._call(self._open.clear)
+
+    def cut(self) -> None:
+        """End every connection by a reset; new ones are as before."""
+        self._call(self._cut)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.flow()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, action: Callable[[], object]) -> None:
+        async def act() -> None:
+            result = action()
+            if asyncio.iscoroutine(result):
+                await result
+
+        asyncio.run_coroutine_threadsafe(act(), self._loop).result(_SECONDS)
+
+    async def _flow(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._take, self.address, self.port)
+        self._open.set()
+
+    def _refuse(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._cut()
+
+    def _cut(self) -> None:
+        for end in self._ends:
+            end.transport.abort()
+
+    async def _end(self) -> None:
+        self._refuse()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.taken += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._keep(writer)
+        there: asyncio.StreamWriter | None = None
+        try:
+            await self._open.wait()
+            back, there = await asyncio.open_connection(*self._target)
+            self._keep(there)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pass(reader, there))
+                both.create_task(self._pass(back, writer))
+        except (OSError, ExceptionGroup):
+            pass  # one side is gone, or the server was not there: so is the other side then
+        finally:
+            for end in (writer, there):
+                if end is not None:
+                    self._ends.discard(end)
+                    end.transport.abort()
+                    with suppress(OSError):
+                        await end.wait_closed()
+            self._tasks.discard(task)
+
+    def _keep(self, end: asyncio.StreamWriter) -> None:
+        self._ends.add(end)
+        # Whenever it is closed, the other side is told by a reset, as it is by a host that is gone.
+        end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async def _pass(self, source: asyncio.StreamReader, end: asyncio.StreamWriter) -> None:
+        while data := await source.read(_BYTES):
+            await self._open.wait()
+            end.write(data)
+            await end.drain()
+        raise ConnectionResetError  # ends the other direction

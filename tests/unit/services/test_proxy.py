@@ -1,0 +1,88 @@
+"""The proxy: what it is told to do to connections is what a client sees."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.services.proxy import Proxy
+
+
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with suppress(ConnectionResetError):
+            while data := self.request.recv(1000):
+                self.request.sendall(data)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        with Proxy(("127.0.0.1", server.server_address[1])) as proxy:
+            yield proxy
+        server.shutdown()
+        thread.join()
+
+
+def client(proxy: Proxy, seconds: float = 10) -> socket.socket:
+    return socket.create_connection((proxy.address, proxy.port), timeout=seconds)
+
+
+def answer(connection: socket.socket, text: bytes) -> bytes:
+    connection.sendall(text)
+    return connection.recv(1000)
+
+
+def test_everything_passes_at_first(proxy: Proxy) -> None:
+    with client(proxy) as one, client(proxy) as other:
+        assert (answer(one, b"a"), answer(other, b"b")) == (b"a", b"b")
+    assert proxy.taken == 2
+
+
+def test_cut_ends_what_stands_and_takes_new_ones(proxy: Proxy) -> None:
+    with client(proxy) as one:
+        answer(one, b"a")
+        proxy.cut()
+        with pytest.raises(ConnectionResetError):
+            one.recv(1000)
+        with client(proxy) as other:
+            assert answer(other, b"b") == b"b"
+
+
+def test_refused_at_once_until_it_flows(proxy: Proxy) -> None:
+    with client(proxy) as one:
+        answer(one, b"a")
+        proxy.refuse()
+        with pytest.raises(ConnectionRefusedError):
+            client(proxy)
+    proxy.flow()
+    with client(proxy) as other:
+        assert answer(other, b"b") == b"b"
+
+
+def test_stalled_says_nothing_and_loses_nothing(proxy: Proxy) -> None:
+    with client(proxy, 0.2) as old:
+        answer(old, b"a")
+        proxy.stall()
+        with client(proxy, 0.2) as new:
+            for one in (old, new):
+                with pytest.raises(TimeoutError):
+                    answer(one, b"b")
+            proxy.flow()
+            for one in (old, new):
+                one.settimeout(10)
+                assert one.recv(1000) == b"b"
+
+
+def test_a_server_that_is_gone_ends_the_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    with Proxy(("127.0.0.1", port)) as proxy, suppress(ConnectionResetError), client(proxy) as one:
+        assert one.recv(1000) == b""
