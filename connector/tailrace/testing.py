@@ -156,14 +156,16 @@ class MemoryDestinations:
 class MemoryLog:
     """Segments by id: each a list of serialized mutations, all released by the index.
 
-    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes, and
-    `losses` is what is missing and was not told. Steps of its captures: read, release (before), released (after).
+    A mutation's position is its place from 1. `plain` are segments that have no index, as they hold no changes,
+    `losses` is what is missing and was not told, `durable` how far the node has flushed where changes are published
+    ahead of that. Steps of its captures: read, release (before), released (after).
     """
 
     segments: dict[int, list[bytes]] = field(default_factory=dict)
     final: set[int] = field(default_factory=set)
     plain: set[int] = field(default_factory=set)
     version: int = 7
+    durable: Position | None = None
     losses: tuple[Loss, ...] = ()
 
     def append(self, segment: int, payloads: Iterable[bytes], final: bool = True) -> None:
@@ -184,7 +186,7 @@ class MemoryCapture:
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self._told = -1
         self._kept: frozenset[int] = frozenset()
-        self.durable: Position | None = None
+        self.durable = log.durable
 
     @property
     def losses(self) -> tuple[Loss, ...]:

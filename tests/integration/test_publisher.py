@@ -154,6 +154,26 @@ def test_another_agent_ends_the_older_one_and_stays(desk: Desk) -> None:
     assert desk.values() == Counter(range(5))
 
 
+@pytest.mark.parametrize("forget", [False, True])
+def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> None:
+    """As another agent would: the position that was set, or forgotten, is not written over."""
+    tenure = Tenure("agent")
+    with closing(desk.publisher(tenure)) as agent, closing(desk.publisher(Tenure("by hand"))) as hand:
+        agent.start()
+        commit(agent, desk, 7)
+        assert hand.start() == at(7)
+        if forget:
+            hand.forget()
+        else:
+            hand.commit(at(3))
+        with pytest.raises(FencedError):
+            commit(agent, desk, 8)
+    with closing(desk.publisher(tenure)) as again, pytest.raises(FencedError):
+        again.start()
+    with closing(desk.publisher(Tenure("next"))) as later:
+        assert later.start() == (Resume() if forget else at(3))
+
+
 @pytest.mark.long
 def test_a_fence_without_another_agent_is_none(desk: Desk) -> None:
     """Somebody took the transactional id and left, without a word: the agent goes on."""

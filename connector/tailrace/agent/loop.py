@@ -224,7 +224,7 @@ class _Run:
 
     def _truncate(self, before: Position | None = None) -> None:
         """Publish those that stand before a mutation; without one, those before which everything was published that
-        there is, also in segments without an index. Those of tables that are held or parked wait. Raises ServiceError.
+        there is, also in segments without an index. Those of tables that are held or unknown wait. Raises ServiceError.
         """
         schema = self._parts.schema
         for one in tuple(schema.truncations.pending):
@@ -234,7 +234,7 @@ class _Run:
                     return
             elif one.position >= before:
                 return
-            if self._parked.holds(one.table_id):
+            if self._parked.holds(one.table_id) and schema.history.newest(one.table_id) is None:
                 continue
             try:
                 records = self._translation.truncation(one)

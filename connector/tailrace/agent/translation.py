@@ -100,7 +100,8 @@ class Translation:
             return []
         unsure = one.inferred or history.inferred(one.table_id, one.position)
         source = source_at(self._node, one.position, self._parts.milliseconds())
-        source = replace(source, count=1, flags=SCHEMA_INFERRED if unsure else 0)
+        durable = (flushed := self._durable()) is None or one.position <= flushed
+        source = replace(source, count=1, durable=durable, flags=SCHEMA_INFERRED if unsure else 0)
         return self._parts.routing.truncation(table, one.written, source)
 
     def parked_records(self, entry: Entry) -> list[Record]:

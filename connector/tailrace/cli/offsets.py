@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
+from uuid import uuid4
 
 import typer
 
@@ -22,7 +23,7 @@ from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
 from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of, read_hosts
-from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
+from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -177,6 +178,7 @@ def publisher_of(settings: Settings, record: HostRecord) -> KafkaPublisher:
         host=record.host,
         clock=time.monotonic,
         timeout=settings.agent.transaction_timeout_seconds,
+        tenure=Tenure(f"by hand {uuid4().hex}"),
     )
 
 

@@ -88,8 +88,11 @@ def decode_offsets(value: bytes) -> Resume:
 
 
 def agent_of(value: bytes) -> str | None:
-    """The id of the agent's process that wrote a record that `decode_offsets` takes; None where nobody signed it."""
-    agent = json.loads(value).get("agent")
+    """The id of the process that wrote a record; None where nobody signed it, and for what is no record."""
+    try:
+        agent = json.loads(value)["agent"]
+    except (ValueError, KeyError, TypeError):
+        return None
     return None if agent is None else str(agent)
 
 

@@ -520,3 +520,14 @@ def test_no_transaction_stays_open_while_the_schema_is_read() -> None:
     with pytest.raises(Crash):
         world.live(Faults("schema", 2))
     assert world.keys() == ["a", "b"]
+
+
+def test_a_truncation_ahead_of_the_flush_says_so() -> None:
+    """In early mode, as the changes beside it do."""
+    world = World()
+    log = [*entries("a"), truncate(ORDERS.id, 1), *entries("b"), truncate(ORDERS.id, 2)]
+    world.log.append(1, log, final=False)
+    world.log.durable = Position(1, 1, 2)
+    world.live()
+    assert world.keys() == list("aTTTbTTT")
+    assert [change.source and change.source.durable for change in world.changes()] == 4 * [True] + 4 * [False]

@@ -17,6 +17,7 @@ from tailrace_schemas.change import Origin
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries
+from tests.unit.ddl import truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
 
@@ -243,6 +244,15 @@ def test_a_change_too_large_for_its_topic_goes_to_dead_letters_at_once() -> None
     del world.kafka.limits["ks.orders"]
     world.live()
     assert (world.keys(), world.log.segments) == ([*"abc", "x" * 1000], {})
+
+
+def test_a_truncation_does_not_wait_for_a_change_that_is_set_aside() -> None:
+    """That was written before it, and says so."""
+    world = World()
+    world.kafka.limits["ks.orders"] = 1000
+    world.log.append(1, [deletion(ORDERS, b"x" * 1000), truncate(ORDERS.id, 3), *entries("b")])
+    world.live(idle_waits=5)
+    assert world.keys() == [*"TTT", "b"]
 
 
 def test_a_mutation_that_waits_for_two_tables_waits_for_the_second_when_the_first_has_come() -> None:

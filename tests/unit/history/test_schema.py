@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.errors import NewerSchemaError, UnknownTableError
-from tailrace.history.decode import messages_at
+from tailrace.history.decode import Definitions, messages_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
@@ -201,6 +202,11 @@ def test_the_epoch_of_an_update_chooses_the_definition_and_its_flag() -> None:
         assert len(messages_at(history, transcoder, dated(A, epoch), 9, source)) == count, (offset, epoch)
     with pytest.raises(NewerSchemaError):
         messages_at(history, transcoder, dated(A, 7), 9, SOURCE)
+    # Nothing of that in batches, which go by position.
+    batch = Definitions(history)
+    batch.prove(messages_at(history, transcoder, dated(A, 6), 9, SOURCE))
+    entry = Entry(1, 7, 40, dated(A, 6), 9, "CommitLog-9-7.log")
+    assert batch.messages(transcoder, [entry], SOURCE, 10) == (0, [])
     # Without epochs in the history the position decides, as before version 9.
     unaware = replace(history, metadata=None)
     assert [len(messages_at(unaware, transcoder, dated(A, 9), 9, replace(SOURCE, offset=n))) for n in (5, 20)] == [1, 0]

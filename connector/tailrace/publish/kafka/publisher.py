@@ -93,9 +93,8 @@ class KafkaPublisher:
         found = [(one.key, one.value) for one in read_to_end(self._config, topic, self._partition(topic))]
         resume = read_offsets(self._cluster, self._host, found)
         self._lots = {lot.key: lot for lot in resume.parked}
-        last = dict(found).get(self._key)
         if self._tenure is not None:
-            if self._tenure.began and last is not None and self._is_of_another(last):
+            if self._tenure.began and self._taken(found):
                 raise FencedError(
                     f"another agent started for host {self._host} while this one could not publish: this one may "
                     "publish nothing more. Run one agent per Cassandra node and topic prefix"
@@ -167,9 +166,15 @@ class KafkaPublisher:
     def _signed(self, resume: Resume) -> bytes:
         return encode_offsets(resume, None if self._tenure is None else self._tenure.id)
 
-    def _is_of_another(self, value: bytes) -> bool:
-        writer = agent_of(value)
-        return self._tenure is not None and writer is not None and writer != self._tenure.id
+    def _taken(self, found: Iterable[tuple[bytes | None, bytes | None]], taken: bool = False) -> bool:
+        """Whether another process than ours was the last to sign, or to forget, the host's record; `found` are keys and
+        values in order. What nobody signed tells nothing."""
+        for key, value in found:
+            if key == self._key:
+                writer = None if value is None else agent_of(value)
+                if value is None or writer is not None:
+                    taken = self._tenure is None or writer != self._tenure.id
+        return taken
 
     def _another(self) -> bool:
         """Whether another agent has signed the host's record; it may be between its start and that yet."""
@@ -177,17 +182,16 @@ class KafkaPublisher:
             return True
         topic = internal_topic(self._prefix, Internal.OFFSETS)
         deadline = self._clock() + self._patience
-        last: bytes | None = None
+        taken = False
         try:
             with PartitionReader(self._config, topic, self._partition(topic)) as reader:
-                for record in reader.read_to_end():
-                    last = record.value if record.key == self._key else last
-                while (last is None or not self._is_of_another(last)) and (left := deadline - self._clock()) > 0:
+                taken = self._taken((one.key, one.value) for one in reader.read_to_end())
+                while not taken and (left := deadline - self._clock()) > 0:
                     later = reader.poll(left)
-                    last = later.value if later is not None and later.key == self._key else last
+                    taken = later is not None and self._taken([(later.key, later.value)])
         except ServiceError as error:
             LOG.info("whether another agent has started is asked at the next start: %s", error)
-        return last is not None and self._is_of_another(last)
+        return taken
 
     def _verify_at_times(self) -> None:
         if self._clock() - self._verified < _VERIFY_SECONDS:
