@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from tailrace.agent.parts import Limits
 from tailrace.agent.transaction import Transaction
-from tailrace.capture.cdcraw import Resume
+from tailrace.capture.resume import Resume
 from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position

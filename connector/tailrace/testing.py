@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ddl import WATCHED, Gap
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.missing import Loss, Span, spans
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import FencedError

@@ -24,8 +24,9 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.resume import Resume
 from tailrace.capture.segment import header_checksum
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import first_table

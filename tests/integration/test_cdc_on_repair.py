@@ -10,7 +10,8 @@ import pytest
 from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.resume import Resume
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.local import CassandraSettings, LocalCassandra

@@ -20,7 +20,8 @@ import pytest
 from cassandra.cluster import Session
 from typer.testing import CliRunner
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.resume import Resume
 from tailrace.cli.main import app
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.entry import Entry

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
     NewTopic,
 )
 
-from tailrace.capture.cdcraw import Resume
+from tailrace.capture.resume import Resume
 from tailrace.errors import FencedError, RefusedError
 from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import Resume
 from tailrace.capture.ddl import KeptSegments, SchemaLog
+from tailrace.capture.resume import Resume
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import Final
 
 from tailrace.agent.parts import Capture, Publisher, Routing
-from tailrace.capture.cdcraw import Resume
 from tailrace.capture.parked import Parked, ParkingLot
+from tailrace.capture.resume import Resume
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, UnknownTableError

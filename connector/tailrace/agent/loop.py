@@ -14,8 +14,8 @@ from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
 from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
-from tailrace.capture.cdcraw import FIRST_EPOCH, Resume
 from tailrace.capture.parked import ParkingLot
+from tailrace.capture.resume import FIRST_EPOCH, Resume
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, RefusedError, UnexplainedError
 from tailrace.history.events import encode_event, event_key

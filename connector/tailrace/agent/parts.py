@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.missing import Loss, Span
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tailrace.agent.parts import Limits, Publisher
-from tailrace.capture.cdcraw import Resume
+from tailrace.capture.resume import Resume
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally

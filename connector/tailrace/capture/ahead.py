@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from tailrace.capture.directory import SegmentFiles
 from tailrace.capture.index import Index
+from tailrace.capture.segment import is_genuine
 from tailrace.position import Position
 
 
@@ -30,7 +31,8 @@ class Ahead:
     def look(self, present: Mapping[int, SegmentFiles]) -> None:
         """What the directory has now. A segment whose successor has an index was flushed whole, as was one that
         Cassandra has deleted."""
-        indexed = max((id for id, files in present.items() if files.index is not None), default=-1)
+        newest = (id for id, files in sorted(present.items(), reverse=True) if files.index is not None)
+        indexed = next((id for id in newest if is_genuine(present[id])), -1) if self._flushed else -1
         for segment, before in list(self._flushed.items()):
             files = present.get(segment)
             if files is None or files.log is None or files.spooled or segment < indexed:

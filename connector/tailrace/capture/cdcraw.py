@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,11 +18,10 @@ from tailrace.capture.directory import Listing, SegmentFiles, pair
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.missing import Loss, Register, Span, starts_run
-from tailrace.capture.parked import Parked
-from tailrace.capture.segment import OpenSegment, header_checksum
+from tailrace.capture.resume import FIRST_EPOCH, Quarantined, Resume
+from tailrace.capture.segment import OpenSegment, entries_at, header_checksum, is_genuine
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
-from tailrace.capture.truncation import Newest, Truncation
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
@@ -31,42 +29,6 @@ from tailrace.position import Position
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
-FIRST_EPOCH: Final = 1
-_REREAD: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A segment that is read no further: id, header checksum, position of its last good mutation, and why."""
-
-    segment: int
-    checksum: int
-    offset: int
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
-
-    `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet); up to there `truncations`
-    were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
-    the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
-    segments that had an index and were not read to their end, `reported` those that were told to be missing
-    (capture.missing). `parked` are mutations at or below the position whose changes wait.
-    """
-
-    position: Position | None = None
-    open: tuple[SegmentKey, ...] = ()
-    quarantined: tuple[Quarantined, ...] = ()
-    schema: Position | None = None
-    unread: tuple[Span, ...] = ()
-    reported: tuple[Span, ...] = ()
-    parked: tuple[Parked, ...] = ()
-    truncations: tuple[Truncation, ...] = ()
-    truncated: tuple[Newest, ...] | None = None
-    metadata: tuple[int, int | None] | None = None
 
 
 class CdcRaw:
@@ -95,6 +57,7 @@ class CdcRaw:
         self._release = release
         self._opened = False  # an encrypted segment, by the keys
         self._at = resume.position or Position(FIRST_EPOCH, -1, 0)
+        self._before = self._at
         self._epoch = self._at.epoch
         self._early = early
         self._ahead = Ahead(self._epoch, _index_of)
@@ -228,21 +191,11 @@ class CdcRaw:
         return done
 
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
-        """Mutations of a segment once more, those that end at these offsets, in order; fewer where it is gone, is
-        another one than before, or is damaged. Raises ServiceError."""
-        wanted = set(offsets)
+        """Mutations of a segment once more; see segment.entries_at. Raises ServiceError."""
+        path = next((files.log for files in self._list().segments if files.id == segment), None)
         try:
-            with self._lock:  # between the listing and the opening nothing is moved
-                path = next((files.log for files in self._list().segments if files.id == segment), None)
-                if path is None or header_checksum(path) != checksum:
-                    return
-                opened = OpenSegment(path, segment, epoch, 0, self._keys)
-            with closing(opened) as again:
-                while wanted and (entries := again.read(_REREAD, None)[0]):
-                    for entry in entries:
-                        if entry.position.offset in wanted:
-                            wanted.discard(entry.position.offset)
-                            yield entry
+            if path is not None and header_checksum(path) == checksum:
+                yield from entries_at(path, epoch, segment, offsets, self._keys)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -297,7 +250,8 @@ class CdcRaw:
         here = self._segments.get(segment.id)
         if here is not None and here.spooled:
             return True
-        if any(files.index is not None for id, files in self._segments.items() if id > segment.id):
+        later = (files for id, files in self._segments.items() if id > segment.id and files.index is not None)
+        if any(is_genuine(files) for files in later):
             return True
         if self._index is not None and self._index.completed:
             return True
@@ -332,6 +286,8 @@ class CdcRaw:
         torn = self._index is not None and not self._index.completed and segment.logical >= self._index.offset
         if error is not None and not torn:
             self.quarantine(segment.position, error)
+            if not segment.position.offset:
+                self._at = self._before  # perhaps no segment at all: what comes later may have a smaller id
             return
         if error is not None:
             # A process that died in the middle of a write: what stands behind the index was never replayed either.
@@ -362,7 +318,7 @@ class CdcRaw:
             except FileNotFoundError:
                 self._scan()  # moved, or lost
                 return self._open_next()
-            self._current, self._at = segment, segment.position
+            self._before, self._current, self._at = self._at, segment, segment.position
             # Whatever the record said of it: a release that was cut off may have left it.
             self._read_up_to, self._told = min(self._read_up_to, id - 1), min(self._told, id - 1)
             if files.index is not None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tailrace.capture.cdcraw import FIRST_EPOCH
 from tailrace.capture.directory import SegmentFiles, pair
 from tailrace.capture.index import parse_index
-from tailrace.capture.segment import OpenSegment
+from tailrace.capture.resume import FIRST_EPOCH
+from tailrace.capture.segment import OpenSegment, is_genuine
 from tailrace.capture.spool import Spool, list_both
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
@@ -224,7 +224,7 @@ class SchemaLog:
         if self._is_completed(segment.id) or (here is not None and here.spooled):
             return True
         later = {id: files for id, files in self._files.items() if id > segment.id}
-        if any(files.index is not None for files in later.values()):
+        if any(files.index is not None and is_genuine(files) for files in later.values()):
             return True
         return any(self._begun(id, files.log) for id, files in sorted(later.items()) if files.log is not None)
 

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from tailrace.capture.directory import Listing, SegmentFiles
 from tailrace.capture.index import parse_index
 from tailrace.capture.missing import Register, ids_of
+from tailrace.capture.segment import is_genuine
 from tailrace.capture.spool import Spool, SpoolError, list_both, size_in_raw, size_of
 from tailrace.ops.headroom import Headroom, Meter, NodeLimits
 from tailrace_schemas.errors import ServiceError
@@ -75,7 +76,7 @@ def final_segments(listing: Listing) -> tuple[SegmentFiles, ...]:
     Cassandra finishes an index before it begins a later one; a file with one link is in no commit log any more.
     """
     indexed = [files for files in listing.segments if files.index is not None]
-    newest = indexed[-1].id if indexed else -1
+    newest = next((files.id for files in reversed(indexed) if is_genuine(files)), -1)
     return tuple(
         files
         for files in indexed

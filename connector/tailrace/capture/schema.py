@@ -17,9 +17,9 @@ from tailrace.capture.announcements import (
     objects_of,
     truncation_event,
 )
-from tailrace.capture.cdcraw import Resume
 from tailrace.capture.cluster_view import SYSTEM, ClusterView, SchemaReader, SchemaSource, told
 from tailrace.capture.ddl import WATCHED, Gap
+from tailrace.capture.resume import Resume
 from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncations_in
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation

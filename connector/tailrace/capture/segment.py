@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Collection, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from tailrace.capture.directory import SegmentFiles
 from tailrace.commitlog.descriptor import VERSIONS, Descriptor, read_descriptor
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry, Stretch
@@ -21,6 +24,7 @@ _HEADER_BYTES: Final = 1 << 16
 # A mutation can have half a segment; what is read ahead is bounded in bytes too.
 _READ_BYTES: Final = 8 << 20
 _FIRST_MUTATIONS: Final = 64
+_REREAD: Final = 256
 
 
 def header_checksum(path: Path) -> int:
@@ -32,6 +36,18 @@ def header_checksum(path: Path) -> int:
             return 0
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def is_genuine(files: SegmentFiles) -> bool:
+    """Whether a log stands there that Cassandra may have written under this name: its header is whole, and says the
+    same id. What anybody put there must not make an older segment look finished."""
+    if files.log is None:
+        return False
+    try:
+        with files.log.open("rb") as file:
+            return read_descriptor(file.read(_HEADER_BYTES)).id == files.id
+    except (DecodeError, OSError):
+        return False
 
 
 class OpenSegment:
@@ -233,3 +249,14 @@ class OpenSegment:
         """Close file and map."""
         self._unmap()
         self._file.close()
+
+
+def entries_at(path: Path, epoch: int, segment: int, offsets: Collection[int], keys: Keys) -> Iterator[Entry]:
+    """The mutations of a segment that end at these offsets, in order; fewer where it is damaged. Raises OSError."""
+    wanted = set(offsets)
+    with closing(OpenSegment(path, segment, epoch, 0, keys)) as again:
+        while wanted and (entries := again.read(_REREAD, None)[0]):
+            for entry in entries:
+                if entry.offset in wanted:
+                    wanted.discard(entry.offset)
+                    yield entry

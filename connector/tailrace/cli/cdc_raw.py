@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.missing import Register
 from tailrace.capture.pressure import Mode, Policy, Tender, Tending
+from tailrace.capture.resume import Resume
 from tailrace.capture.spool import Spool
 from tailrace.capture.storage import DELETED, KEPT, Release, archived
 from tailrace.commitlog.encryption import Keys

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import typer
 
-from tailrace.capture.cdcraw import Resume
+from tailrace.capture.resume import Resume
 from tailrace.cli.agent import contact_of
 from tailrace.cli.console import on_terminal, print_json, print_rows, say
 from tailrace.cli.offset_files import between, present, require_boundary

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tailrace.capture.cdcraw import Resume
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.resume import Resume
 from tailrace.position import Position
 from tailrace_schemas.errors import SettingsError
 

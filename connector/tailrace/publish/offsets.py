@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.parked import LotKey, Parked
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.truncation import Newest, Truncation
 from tailrace.position import Position
 from tailrace_schemas.errors import TailraceError

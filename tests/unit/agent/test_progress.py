@@ -9,7 +9,7 @@ import pytest
 from tailrace.agent.parts import Limits
 from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.transaction import Transaction
-from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.agent.parts import Limits
 from tailrace.agent.transaction import Transaction
-from tailrace.capture.cdcraw import Resume
+from tailrace.capture.resume import Resume
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher

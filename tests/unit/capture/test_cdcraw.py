@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import CdcRaw, Quarantined, Resume
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.segment import header_checksum
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
@@ -387,6 +388,30 @@ def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
     assert payloads(capture) == [C]
     assert capture.passed(Position(1, 6, end), settled=False)
     assert not capture.passed(Position(1, 6, end + 1), settled=True)
+
+
+@pytest.mark.parametrize("content", [b"text", b"", b"\0" * 4096], ids=["text", "empty", "zeros"])
+@pytest.mark.parametrize("name", ["CommitLog-7-99.log", "CommitLog-7-6.log"])
+def test_a_file_that_is_no_segment_ends_no_segment(tmp_path: Path, content: bytes, name: str) -> None:
+    """Though it has a name and an index like a later one: what Cassandra still writes is read to its end, and so are
+    later segments, whatever their ids."""
+    segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
+    segment.write(A)
+    segment.sync()
+    assert payloads(capture) == [A]
+    (segment.raw / name).write_bytes(content)
+    (segment.raw / name.replace(".log", "_cdc.idx")).write_text("100\nCOMPLETED")
+    segment.write(B)
+    assert payloads(capture) == []
+    segment.sync()
+    assert payloads(capture) == [B]
+    segment.sync(completed=True)
+    assert payloads(capture) == []
+    later = SegmentWriter(tmp_path, 7)
+    later.write(C)
+    later.sync()
+    assert payloads(capture) == [C]
+    assert list(capture.quarantined) == [int(name.split("-")[2].split(".")[0])]
 
 
 def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

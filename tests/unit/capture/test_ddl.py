@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import Gap, KeptSegments, SchemaLog
+from tailrace.capture.resume import Resume
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import sections
 from tailrace.position import Position

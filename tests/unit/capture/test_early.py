@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.missing import Loss, Missing
+from tailrace.capture.resume import Resume
 from tailrace.position import Position
 from tailrace.publish.losses import loss_record
 from tests.unit.capture.segments import SegmentWriter

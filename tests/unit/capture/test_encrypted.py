@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.resume import Resume
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace_schemas.errors import SettingsError
 from tests.unit.capture.segments import SegmentWriter

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import CdcRaw, Quarantined, Resume
+from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import KeptSegments, SchemaLog
 from tailrace.capture.directory import SegmentFiles
 from tailrace.capture.missing import Register
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.segment import header_checksum
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, KEPT, Release, archived

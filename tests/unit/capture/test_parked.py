@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.parked import LOT, Parked, ParkingLot
+from tailrace.capture.resume import Resume
 from tailrace.position import Position
 from tests.unit.capture.segments import SegmentWriter
 

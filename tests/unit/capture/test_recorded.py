@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import CdcRaw, Resume
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.resume import Resume
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import first_cursor, read_section
 from tests.unit.commitlog.recorded import KEYS, Recorded, recorded

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.cdcraw import Resume
 from tailrace.capture.ddl import Gap
+from tailrace.capture.resume import Resume
 from tailrace.capture.schema import LiveSchema
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import NewerSchemaError

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.cdcraw import Resume
+from tailrace.capture.resume import Resume
 from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncation_of, truncations_in
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.position import Position

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.cdcraw import Resume
+from tailrace.capture.resume import Resume
 from tailrace.capture.storage import DELETED, KEPT
 from tailrace.cli.cdc_raw import Care, exit_code, release_of
 from tailrace.commitlog.encryption import NO_KEYS

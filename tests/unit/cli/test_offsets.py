@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.cli import offsets
 from tailrace.cli.hosts import host_rows, require_gone
 from tailrace.cli.main import app

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from tailrace.agent.by_hand import publish_parked
-from tailrace.capture.cdcraw import Resume
 from tailrace.capture.parked import Parked
+from tailrace.capture.resume import Resume
 from tailrace.changes.transcode import Message
 from tailrace.cli.dead_letters import letters_of, short
 from tailrace.cli.parked import chosen_lots, parked_rows

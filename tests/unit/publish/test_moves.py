@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.capture.cdcraw import Quarantined, Resume
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.position import Position
 from tailrace.publish.moves import Between, adopted, move_words, moved, position_words, target_of
 from tailrace.publish.offsets import decode_offsets, encode_offsets

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.capture.cdcraw import Quarantined, Resume
 from tailrace.capture.parked import Parked
+from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.truncation import Truncation
 from tailrace.position import Position
 from tailrace.publish.offsets import (

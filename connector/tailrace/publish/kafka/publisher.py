@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tailrace.capture.cdcraw import Resume
 from tailrace.capture.parked import LotKey, Parked
+from tailrace.capture.resume import Resume
 from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
 from tailrace.publish.kafka.appends import KafkaAppends

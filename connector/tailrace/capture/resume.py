@@ -1,0 +1,48 @@
+"""Where an agent goes on: what its record in `<prefix>.offsets` says (docs/contracts.md section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.missing import Span
+from tailrace.capture.parked import Parked
+from tailrace.capture.truncation import Newest, Truncation
+from tailrace.position import Position
+
+FIRST_EPOCH: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A segment that is read no further: id, header checksum, position of its last good mutation, and why."""
+
+    segment: int
+    checksum: int
+    offset: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
+
+    `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
+    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet); up to there `truncations`
+    were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
+    the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
+    segments that had an index and were not read to their end, `reported` those that were told to be missing
+    (capture.missing). `parked` are mutations at or below the position whose changes wait.
+    """
+
+    position: Position | None = None
+    open: tuple[SegmentKey, ...] = ()
+    quarantined: tuple[Quarantined, ...] = ()
+    schema: Position | None = None
+    unread: tuple[Span, ...] = ()
+    reported: tuple[Span, ...] = ()
+    parked: tuple[Parked, ...] = ()
+    truncations: tuple[Truncation, ...] = ()
+    truncated: tuple[Newest, ...] | None = None
+    metadata: tuple[int, int | None] | None = None
