@@ -192,10 +192,13 @@ class CdcRaw:
 
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
         """Mutations of a segment once more; see segment.entries_at. Raises ServiceError."""
-        path = next((files.log for files in self._list().segments if files.id == segment), None)
         try:
-            if path is not None and header_checksum(path) == checksum:
-                yield from entries_at(path, epoch, segment, offsets, self._keys)
+            with self._lock:  # between the listing and the opening nothing is moved
+                path = next((files.log for files in self._list().segments if files.id == segment), None)
+                if path is None or header_checksum(path) != checksum:
+                    return
+                opened = OpenSegment(path, segment, epoch, 0, self._keys)
+            yield from entries_at(opened, offsets)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -251,11 +251,12 @@ class OpenSegment:
         self._file.close()
 
 
-def entries_at(path: Path, epoch: int, segment: int, offsets: Collection[int], keys: Keys) -> Iterator[Entry]:
-    """The mutations of a segment that end at these offsets, in order; fewer where it is damaged. Raises OSError."""
+def entries_at(segment: OpenSegment, offsets: Collection[int]) -> Iterator[Entry]:
+    """The mutations of a segment, just opened, that end at these offsets, in order; fewer where it is damaged. It is
+    closed at the end. Raises OSError."""
     wanted = set(offsets)
-    with closing(OpenSegment(path, segment, epoch, 0, keys)) as again:
-        while wanted and (entries := again.read(_REREAD, None)[0]):
+    with closing(segment):
+        while wanted and (entries := segment.read(_REREAD, None)[0]):
             for entry in entries:
                 if entry.offset in wanted:
                     wanted.discard(entry.offset)
