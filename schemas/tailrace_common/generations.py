@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Final, Protocol, Self
 
+from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader, Record
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
@@ -29,7 +29,7 @@ class PartitionSource(Protocol):
         """Let go of the connection."""
 
 
-class GenerationReader:
+class GenerationReader(Closing):
     """Valid generations, as far as `refresh` has read; one thread at a time. `now` is wall time in seconds.
 
     The reader owns the source: `close` it, or use it in a `with`.
@@ -86,11 +86,3 @@ class GenerationReader:
     def close(self) -> None:
         """Close the source."""
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -9,13 +9,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import stamina
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
+from tailrace_common.closing import Closing
 from tailrace_common.passthrough import Scalar
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
@@ -84,7 +84,7 @@ def read_to_end(
         yield from reader.read_to_end()
 
 
-class PartitionReader:
+class PartitionReader(Closing):
     """Reads one partition in order from its beginning, read_committed; one thread at a time, no consumer group.
 
     `config` is librdkafka's, as the settings pass it through. `timeout` is how long, in seconds, a read to the end
@@ -151,14 +151,6 @@ class PartitionReader:
         if consumer is not None:
             consumer.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __str__(self) -> str:
         return f"{self._where.topic}[{self._where.partition}]"
 
@@ -218,7 +210,7 @@ class PartitionReader:
             self._last_error = f"{error.str()}: are bootstrap.servers and security.protocol right?"
 
 
-class TopicReader:
+class TopicReader(Closing):
     """Reads all partitions of a topic, read_committed, each in its own order; one thread at a time, in no group.
 
     From what is committed when it is opened, or from the `beginning`. `timeout` is how long, in seconds, a read to
@@ -291,14 +283,6 @@ class TopicReader:
     def close(self) -> None:
         """Leave the topic; the reader can be used no more."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _partitions(self) -> tuple[int, ...]:
         def ask() -> tuple[int, ...]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
+from tailrace_common.closing import Closing
 from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, TopicReader
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import CorruptError
@@ -13,7 +12,7 @@ from tailrace_schemas.progress import Progress, decode_progress
 from tailrace_schemas.topics import Internal, internal_topic
 
 
-class ProgressReader:
+class ProgressReader(Closing):
     """The newest progress record of each host under a prefix; one thread at a time.
 
     A change and the progress that covers it are committed together, but become visible partition by partition. So:
@@ -47,11 +46,3 @@ class ProgressReader:
     def close(self) -> None:
         """End the connection."""
         self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
+from tailrace_common.closing import Closing
 from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, PartitionReader
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.avro import SchemaEntry, entry_from_record
@@ -16,7 +15,7 @@ from tailrace_schemas.topics import Internal, internal_topic
 _LOG = logging.getLogger("tailrace.schemas")
 
 
-class SchemaReader(Mapping[bytes, SchemaEntry]):
+class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
     """Every published schema by its id, the 8 bytes in a message's frame, or the 4 of a registry.
 
     Looking up an id that is not known reads the topic on to its end, and then fails with KeyError: a schema is
@@ -57,11 +56,3 @@ class SchemaReader(Mapping[bytes, SchemaEntry]):
     def close(self) -> None:
         """Leave the topic."""
         self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

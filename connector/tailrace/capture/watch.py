@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
 from tailrace.capture.wakeup import Signal
+from tailrace_common.closing import Closing
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _KINDS: Final = frozenset({"created", "modified", "moved", "closed", "deleted"})
@@ -32,7 +32,7 @@ class _Hint(FileSystemEventHandler):
             self._signal.set()
 
 
-class Watch:
+class Watch(Closing):
     """A running observer of one directory. Without notification (inotify's limits) the caller's poll has to do.
 
     `appeared` is told of each new log, in the observer's thread.
@@ -51,9 +51,3 @@ class Watch:
         if self._observer.is_alive():
             self._observer.stop()
             self._observer.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()

@@ -15,6 +15,7 @@ import typer
 from tailrace.agent.by_hand import publish_parked
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.parked import Parked
+from tailrace.capture.spool import Spool
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.cli.agent import open_router, topics_of
 from tailrace.cli.console import print_rows, say
@@ -91,7 +92,7 @@ def retry(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Where the host's segments are. Without it, agent.cdc_raw_directory.",
+            help="Where the host's segments are, beside its spool. Without it, agent.cdc_raw_directory.",
         ),
     ] = None,
     segment: Segments = None,
@@ -117,7 +118,8 @@ def retry(
         selection = Selection(settings.tables.include, settings.tables.exclude)
         router = open_router(settings, topics_of(settings), selection.wants, stack)
         messages = _Messages(settings, schema, record.host)
-        capture = stack.enter_context(closing(CdcRaw(where, resume, keys_of_settings(settings.agent))))
+        spool = Spool(settings.agent.spool_directory / record.host, settings.agent.spool_bytes)
+        capture = stack.enter_context(closing(CdcRaw(where, resume, keys_of_settings(settings.agent), spool=spool)))
         publisher = stack.enter_context(closing(publisher_of(settings, record)))
         require_unchanged(record, publisher.start())
         outcome = publish_parked(publisher, capture, router, messages.of, resume, frozenset(lots).__contains__)

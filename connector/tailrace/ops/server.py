@@ -6,19 +6,19 @@ import json
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.metrics import CONTENT_TYPE, exposition
 from tailrace.ops.page import page
+from tailrace_common.closing import Closing
 from tailrace_schemas.errors import SettingsError
 
 PATHS: Final = ("/health/live", "/health/ready", "/status", "/metrics")
 _JSON: Final = "application/json"
 
 
-class HealthServer:
+class HealthServer(Closing):
     """Serves a board at an address, from a thread of its own. Raises SettingsError when the address is taken."""
 
     def __init__(self, board: HealthBoard, address: str, port: int) -> None:
@@ -40,12 +40,6 @@ class HealthServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
 
 
 def _answer(board: HealthBoard, path: str, accepts: str) -> tuple[HTTPStatus, str, bytes]:

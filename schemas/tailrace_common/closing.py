@@ -1,0 +1,23 @@
+"""What is closed at the end of a `with`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """Whatever has a `close`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it; it can be used no more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
