@@ -41,6 +41,8 @@ _MISSING: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # of a broker that came back a moment ago
+        KafkaError.FENCED_LEADER_EPOCH,
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
         KafkaError._NOENT,  # noqa: SLF001  # what list_offsets says of them: no leaders

@@ -196,6 +196,7 @@ def test_dropping_the_oldest_is_reported_as_loss(bench: Bench) -> None:
     assert set(ints(bench.records()).values()) == {1}
 
 
+@pytest.mark.long
 def test_a_crash_of_the_node_beside_spool_and_archive(bench: Bench) -> None:
     """kill -9 of Cassandra, without and with an agent: what its replay links again is neither repeated nor taken for
     another log's, whether it was spooled, archived or both; the archive has each finished segment, with its index."""
@@ -233,6 +234,7 @@ def test_a_crash_of_the_node_beside_spool_and_archive(bench: Bench) -> None:
     assert read - archived <= set(bench.logs()), "a segment is nowhere"
 
 
+@pytest.mark.long
 def test_segments_that_cassandra_deleted_unread_are_reported_once(
     node: LocalCassandra, directory: Path, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:

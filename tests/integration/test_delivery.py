@@ -154,6 +154,7 @@ def test_an_agent_stopped_for_longer_than_its_transaction_goes_on(stage: Stage) 
     assert in_log_order(published(stage.kafka, stage.prefix, stage.topic))
 
 
+@pytest.mark.long
 def test_an_agent_stopped_and_replaced_meanwhile_ends(stage: Stage) -> None:
     """When it comes back, the newer one's transactions are left alone: exit code 5 for the older."""
     with stage.agent("older", SLOW) as older:
@@ -259,7 +260,8 @@ def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
     assert set(stage.keys()) == set(range(stage.written))
 
 
-@pytest.mark.parametrize("megabytes", [30, pytest.param(400, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("megabytes", [30, 400])
 def test_memory_is_bounded_while_kafka_stands_still(stage: Stage, megabytes: int) -> None:
     """A backlog of many times the buffer, and transactions that would take all of it: the agent's peak stays within
     what it had when it was ready, the buffer, and ROOM; everything arrives once when Kafka is back."""

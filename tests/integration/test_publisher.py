@@ -304,7 +304,7 @@ def test_without_transactions_everything_arrives(desk: Desk) -> None:
             publisher.send(desk.record(number))
         publisher.commit(at(9))
     assert set(desk.values()) == set(range(10))
-    assert desk.values()[6] == 2
+    assert desk.values()[6] in (1, 2), "those that Kafka had at the end of the first come twice"
     with TopicReader(desk.config, f"{desk.prefix}.progress", beginning=True) as reader:
         assert [record.value for _, record in reader.read_to_end()] == [b"5"]
 

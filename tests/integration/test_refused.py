@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.local import LocalCassandra, LocalKafka
@@ -14,6 +15,7 @@ from tailrace_schemas.change import Origin
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
 
 
+@pytest.mark.long
 def test_too_large_and_deleted(
     cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:

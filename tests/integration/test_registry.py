@@ -124,7 +124,7 @@ def test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way(
             early = f"schema of {keyspace_name}.t"
             agent.until(lambda: early in agent.status().get("degraded", {}))
             session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (2, 'two')")
-            agent.until(lambda: "held" in agent.status().get("degraded", {}))
+            agent.until(lambda: "parked" in agent.status().get("degraded", {}))
             for words in agent.status()["degraded"].values():
                 assert f"subject {subject}, which is BACKWARD" in words
                 assert "(HTTP 409)" in words

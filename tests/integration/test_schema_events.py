@@ -207,6 +207,7 @@ def test_everything_that_a_listener_would_hear_of(cassandra: LocalCassandra, ben
         everything(bench_of(session, cassandra))
 
 
+@pytest.mark.long
 def test_truncations_in_segments_without_cdc_data(cassandra: LocalCassandra, bench_of: BenchOf) -> None:
     """Such a segment never has an index: published when everything before it was, and from the cluster's word, marked,
     where the segment was gone before anybody read it."""

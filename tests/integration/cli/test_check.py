@@ -43,6 +43,7 @@ def test_a_node_as_it_must_be(cassandra: LocalCassandra, kafka: LocalKafka, pref
         "spool_directory",
         "cdc_raw space",
         "cassandra",
+        "latency",
         "cdc_enabled",
         "tables",
     }

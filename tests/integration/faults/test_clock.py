@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration import jumping_agent
 from tests.integration.faults.test_crashes import until_more
 from tests.integration.faults.trial import Trial
 from tests.integration.jumping_agent import DAY
 
 
+@pytest.mark.long
 def test_a_clock_that_jumps(trial: Trial) -> None:
     """Nothing is other than under a right one, but the times at which changes were seen."""
     load = trial.load(rate=200)

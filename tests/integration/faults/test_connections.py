@@ -51,6 +51,7 @@ def until_degraded(agent: AgentProcess, cause: str) -> str:
     return str(agent.status()["degraded"][cause])
 
 
+@pytest.mark.long
 def test_at_the_start(trial: Trial, proxy: Proxy) -> None:
     """The agent says what it waits for, and begins when it comes; what was written meanwhile is there."""
     load = trial.load(rate=200)

@@ -72,7 +72,8 @@ def test_a_kafka_that_crashes_again_and_again(trial: Trial) -> None:
         trial.settle(agent, 600)
 
 
-@pytest.mark.parametrize("seconds", [7, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [7, 60])
 def test_a_kafka_that_stands_still(trial: Trial, seconds: float) -> None:
     """Longer than a transaction may take: it ended without us, which looks like another agent's start, and is none."""
     load = trial.load(rate=200)

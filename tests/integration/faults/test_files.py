@@ -122,6 +122,7 @@ def finished(trial: Trial) -> list[Path]:
     return sorted((path.with_name(path.name.replace("_cdc.idx", ".log")) for path in indexes), key=number)
 
 
+@pytest.mark.long
 def test_damaged_segments(trial: Trial) -> None:
     """Of each damage one, while the agent stands still, sound segments between them: each is kept, named in health with
     the place and the reason, and read up to there, once, by the next agent too; the log of it all stays short."""

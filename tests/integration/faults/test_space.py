@@ -44,6 +44,7 @@ def fill(place: Path) -> None:
     assert os.statvfs(place).f_bavail == 0
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full(trial: Trial, tmp_path: Path) -> None:
     """What the agent has to say goes nowhere; changes go on, and it ends in order."""
     load = trial.load(rate=200)
