@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tests.services.choice import ChoiceError, Means, choose
@@ -86,6 +89,14 @@ def keyspace_name() -> str:
 
 
 @pytest.fixture
-def prefix() -> str:
-    """A topic prefix that no other test uses."""
-    return f"t{uuid4().hex[:12]}"
+def prefix(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic prefix that no other test uses; its topics go with the test, as thousands of them slow a broker down."""
+    name = f"t{uuid4().hex[:12]}"
+    yield name
+    if "kafka" in request.fixturenames:
+        admin = AdminClient({"bootstrap.servers": request.getfixturevalue("kafka").bootstrap, "log_level": 2})
+        with suppress(KafkaException):
+            topics = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{name}.")]
+            for future in admin.delete_topics(topics, operation_timeout=10).values() if topics else ():
+                with suppress(KafkaException):
+                    future.result(15)

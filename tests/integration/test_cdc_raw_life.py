@@ -131,6 +131,7 @@ def bench(node: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: s
     return bench
 
 
+@pytest.mark.long
 def test_a_kafka_outage_does_not_stop_writes(bench: Bench) -> None:
     """Twice as much as cdc_raw takes is written while Kafka is down: spooled, and published once when it is back."""
     total = 2 * LIMIT * ROWS

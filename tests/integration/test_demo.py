@@ -82,7 +82,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     assert demo.returncode == 130, said
     assert b"ended, and everything that was started" in said
     # Spark's Java ends by itself when its Python is gone.
-    assert wait_until(lambda: not any(map(alive, started)), 20)
+    assert wait_until(lambda: not any(map(alive, started)), 60)
 
 
 def test_a_closed_terminal_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:

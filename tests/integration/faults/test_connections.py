@@ -75,6 +75,7 @@ def test_at_the_start(trial: Trial, proxy: Proxy) -> None:
         trial.settle(agent)
 
 
+@pytest.mark.long
 def test_while_it_runs(trial: Trial, proxy: Proxy) -> None:
     """Changes go on; DDL counts by its position, as the log tells it; health says that the schema cannot be read, and
     that it can again."""

@@ -40,6 +40,7 @@ def crash_kafka(trial: Trial, agent: AgentProcess) -> None:
     until_recovered(agent)
 
 
+@pytest.mark.long
 def test_a_kafka_that_crashes(trial: Trial) -> None:
     """The agent holds, finds out what was committed, and goes on; meanwhile it said what is wrong."""
     load = trial.load(rate=200)
@@ -89,6 +90,7 @@ def test_a_kafka_that_stands_still(trial: Trial, seconds: float) -> None:
         trial.settle(agent)
 
 
+@pytest.mark.long
 def test_a_cassandra_that_crashes(trial: Trial) -> None:
     """It replays its log and links segments again that were released: none is published twice, none taken for another
     log's, by an agent that lives through it, nor by one that starts after it; and they are deleted again."""
