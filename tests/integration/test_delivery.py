@@ -139,6 +139,7 @@ SLOW = {"transaction_milliseconds": 1000, "transaction_timeout_seconds": 2}
 PLAIN = {"delivery": "at-least-once"}
 
 
+@pytest.mark.long
 def test_an_agent_stopped_for_longer_than_its_transaction_goes_on(stage: Stage) -> None:
     """Kafka ends the transaction meanwhile, and fences its producer. That is no other agent: nothing is lost, nothing
     is there twice, and the process lives."""

@@ -316,6 +316,7 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield kafka
 
 
+@pytest.mark.long
 def test_a_coordinator_that_restarts_in_the_middle(own_kafka: LocalKafka, prefix: str) -> None:
     """Leader, transaction coordinator and all: killed with a transaction open, and back."""
     desk, tenure = Desk(own_kafka, prefix), Tenure("me")

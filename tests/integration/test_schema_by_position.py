@@ -188,6 +188,7 @@ def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
     check(bench)
 
 
+@pytest.mark.long
 def test_ddl_while_the_agent_is_killed_again_and_again(bench: Bench) -> None:
     """kill -9 behind DDL: what was committed is not read twice, what was not is read again."""
     create(bench)

@@ -175,6 +175,7 @@ def check_quarantined(agent: AgentProcess, good: dict[Path, int]) -> None:
         assert path.name in words
 
 
+@pytest.mark.long
 def test_files_that_are_none_of_cassandras(trial: Trial) -> None:
     """Names of others, folders, links in a circle: left alone, told of once."""
     raw = trial.cassandra.cdc_raw
