@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Final
 
-from tailrace.agent.parts import Capture, Publisher, Routing
+from tailrace.agent.parts import Capture, Publisher, Routing, reread
 from tailrace.capture.parked import Parked, ParkingLot
 from tailrace.capture.resume import Resume
 from tailrace.changes.transcode import Message
@@ -44,24 +43,22 @@ def publish_parked(
     """
     lot, outcome, sent = ParkingLot(resume.parked, 0), Outcome(), 0
     lots = [one for one in lot.lots if wanted(one)]
-    for (epoch, segment, checksum), some in groupby(lots, lambda one: (one.epoch, one.segment, one.checksum)):
-        waiting = {offset: one for one in some for offset in one.offsets}
-        for entry in capture.reread(epoch, segment, checksum, tuple(waiting)):
-            one = waiting.pop(entry.position.offset)
-            try:
-                records = routing.records(messages(entry))
-            except (UnknownTableError, HeldError, DecodeError) as error:
-                outcome.left[str(error)] += 1
-                continue
-            publisher.send_all(records)
-            lot.remove(one, (entry.position.offset,))
-            outcome.mutations += 1
-            outcome.changes += len(records)
-            sent += len(records)
-            if sent >= _MOST:
-                publisher.commit(replace(resume, parked=lot.lots), ())
-                sent = 0
-        outcome.lost += len(waiting)
+    gone: dict[Parked, tuple[int, ...]] = {}
+    for entry, one in reread(capture, lots, gone):
+        try:
+            records = routing.records(messages(entry))
+        except (UnknownTableError, HeldError, DecodeError) as error:
+            outcome.left[str(error)] += 1
+            continue
+        publisher.send_all(records)
+        lot.remove(one, (entry.offset,))
+        outcome.mutations += 1
+        outcome.changes += len(records)
+        sent += len(records)
+        if sent >= _MOST:
+            publisher.commit(replace(resume, parked=lot.lots), ())
+            sent = 0
+    outcome.lost = sum(map(len, gone.values()))
     if lot.changed:
         publisher.commit(replace(resume, parked=lot.lots), ())
     return outcome

@@ -82,7 +82,6 @@ class _Run:
         self._parts = parts
         self._limits = limits
         self._capture = capture
-        self._publisher = publisher
         self._host = node.host
         self._transaction = Transaction(publisher, limits, parts.health, parts.clock, parts.milliseconds)
         self._parked = ParkingLot(resume.parked, limits.parked)
@@ -273,8 +272,6 @@ class _Run:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
         place = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
-        if self._is_untold:
-            return True
         if self._done is not None:
             news = moved or place != self._schema_place
             if (self._capture.finished(self._done) and news) or self._capture.news(self._done):

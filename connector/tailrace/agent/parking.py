@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import groupby
 from typing import Final
 from uuid import UUID
 
-from tailrace.agent.parts import Backoff, Capture, Limits, Parts
+from tailrace.agent.parts import Backoff, Capture, Limits, Parts, reread
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
 from tailrace.capture.parked import Parked, ParkingLot
@@ -91,18 +90,13 @@ class Parking:
         wanted = tuple(lots)
         blocked = {table for table in {lot.table for lot in wanted} if not self._may_go(table)}
         free = [lot for lot in wanted if lot.table not in blocked]
-        for (epoch, segment, checksum), some in groupby(free, lambda lot: (lot.epoch, lot.segment, lot.checksum)):
-            waiting = {offset: lot for lot in some for offset in lot.offsets}
-            for entry in self._capture.reread(epoch, segment, checksum, tuple(waiting)):
-                lot = waiting.pop(entry.position.offset)
-                if lot.table not in blocked:
-                    self._again(entry, lot, blocked)
-            gone: dict[Parked, list[int]] = {}
-            for offset, lot in waiting.items():
-                gone.setdefault(lot, []).append(offset)
-            for lot, offsets in gone.items():
-                self._tell_letter(dead_letter(replace(lot, offsets=tuple(offsets)), ()), self._parts.milliseconds())
-                self._lose(lot, tuple(offsets))
+        gone: dict[Parked, tuple[int, ...]] = {}
+        for entry, lot in reread(self._capture, free, gone):
+            if lot.table not in blocked:
+                self._again(entry, lot, blocked)
+        for lot, offsets in gone.items():
+            self._tell_letter(dead_letter(replace(lot, offsets=offsets), ()), self._parts.milliseconds())
+            self._lose(lot, offsets)
 
     def _may_go(self, table: UUID) -> bool:
         """Whether what waits for a table has a chance."""

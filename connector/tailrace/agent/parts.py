@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.missing import Loss, Span
+from tailrace.capture.parked import Parked
 from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Message, Transcoder
@@ -46,6 +48,7 @@ class Capture(Protocol):
     def news(self, position: Position) -> bool: ...
 
     def committed(self, position: Position | None, losses: Collection[Loss]) -> None: ...
+
     def passed(self, position: Position, *, settled: bool) -> bool: ...
 
     def finished(self, position: Position) -> bool: ...
@@ -87,6 +90,19 @@ class Routing(Protocol):
     def truncation(self, table: Table, written: int, source: Source) -> list[Record]: ...
 
     def refuse(self, topic: str, words: str) -> None: ...
+
+
+def reread(
+    capture: Capture, lots: Iterable[Parked], left: dict[Parked, tuple[int, ...]]
+) -> Iterator[tuple[Entry, Parked]]:
+    """The mutations of some lots once more, by position, each segment read once. At the end `left` has those that did
+    not come: the ends of mutations by their lot. Raises ServiceError."""
+    for (epoch, segment, checksum), some in groupby(lots, lambda lot: (lot.epoch, lot.segment, lot.checksum)):
+        waiting = {offset: lot for lot in some for offset in lot.offsets}
+        for entry in capture.reread(epoch, segment, checksum, tuple(waiting)):
+            yield entry, waiting.pop(entry.offset)
+        for offset, lot in waiting.items():
+            left[lot] = (*left.get(lot, ()), offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
