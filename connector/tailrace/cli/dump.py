@@ -13,6 +13,7 @@ from uuid import UUID
 import typer
 
 from tailrace.cli.console import say
+from tailrace.cli.options import existing_file
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
 from tailrace.cli.segment_formats import PRINTERS, Format, Printer, Shown
@@ -111,11 +112,8 @@ def dump(
     segments: SegmentFiles,
     schema: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Definitions: rows of system_schema as JSON lines, gzip or not. Cassandra's own tables are built in.",
+        existing_file(
+            "Definitions: rows of system_schema as JSON lines, gzip or not. Cassandra's own tables are built in."
         ),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="What to print of a mutation.")] = Format.RAW,

@@ -16,7 +16,7 @@ from tailrace.capture.resume import Resume
 from tailrace.cli.agent import contact_of
 from tailrace.cli.console import on_terminal, print_json, print_rows, say
 from tailrace.cli.offset_files import between, present, require_boundary
-from tailrace.cli.options import SettingsFile, Yes, confirm, settings_of
+from tailrace.cli.options import SettingsFile, Yes, confirm, existing_directory, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import LiveCluster
@@ -84,11 +84,8 @@ def set_(
     host: Host = None,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="The host's cdc_raw. Without it, agent.cdc_raw_directory, where the settings' node is that host.",
+        existing_directory(
+            "The host's cdc_raw. Without it, agent.cdc_raw_directory, where the settings' node is that host."
         ),
     ] = None,
     fence: Fence = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,16 @@ SettingsFile = Annotated[
 ]
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def existing_file(help: str) -> Any:
+    """An option that names a file which is there; typer does not make the class of options public."""
+    return typer.Option(metavar="FILE", exists=True, dir_okay=False, help=help)
+
+
+def existing_directory(help: str) -> Any:
+    """An option that names a directory which is there."""
+    return typer.Option(metavar="DIR", exists=True, file_okay=False, help=help)
 
 
 def settings_of(path: Path | None) -> Settings:

@@ -30,7 +30,7 @@ from tailrace.cli.offsets import (
     require_stopped,
     require_unchanged,
 )
-from tailrace.cli.options import SettingsFile, Yes, confirm, settings_of
+from tailrace.cli.options import SettingsFile, Yes, confirm, existing_directory, existing_file, settings_of
 from tailrace.cli.replay_targets import origins_of, with_announced
 from tailrace.cli.schema_file import definitions_of
 from tailrace.cli.segment_keys import keys_of_settings
@@ -78,22 +78,11 @@ def retry(
     host: Host = None,
     schema: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Definitions that the cluster has no longer, as `dump --schema` reads them.",
-            show_default=False,
-        ),
+        existing_file("Definitions that the cluster has no longer, as `dump --schema` reads them."),
     ] = None,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="Where the host's segments are, beside its spool. Without it, agent.cdc_raw_directory.",
-        ),
+        existing_directory("Where the host's segments are, beside its spool. Without it, agent.cdc_raw_directory."),
     ] = None,
     segment: Segments = None,
     table_id: TableIds = None,

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from tailrace.capture.directory import SegmentFiles, list_segments
 from tailrace.cli.console import say
 from tailrace.cli.interruption import stopped_by_signals
-from tailrace.cli.options import SettingsFile, settings_of
+from tailrace.cli.options import SettingsFile, existing_file, settings_of
 from tailrace.cli.replay_targets import kafka_outlet, lines_outlet, origins_of
 from tailrace.cli.segment_files import DAMAGED
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys_of_settings
@@ -45,12 +45,7 @@ def replay_(
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Definitions: rows of system_schema as JSON lines, gzip or not. Without it, the cluster's.",
-        ),
+        existing_file("Definitions: rows of system_schema as JSON lines, gzip or not. Without it, the cluster's."),
     ] = None,
     present: Annotated[
         bool,
