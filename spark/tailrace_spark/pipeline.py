@@ -118,15 +118,19 @@ class Stream:
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        """While inside, py4j does not tell how a batch that waited ended, nor Spark what it finds no jobs of."""
-        logger, context = logging.getLogger("py4j"), self._spark.sparkContext
+        """While inside, py4j does not tell how a batch that waited ended, nor Spark that it has no jobs of it.
+
+        Spark's scheduler says so in a thread of its own, at any time after the query has stopped: its level stays.
+        """
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - PySpark's own levels are for all loggers at once
+        log4j = jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.DAGScheduler", log4j.Level.ERROR)
+        logger = logging.getLogger("py4j")
         before = logger.level
         logger.setLevel(logging.CRITICAL + 1)
-        context.setLogLevel("ERROR")
         try:
             yield
         finally:
-            context.setLogLevel("WARN")
             logger.setLevel(before)
 
     def close(self) -> None:
