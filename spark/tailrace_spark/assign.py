@@ -65,14 +65,13 @@ class GenerationColumns:
     def of(cls, generation: Generation) -> Self:
         """The columns of a generation."""
         entries = generation.entries
-        counts = np.array([len(entry.streams) for entry in entries], dtype=np.uint64)
-        ids = b"".join(stream.value for entry in entries for stream in entry.streams)
+        firsts = np.frombuffer(entries.firsts, dtype=np.uint32)
         return cls(
-            range_ends=np.array([entry.token_range_end for entry in entries], dtype=np.int64),
-            first=(np.cumsum(counts) - counts).astype(np.int64),
-            counts=counts,
-            ignore_msb=np.array([entry.sharding_ignore_msb for entry in entries], dtype=np.uint64),
-            streams=np.frombuffer(ids, dtype=_STREAM),
+            range_ends=np.frombuffer(entries.range_ends, dtype=np.int64),
+            first=firsts[:-1].astype(np.int64),
+            counts=np.diff(firsts).astype(np.uint64),
+            ignore_msb=np.frombuffer(entries.ignore_msb, dtype=np.uint8).astype(np.uint64),
+            streams=np.frombuffer(entries.ids, dtype=_STREAM),
         )
 
     def look_up(self, tokens: Int64s) -> npt.NDArray[np.void]:

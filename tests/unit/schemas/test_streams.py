@@ -113,7 +113,7 @@ def test_seven_shards_start_where_they_start() -> None:
 )
 def test_entry_of_a_token(token: int, index: int) -> None:
     generation = build_generation(_ring([[10, 30], [20]]), timestamp=0, seed=0)
-    assert generation.entry_for(token) is generation.entries[index]
+    assert generation.entry_for(token) == generation.entries[index]
     assert stream_for(generation, token).index == index
 
 
