@@ -29,8 +29,6 @@ from tests.services.proxy import Proxy
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table
 
-pytestmark = pytest.mark.long
-
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
 LOG = Log(PLAIN)
 TIMEOUT = 3
@@ -132,6 +130,7 @@ def flush(publisher: KafkaPublisher) -> None:
     publisher._producer.call("flushing", lambda producer: producer.flush(TIMEOUT))
 
 
+@pytest.mark.long
 def test_what_was_committed_is_read_and_what_was_not_is_not(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """Kafka says that a transaction is committed, and loses every mark of it; then those of one that was not."""
     with closing(desk.publisher()) as first:
