@@ -2,110 +2,239 @@
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.publish.kafka import KafkaLog
+from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec
+from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.streams import Generation, build_generation, stream_for
+from tailrace_schemas.tokens import token
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.pipeline import Progress, Stream
 from tailrace_spark.sinks.choice import open_sink
-from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
-from tests.integration.guide import EXAMPLES, Example
+from tests.integration.agents import AgentProcess, cql, create_keyspace, published, settings_for, start_here
+from tests.integration.guide import EXAMPLES, TABLES, Example
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-@pytest.fixture
-def session(cassandra: LocalCassandra) -> Iterator[Session]:
-    """The node, in CQL."""
-    with cql(cassandra) as session:
-        yield session
-
-
-def settings_of(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, place: Path, most: int = 5_000) -> Settings:
-    """A stream into log tables beside the tables that they are of."""
-    sink = {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}
-    return Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(place / "checkpoint"), "max_offsets_per_trigger": most},
-            "sink": {"log": sink},
-        }
-    )
+YEAR_2100 = 4_102_444_800_000
+"""Milliseconds: a generation of then can still be announced, and USING TIMESTAMP writes into it today."""
+LATER = YEAR_2100 * 1000 + 5
+KEY = 1_000
+"""Of rows in two tables and two generations."""
 
 
-def follow(spark: SparkSession, settings: Settings) -> list[Progress]:
+@dataclass(frozen=True)
+class Logged:
+    """A keyspace whose tables have their log tables, and how that came."""
+
+    session: Session
+    keyspace: str
+    settings: Settings
+    first: Generation
+    second: Generation
+    batches: list[Progress]
+
+    def log(self, table: str, columns: str, key: int | None = None) -> list[tuple[object, ...]]:
+        """Rows of a log table, or those of one partition of its table, in the order of their streams."""
+        where = "" if key is None else f" WHERE pk = {key} ALLOW FILTERING"
+        rows = self.session.execute(f"SELECT {columns} FROM {self.keyspace}.{table}_scylla_cdc_log{where}")
+        return [tuple(_plain(value) for value in row) for row in rows]
+
+
+def follow(spark: SparkSession, settings: Settings, checkpoint: Path) -> list[Progress]:
     """Stream what is there, then end."""
+    stream = settings.stream.model_copy(update={"checkpoint": str(checkpoint)})
     batches: list[Progress] = []
     name, chosen = settings.stream_sink()
-    sink = open_sink(name, chosen, settings.topics.prefix)
-    try:
-        Stream(spark, settings, sink, on_batch=batches.append).run(availableNow=True)
-    finally:
-        sink.close()
+    with closing(open_sink(name, chosen, settings.topics.prefix)) as sink:
+        running = Stream(spark, settings.model_copy(update={"stream": stream}), sink, on_batch=batches.append)
+        running.run(availableNow=True)
     return batches
 
 
-def shown(rows: Any) -> list[tuple[object, ...]]:
-    """Rows of the driver as plain values."""
-    return [tuple(_plain(value) for value in row) for row in rows]
+@pytest.fixture(scope="module")
+def logged(
+    spark: SparkSession, cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Logged]:
+    """What the guide's statements leave in the log tables."""
+    place, unique = tmp_path_factory.mktemp("log"), uuid4().hex[:12]
+    prefix, keyspace = f"log{unique}", f"ks_{unique}"
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace)
+        session.execute(f"CREATE TYPE {keyspace}.ut (a int, b int, c int)")
+        for statement in TABLES.values():
+            session.execute(statement.format(ks=keyspace))
+        start_here(session, cassandra, kafka, prefix, keyspace)
+        with AgentProcess(place, settings_for(cassandra, kafka, prefix, keyspace)) as agent:
+            agent.until_ready()
+            first, second = announce(kafka, prefix)
+            write(session, keyspace)
+            agent.until(lambda: _arrived(kafka, prefix, f"{prefix}.{keyspace}.p"))
+            assert agent.stop() == 0
+        settings = Settings.model_validate(
+            {
+                "kafka": {"bootstrap.servers": kafka.bootstrap},
+                "topics": {"prefix": prefix},
+                "stream": {"max_offsets_per_trigger": 120},
+                "sink": {"log": {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}},
+            }
+        )
+        batches = follow(spark, settings, place / "checkpoint")
+        yield Logged(session, keyspace, settings, first, second, batches)
+
+
+def _arrived(kafka: LocalKafka, prefix: str, topic: str) -> bool:
+    """Whether the last row is published."""
+    changes = [record.change for record in published(kafka, prefix, topic)]
+    return any(cell.value == b"the last" for change in changes for cell in change.cells)
+
+
+def announce(kafka: LocalKafka, prefix: str) -> tuple[Generation, Generation]:
+    """The generation that the agent made, and a second one of the same ring, of 2100."""
+    config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
+    topic = internal_topic(prefix, Internal.GENERATIONS)
+    with GenerationReader.open(config, topic) as reader:
+        [known] = reader.refresh()
+    ring, first = known.unpack().ring, known.unpack().generation
+    second = build_generation(ring, timestamp=YEAR_2100, seed=2)
+    log = KafkaLog(config, topic)
+    proposal = Proposal(uuid=uuid4(), predecessor=first.timestamp, ring=ring, generation=second)
+    for record_key, value in encode_proposal(proposal):
+        log.append(record_key, value)
+    return first, second
+
+
+LISTS = ("l = [1, 2, 1]", "l = l + [3]", "l = [0] + l", "l[1] = 5", "l = l - [1]", "l = null")
+
+
+def write(session: Session, keyspace: str) -> None:
+    """The guide's statements; rows of one key in two tables and two generations; columns added and dropped."""
+    for key, example in enumerate(EXAMPLES):
+        for statement in example.statements:
+            session.execute(_in_cql(statement, f"{keyspace}.{example.table}", key))
+    for assignment in LISTS:
+        session.execute(f"UPDATE {keyspace}.t SET {assignment} WHERE pk = {KEY + 1} AND ck = 0")
+    for table in ("t", "o"):
+        for ck, using in enumerate(("", f"USING TIMESTAMP {LATER}", "USING TIMESTAMP 7")):
+            session.execute(f"INSERT INTO {keyspace}.{table} (pk, ck, v) VALUES ({KEY}, {ck}, 7) {using}")
+    inserts = [
+        f"INSERT INTO {keyspace}.{table} (pk, ck, v) VALUES ({KEY + 2}, {ck}, 7)" for table in "to" for ck in "123"
+    ]
+    session.execute(f"BEGIN BATCH {'; '.join(inserts)}; APPLY BATCH")
+    session.execute(f"ALTER TABLE {keyspace}.p ADD added text")
+    session.execute(f"INSERT INTO {keyspace}.p (pk, pk2, ck, ck2, v, added) VALUES (-1, '', 0, 0, 1, 'new')")
+    session.execute(f"ALTER TABLE {keyspace}.p DROP v")
+    session.execute(f"INSERT INTO {keyspace}.p (pk, pk2, ck, ck2, added) VALUES (-1, '', 1, 0, 'the last')")
+
+
+def _in_cql(statement: str, table: str, key: int) -> str:
+    words = [table if word == "T" else word for word in statement.split(" ")]
+    return " ".join(words).replace("$", str(key))
 
 
 def _plain(value: Any) -> object:
-    if isinstance(value, tuple):
-        return tuple(value)
-    if hasattr(value, "items"):
-        return dict(value.items())
-    return set(value) if type(value).__name__ in ("SortedSet", "set") else value
+    """The driver's collections as Python's own."""
+    match type(value).__name__:
+        case "OrderedMapSerializedKey":
+            return dict(value)
+        case "SortedSet":
+            return set(value)
+        case _:
+            return tuple(value) if isinstance(value, tuple) else value
 
 
-def micros(time_uuid: UUID) -> int:
+def micros(time_uuid: Any) -> int:
     """The write time of a cdc$time, as ScyllaDB's guide computes it."""
-    return (time_uuid.time - 0x01B21DD213814000) // 10
+    return (UUID(str(time_uuid)).time - 0x01B21DD213814000) // 10
 
 
-def create(session: Session, keyspace: str, example: Example) -> str:
-    table = f"{keyspace}.{example.name}"
-    session.execute(example.create.format(t=table).replace(" ut,", f" {keyspace}.ut,"))
-    return table
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_of_the_guide(logged: Logged, example: Example) -> None:
+    assert logged.log(example.table, example.columns, EXAMPLES.index(example)) == example.rows
 
 
-def test_the_examples_of_scylladbs_guide_hold(
-    spark: SparkSession,
-    session: Session,
-    cassandra: LocalCassandra,
-    kafka: LocalKafka,
-    prefix: str,
-    keyspace_name: str,
-    tmp_path: Path,
-) -> None:
-    create_keyspace(session, keyspace_name)
-    session.execute(f"CREATE TYPE {keyspace_name}.ut (a int, b int, c int)")
-    tables = {example.name: create(session, keyspace_name, example) for example in EXAMPLES}
-    start_here(session, cassandra, kafka, prefix, keyspace_name)
-    with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
-        agent.until_ready()
-        for example in EXAMPLES:
-            for statement in example.statements:
-                session.execute(statement.format(t=tables[example.name]))
-        session.execute(f"INSERT INTO {keyspace_name}.instant (k) VALUES (2)")
-        written = sum(len(example.statements) for example in EXAMPLES)
-        agent.until(lambda: agent.count("changes") >= written)
-        time.sleep(1)
-        assert agent.stop() == 0
-    settings = settings_of(cassandra, kafka, prefix, tmp_path, most=7)
-    batches = follow(spark, settings)
-    print(batches[:3])
-    for example in EXAMPLES:
-        log = f"{tables[example.name]}_scylla_cdc_log"
-        rows = shown(session.execute(example.query.format(log=log)))
-        assert rows == example.rows, (example.name, rows)
+def test_a_lists_cells_have_their_time_uuids(logged: Logged) -> None:
+    rows: Any = logged.log("t", 'l, "cdc$deleted_l", "cdc$deleted_elements_l"', KEY + 1)
+    cells: dict[UUID, int] = {}
+    seen = []
+    for added, deleted, removed in rows:
+        if deleted:
+            cells.clear()
+        cells |= added or {}
+        for path in removed or ():
+            del cells[path]
+        seen.append([value for _, value in sorted(cells.items(), key=lambda cell: cell[0].time)])
+    assert seen == [[1, 2, 1], [1, 2, 1, 3], [0, 1, 2, 1, 3], [0, 5, 2, 1, 3], [0, 5, 2, 3], []]
+
+
+def test_a_partition_key_has_one_stream_in_every_table_and_another_in_another_generation(logged: Logged) -> None:
+    key = token(codec(CqlType("int")).encode(KEY))
+    first, second = (stream_for(generation, key).value for generation in (logged.first, logged.second))
+    assert first != second
+    for table in ("t", "o"):
+        # Time 7 is before the first generation, which it is assigned to.
+        assert sorted(logged.log(table, 'ck, "cdc$stream_id"', KEY)) == [(0, first), (1, second), (2, first)]
+    marks = [batch.marks for batch in logged.batches]
+    assert sum(mark.get("before_first", 0) for mark in marks) >= 4
+    assert sum(mark.get("ahead", 0) for mark in marks) == 2
+
+
+def test_a_mutation_of_two_tables_is_a_batch_in_each(logged: Logged) -> None:
+    for table in ("t", "o"):
+        rows = logged.log(table, '"cdc$batch_seq_no", ck, "cdc$end_of_batch"', KEY + 2)
+        assert rows == [(0, 1, None), (1, 2, None), (2, 3, True)]
+
+
+def test_streams_are_in_the_order_of_time_and_batches_end_once(logged: Logged) -> None:
+    for table in TABLES:
+        streams: dict[object, list[tuple[int, object, Any]]] = {}
+        ends: Counter[object] = Counter()
+        rows: Any = logged.log(table, '"cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$end_of_batch"')
+        for stream, time, number, end in rows:
+            streams.setdefault(stream, []).append((micros(time), time, number))
+            ends[time] += bool(end)
+        for places in streams.values():
+            for (written, time, number), (next_written, next_time, next_number) in pairwise(places):
+                assert written <= next_written
+                assert next_number == (number + 1 if next_time == time else 0)
+        assert set(ends.values()) == {1}
+    assert len(streams) > 1
+
+
+def test_columns_come_and_stay(logged: Logged) -> None:
+    rows = logged.log("p", 'ck, v, "cdc$deleted_v", added, "cdc$deleted_added"', -1)
+    assert rows == [(0, 1, None, "new", None), (1, None, None, "the last", None)]
+
+
+def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
+    """From the beginning, in batches that end elsewhere."""
+    columns = {table: logged.log(table, _all(logged, table)) for table in TABLES}
+    again = logged.settings.stream.model_copy(update={"max_offsets_per_trigger": 90})
+    batches = follow(spark, logged.settings.model_copy(update={"stream": again}), tmp_path / "again")
+    assert len(batches) > len(logged.batches)
+    assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
+
+
+def _all(logged: Logged, table: str) -> str:
+    """All columns of a log table, and the write time of its rows."""
+    rows = logged.session.execute(
+        "SELECT column_name FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
+        (logged.keyspace, f"{table}_scylla_cdc_log"),
+    )
+    return ", ".join([*(f'"{row[0]}"' for row in rows), 'writetime("cdc$operation")'])
