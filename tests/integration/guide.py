@@ -15,6 +15,9 @@ TABLES: Final = {
     "o": "CREATE TABLE {ks}.o (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = true",
     "p": "CREATE TABLE {ks}.p (pk int, pk2 text, ck int, ck2 int, v int, PRIMARY KEY ((pk, pk2), ck, ck2)) "
     "WITH CLUSTERING ORDER BY (ck DESC, ck2 ASC) AND cdc = true",
+    "a": "CREATE TABLE {ks}.a (pk int, ck int, ck2 text, v int, w text, s int static, m map<int, text>, c set<text>, "
+    "u {ks}.ut, f frozen<list<int>>, PRIMARY KEY (pk, ck, ck2)) WITH CLUSTERING ORDER BY (ck ASC, ck2 DESC) "
+    "AND cdc = true",
 }
 TIME: Final = 1606390225588947
 MANY: Final = 150

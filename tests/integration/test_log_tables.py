@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,11 @@ from uuid import UUID, uuid4
 import pytest
 from cassandra.cluster import Session
 
+from examples.log_reader.comparison import differences, rows_of
+from examples.log_reader.descriptions import Descriptions
+from examples.log_reader.reader import LogRow, ProgressFile, Reader, write_time
+from examples.log_reader.reader import Progress as Done
+from examples.log_reader.replication import Replicator
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
 from tailrace_common.generations import GenerationReader
@@ -28,6 +34,7 @@ from tailrace_spark.pipeline import Progress, Stream
 from tailrace_spark.sinks.choice import open_sink
 from tests.integration.agents import AgentProcess, cql, create_keyspace, published, settings_for, start_here
 from tests.integration.guide import EXAMPLES, TABLES, Example
+from tests.integration.replicated import statements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 YEAR_2100 = 4_102_444_800_000
 """Milliseconds: a generation of then can still be announced, and USING TIMESTAMP writes into it today."""
 LATER = YEAR_2100 * 1000 + 5
+HISTORY = 180
 KEY = 1_000
 """Of rows in two tables and two generations."""
 
@@ -137,6 +145,11 @@ def write(session: Session, keyspace: str) -> None:
         f"INSERT INTO {keyspace}.{table} (pk, ck, v) VALUES ({KEY + 2}, {ck}, 7)" for table in "to" for ck in "123"
     ]
     session.execute(f"BEGIN BATCH {'; '.join(inserts)}; APPLY BATCH")
+    for statement in statements(6, HISTORY, f"{keyspace}.a"):
+        session.execute(statement)
+    for pk in range(3):
+        for at in (7, LATER, LATER + 1):
+            session.execute(f"UPDATE {keyspace}.a USING TIMESTAMP {at} SET s = {pk} WHERE pk = {pk}")
     session.execute(f"ALTER TABLE {keyspace}.p ADD added text")
     session.execute(f"INSERT INTO {keyspace}.p (pk, pk2, ck, ck2, v, added) VALUES (-1, '', 0, 0, 1, 'new')")
     session.execute(f"ALTER TABLE {keyspace}.p DROP v")
@@ -192,7 +205,7 @@ def test_a_partition_key_has_one_stream_in_every_table_and_another_in_another_ge
         assert sorted(logged.log(table, 'ck, "cdc$stream_id"', KEY)) == [(0, first), (1, second), (2, first)]
     marks = [batch.marks for batch in logged.batches]
     assert sum(mark.get("before_first", 0) for mark in marks) >= 4
-    assert sum(mark.get("ahead", 0) for mark in marks) == 2
+    assert sum(mark.get("ahead", 0) for mark in marks) == 2 + 6
 
 
 def test_a_mutation_of_two_tables_is_a_batch_in_each(logged: Logged) -> None:
@@ -206,13 +219,13 @@ def test_streams_are_in_the_order_of_time_and_batches_end_once(logged: Logged) -
         streams: dict[object, list[tuple[int, object, Any]]] = {}
         ends: Counter[object] = Counter()
         rows: Any = logged.log(table, '"cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$end_of_batch"')
-        for stream, time, number, end in rows:
-            streams.setdefault(stream, []).append((micros(time), time, number))
-            ends[time] += bool(end)
+        for stream, at, number, end in rows:
+            streams.setdefault(stream, []).append((micros(at), at, number))
+            ends[at] += bool(end)
         for places in streams.values():
-            for (written, time, number), (next_written, next_time, next_number) in pairwise(places):
+            for (written, at, number), (next_written, next_at, next_number) in pairwise(places):
                 assert written <= next_written
-                assert next_number == (number + 1 if next_time == time else 0)
+                assert next_number == (number + 1 if next_at == at else 0)
         assert set(ends.values()) == {1}
     assert len(streams) > 1
 
@@ -222,6 +235,7 @@ def test_columns_come_and_stay(logged: Logged) -> None:
     assert rows == [(0, 1, None, "new", None), (1, None, None, "the last", None)]
 
 
+@pytest.mark.long
 def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
     """From the beginning, in batches that end elsewhere."""
     columns = {table: logged.log(table, _all(logged, table)) for table in TABLES}
@@ -229,6 +243,76 @@ def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, t
     batches = follow(spark, logged.settings.model_copy(update={"stream": again}), tmp_path / "again")
     assert len(batches) > len(logged.batches)
     assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
+
+
+def describe(session: Session, keyspace: str, *generations: Generation) -> None:
+    """The description tables, as docs/stream-ids.md section 4 has them: all of a description, then its timestamp."""
+    session.execute(
+        f"CREATE TABLE {keyspace}.cdc_generation_timestamps (key text, time timestamp, expired timestamp, "
+        "PRIMARY KEY (key, time)) WITH CLUSTERING ORDER BY (time DESC)"
+    )
+    session.execute(
+        f"CREATE TABLE {keyspace}.cdc_streams_descriptions_v2 (time timestamp, range_end bigint, "
+        "streams frozen<set<frozen<tuple<bigint, bigint>>>>, PRIMARY KEY (time, range_end))"
+    )
+    describe = session.prepare(
+        f"INSERT INTO {keyspace}.cdc_streams_descriptions_v2 (time, range_end, streams) VALUES (?, ?, ?)"
+    )
+    tell = session.prepare(f"INSERT INTO {keyspace}.cdc_generation_timestamps (key, time) VALUES ('timestamps', ?)")
+    for generation in generations:
+        for entry in generation.entries:
+            words = {(stream.token, int.from_bytes(stream.value[8:], "big", signed=True)) for stream in entry.streams}
+            session.execute(describe, (generation.timestamp, entry.token_range_end, words))
+        session.execute(tell, (generation.timestamp,))
+
+
+class Killed(Exception):
+    """The reader's end, in the middle of a window."""
+
+
+def test_a_reader_of_scylladbs_kind_replicates_a_table(logged: Logged, tmp_path: Path) -> None:
+    """Killed in each generation, it goes on; nothing of the second generation comes before the first is finished."""
+    session, keyspace = logged.session, logged.keyspace
+    session.execute(
+        TABLES["a"].format(ks=keyspace).replace(f"{keyspace}.a ", f"{keyspace}.b ").replace(" AND cdc = true", "")
+    )
+    describe(session, keyspace, logged.first, logged.second)
+    progress = ProgressFile(tmp_path / "progress.json")
+    tables = session.cluster.metadata.keyspaces[keyspace].tables
+    replicate, now = Replicator(session, tables["b"]), time.time() + 60
+    seen: list[tuple[int, LogRow]] = []
+    patience = 40
+
+    def consume(write: Sequence[LogRow]) -> None:
+        if len(seen) == patience:
+            raise Killed
+        replicate(write)
+        seen.append((write_time(write[0]), write[0]))
+
+    def reader(at: float) -> Reader:
+        """A new process: it knows what the progress file says."""
+        descriptions = Descriptions(session, keyspace)
+        log = f"{keyspace}.a_scylla_cdc_log"
+        return Reader(session, log, descriptions, progress, window=25, confidence=5, now=lambda: at)
+
+    with pytest.raises(Killed):
+        reader(now).read_all(consume)
+    patience = -1
+    reader(now).read_all(consume)
+    known = progress.load()
+    assert known is not None
+    assert known.generation == logged.first.timestamp
+    assert list(differences(session, tables["a"], tables["b"])), "the second generation's changes are not there yet"
+    # Seventy-four years later, of which nobody wants to read every minute.
+    progress.save(Done(logged.first.timestamp, YEAR_2100 * 1000 - 10_000_000))
+    assert reader(YEAR_2100 / 1000 - 1).read_all(consume) == 0, "not finished while it may still grow"
+    reader(YEAR_2100 / 1000 + 60).read_all(consume)
+    assert progress.load() == Done(YEAR_2100, YEAR_2100 * 1000 + 50_000_000)
+    assert list(differences(session, tables["a"], tables["b"])) == []
+    assert rows_of(session, tables["b"]) > 10
+    started = [written >= YEAR_2100 * 1000 for written, _ in seen]
+    assert started == sorted(started)
+    assert started.count(True) == 6
 
 
 def _all(logged: Logged, table: str) -> str:
