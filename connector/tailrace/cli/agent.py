@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import signal
-import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -304,21 +303,8 @@ def contact_of(settings: ClusterSettings) -> Contact:
         port=settings.port,
         username=settings.username,
         password=password,
-        tls=_tls_of(settings) if settings.tls else None,
+        tls=settings.tls_context("cluster"),
         protocol_version=settings.protocol_version,
         connect_seconds=settings.connect_timeout_seconds,
         request_seconds=settings.request_timeout_seconds,
     )
-
-
-def _tls_of(settings: ClusterSettings) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca_file)
-        context.check_hostname = settings.tls_verify_host
-        if settings.tls_certificate_file is not None:
-            secret = settings.tls_key_password
-            password = None if secret is None else secret.get_secret_value()
-            context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file, password)
-    except OSError as error:
-        raise SettingsError(f"cluster.tls_...: {error}") from error
-    return context
