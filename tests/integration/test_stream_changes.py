@@ -17,6 +17,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import stream_for
 from tests.integration.feed import GENERATION_AT, Feed
+from tests.integration.queries import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -102,6 +103,24 @@ def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, setti
     assert [item.key for item in found[2].columns.tags.set] == ["a"]
     assert (found[3].columns.v, found[3].deleted) == (None, ["v"])
     assert found[2].source.datacenter == "dc1"
+
+
+def test_tasks_hold_until_a_generation_is_valid(
+    spark: SparkSession, feed: Feed, settings: Settings, prefix: str
+) -> None:
+    sent = [Log(OLD).insert((n,), (), 5_000_000, v=n) for n in range(9)]
+    feed.publish(sent)
+    frame = tailrace_spark.changes(spark, settings).select("token", "generation", "stream_id")
+    query = frame.writeStream.format("memory").queryName(prefix).trigger(availableNow=True).start()
+    tracker = spark.sparkContext.statusTracker()
+    until(lambda: bool(tracker.getActiveJobsIds()))
+    commit = feed.announce_half()
+    assert not query.awaitTermination(2)
+    assert not spark.table(prefix).collect()
+    generation = commit()
+    assert query.awaitTermination(60)
+    found = {row.token: (row.generation, bytes(row.stream_id)) for row in spark.table(prefix).collect()}
+    assert found == {one.token: (GENERATION_AT, stream_for(generation, one.token).value) for one in sent}
 
 
 def test_a_table_that_nobody_published_is_named(spark: SparkSession, feed: Feed, settings: Settings) -> None:
