@@ -204,12 +204,14 @@ class MirrorThread(Closing):
         health: HealthBoard,
         milliseconds: Callable[[], int],
         poll_seconds: float = _POLL_SECONDS,
+        retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._mirror = mirror
         self._open_reader = open_reader
         self._health = health
         self._milliseconds = milliseconds
         self._poll_seconds = poll_seconds
+        self._retry_seconds = retry_seconds
         self._ended = threading.Event()
         self._imported = False
         self._known: tuple[PublishedGeneration, ...] = ()
@@ -230,7 +232,7 @@ class MirrorThread(Closing):
 
     def _waits(self, turn: Callable[[], None]) -> Iterator[float]:
         """How long to wait after each turn: the same time again, or after failures longer and longer."""
-        retry = _RETRY_SECONDS
+        retry = self._retry_seconds
         while not self._ended.is_set():
             try:
                 turn()
@@ -243,7 +245,7 @@ class MirrorThread(Closing):
                 retry = min(2 * retry, _RETRY_SECONDS_MOST)
                 continue
             self._health.recover(_CAUSE)
-            retry = _RETRY_SECONDS
+            retry = self._retry_seconds
             yield self._poll_seconds
 
     def _turn(self, reader: GenerationReader) -> None:

@@ -434,6 +434,7 @@ def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard) -> None:
         Watched(lambda: 0.0),
         lambda: BEGIN,
         poll_seconds=0.001,
+        retry_seconds=0.001,
     ):
         assert done.wait(60)
 
