@@ -347,7 +347,8 @@ def test_an_agent_with_the_rights_of_the_documentation_and_no_others(
         cluster.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v blob) WITH cdc = true")
     settings = load_settings(None, {**guarded.cluster_environment, **guarded.kafka_environment("SCRAM-SHA-512")})
     program = (str(Path(unprivileged.__file__)), str(USER), str(GROUP))
-    told = {**sections(guarded, settings, keyspace, prefix), "mirror": {"keyspace": MIRROR}}
+    mirror: dict[str, object] = {"keyspace": MIRROR}
+    told = {**sections(guarded, settings, keyspace, prefix), "mirror": mirror}
     agent = AgentProcess(guarded.place, told, program=program)
     with agent:
         agent.until_ready()
