@@ -157,8 +157,10 @@ class _Start:
             return
         topics = topics_of(self.settings)
         router = self._until_done(lambda: self._router(node, topics))
-        if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
+        generation = None if router is None else self._until_done(lambda: self._first_generation(cluster))
+        if router is None or generation is None:
             return
+        self.health.generation(generation)
         self.stack.enter_context(mirroring(self.settings, cluster, self.health))
         # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
         gc.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -163,11 +164,23 @@ def test_the_v1_table_of_an_old_installation_is_imported_once(
 def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
     cassandra: LocalCassandra, kafka: LocalKafka, session: Session, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:
-    settings = settings_for(cassandra, kafka, prefix, keyspace_name)
+    keyspace = f"{keyspace_name}_t"
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {replication}")
+    session.execute(f"CREATE TABLE {keyspace}.t (a int, b text, v int, PRIMARY KEY ((a, b))) WITH cdc = true")
+    session.execute(f"INSERT INTO {keyspace}.t (a, b, v) VALUES (143, 'it''s, café', 1)")
+    settings = settings_for(cassandra, kafka, prefix, keyspace)
     settings = {**settings, "mirror": {"keyspace": keyspace_name, "stream_ids": "blob"}}
     with AgentProcess(tmp_path, settings) as agent:
         agent.until(lambda: agent.status().get("gauges", {}).get("mirrored_generations") == 1)
+        # A key as people write it: what Cassandra makes of it, and the owner that nodetool would name.
+        found = json.loads(agent.command("generations", "lookup", "--table", f"{keyspace}.t", "143, 'it''s, café'"))
+        (row,) = session.execute(f"SELECT token(a, b) AS t FROM {keyspace}.t")
+        assert found["token"] == row.t
+        (node,) = session.execute("SELECT host_id, data_center FROM system.local")
+        assert found["hosts"] == {node.data_center: str(node.host_id)}
         listed = agent.command("generations", "show")
+        assert found["stream"] in listed
         streams = {
             stream.hex()
             for row in session.execute(f"SELECT streams FROM {keyspace_name}.cdc_streams_descriptions_v2")
@@ -175,3 +188,4 @@ def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
         }
         assert streams
         assert all(stream in listed for stream in streams)
+        assert found["stream"] in streams
