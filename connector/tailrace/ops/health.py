@@ -56,7 +56,6 @@ class Health:
             "gauges": dict(self.gauges),
             "lag_seconds": {topic: round(seconds, 3) for topic, seconds in self.lags.items()},
             "behind_seconds": round(self.behind(now), 3),
-            "generation": None if self.generation is None else self.generation.timestamp,
             "cdc_raw": None if self.headroom is None else _headroom_json(self.headroom),
         }
 
