@@ -161,7 +161,7 @@ class _Start:
         if router is None or generation is None:
             return
         self.health.generation(generation)
-        self.stack.enter_context(mirroring(self.settings, cluster, self.health))
+        self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
         # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
         gc.freeze()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)

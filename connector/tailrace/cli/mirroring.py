@@ -22,14 +22,17 @@ _DAY_MS: Final = 86_400_000
 
 
 @contextmanager
-def mirroring(settings: Settings, cluster: LiveCluster, health: HealthBoard) -> Iterator[None]:
-    """Keep the mirror that the settings ask for, if they do, as long as the context lasts."""
+def mirroring(settings: Settings, cluster: LiveCluster, host: str, health: HealthBoard) -> Iterator[None]:
+    """Keep the mirror that the settings ask for, if they do, as long as the context lasts; `host` is this node's id."""
     mirror = mirror_of(settings.mirror, cluster)
     if mirror is None:
         yield
         return
     kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
-    with MirrorThread(mirror, lambda: GenerationReader.open(kafka, topic), health, lambda: time.time_ns() // 1_000_000):
+    thread = MirrorThread(
+        mirror, host, lambda: GenerationReader.open(kafka, topic), health, lambda: time.time_ns() // 1_000_000
+    )
+    with thread:
         yield
 
 

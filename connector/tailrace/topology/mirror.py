@@ -18,6 +18,7 @@ from tailrace.topology.mirror_plan import (
     fits_a_row,
     marker,
     remaining,
+    turn_ms,
 )
 from tailrace.topology.mirror_tables import MirrorTable, Shapes, default_replication, require_shapes, wanted
 from tailrace_common.closing import Closing
@@ -193,13 +194,14 @@ class Mirror:
 class MirrorThread(Closing):
     """Keeps a mirror up to date from a thread of its own; whatever goes wrong is tried again, and stops nothing else.
 
-    The thread owns the reader that `open_reader` gives. `health` has the problem, cause `mirror`, while there is one,
-    and a gauge of the generations that the mirror is up to date with.
+    The thread owns the reader that `open_reader` gives. `host` says when its turn is (`turn_ms`). `health` has
+    the problem, cause `mirror`, while there is one, and a gauge of the generations that the mirror is up to date with.
     """
 
     def __init__(
         self,
         mirror: Mirror,
+        host: str,
         open_reader: Callable[[], GenerationReader],
         health: HealthBoard,
         milliseconds: Callable[[], int],
@@ -207,6 +209,7 @@ class MirrorThread(Closing):
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._mirror = mirror
+        self._host = host
         self._open_reader = open_reader
         self._health = health
         self._milliseconds = milliseconds
@@ -215,7 +218,7 @@ class MirrorThread(Closing):
         self._ended = threading.Event()
         self._imported = False
         self._known: tuple[PublishedGeneration, ...] = ()
-        self._look_again_ms = 0
+        self._due_ms = 0
         mirror.ended = self._ended.is_set
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         self._thread.start()
@@ -250,13 +253,17 @@ class MirrorThread(Closing):
 
     def _turn(self, reader: GenerationReader) -> None:
         published, now_ms = reader.refresh(), self._milliseconds()
-        if published == self._known and now_ms < self._look_again_ms:
+        if published != self._known:
+            self._known = published
+            latest = published[-1].unpack()
+            self._due_ms = now_ms + turn_ms(latest.ring, latest.generation.timestamp, self._host)
+        if not published or now_ms < self._due_ms:
             return
         steps = self._mirror.update(published, now_ms)
         if steps:
             _LOG.info("mirror: %d statements, up to generation %d", steps, published[-1].timestamp)
         self._health.gauge(mirrored_generations=len(published))
-        if published and not self._imported:
+        if not self._imported:
             self._mirror.import_v1(now_ms)
             self._imported = True
-        self._known, self._look_again_ms = published, now_ms + _LOOK_MS
+        self._due_ms = now_ms + _LOOK_MS

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, quoted
 from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.ring import Ring
 from tailrace_schemas.streams import Generation
 
 TIMESTAMPS_KEY: Final = "timestamps"
@@ -23,6 +25,8 @@ LARGEST_ROW: Final = 1_000_000
 """Bytes, about. A whole description in one row is written up to here: Cassandra takes no mutation above half a segment.
 Readers of ScyllaDB 4.4 and later read `cdc_streams_descriptions_v2`, which has a row for each entry."""
 
+TURN_MS: Final = 10_000
+MOST_TURN_MS: Final = 300_000
 BATCH_BYTES: Final = 128 << 10
 """Rows written together are one mutation: well below the smallest max_mutation_size in use."""
 
@@ -127,6 +131,16 @@ def remaining(
     latest = published[-1].timestamp if published else None
     if latest is not None and (seen.local.get(CURRENT_KEY) or latest - 1) < latest:
         yield Write(MirrorTable.LOCAL, ("key", "streams_timestamp"), ((CURRENT_KEY, latest),), latest * 1000)
+
+
+def turn_ms(ring: Ring, timestamp: int, host: str) -> int:
+    """How long a host holds back before it writes this generation: one begins at once, the next TURN_MS later.
+
+    All could begin at once, but one does: in a large cluster a generation is megabytes. Who it is follows from host
+    and generation; a host that the ring does not have is the last.
+    """
+    hosts = sorted((node.host for node in ring.nodes), key=lambda name: sha256(f"{timestamp} {name}".encode()).digest())
+    return min((hosts.index(host) if host in hosts else len(hosts)) * TURN_MS, MOST_TURN_MS)
 
 
 def is_removable(superseded: int, options: MirrorOptions, now_ms: int) -> bool:

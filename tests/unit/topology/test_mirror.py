@@ -6,13 +6,14 @@ import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from tailrace.ops.health import HealthBoard
 from tailrace.testing import Crash
 from tailrace.topology.mirror import Mirror, MirrorThread
-from tailrace.topology.mirror_plan import MirrorOptions, Removal, Write, timestamp_row
+from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, Removal, Write, timestamp_row, turn_ms
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace, create_table, default_replication
 from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Record
@@ -428,11 +429,13 @@ def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard) -> None:
             return health.recover(cause)
 
     source = Source(rings)
+    clock = count(BEGIN, MOST_TURN_MS)  # its turn has come at the next look
     with MirrorThread(
         Mirror(store, V1),
+        "host",
         lambda: GenerationReader(source, now=lambda: BEGIN / 1000),
         Watched(lambda: 0.0),
-        lambda: BEGIN,
+        lambda: next(clock),
         poll_seconds=0.001,
         retry_seconds=0.001,
     ):
@@ -445,6 +448,39 @@ def test_the_thread_follows_the_topic() -> None:
     assert list(readable(store).values()) == [3, 4, 3]
     assert health.now.gauges == {"mirrored_generations": 3}
     assert health.now.degraded == {}
+
+
+def test_one_host_begins_at_once_and_the_others_hold_back_one_after_the_other() -> None:
+    ring = Ring(tuple(Node(f"host-{n}", "dc1", (n,)) for n in range(100)))
+    waits = {node.host: turn_ms(ring, BEGIN, node.host) for node in ring.nodes}
+    assert sorted(waits.values()) == [min(n * TURN_MS, MOST_TURN_MS) for n in range(100)]
+    assert waits != {node.host: turn_ms(ring, BEGIN + 1, node.host) for node in ring.nodes}
+    assert turn_ms(RING, BEGIN, "a stranger") == 2 * TURN_MS
+
+
+def test_a_host_whose_turn_is_later_writes_when_nobody_did() -> None:
+    """Its clock says when."""
+    late = max(("a", "b"), key=lambda host: turn_ms(RING, BEGIN, host))
+    store, health, done = MemoryStore(), HealthBoard(lambda: 0.0), threading.Event()
+    times = iter([BEGIN, BEGIN + TURN_MS - 1, BEGIN + TURN_MS])
+    written: list[int] = []
+
+    def now() -> int:
+        written.append(len(store.statements))
+        found = next(times, None)
+        if found is None:
+            done.set()
+            return BEGIN + TURN_MS
+        return found
+
+    source = Source([RING])
+    with MirrorThread(
+        Mirror(store, V1), late, lambda: GenerationReader(source, now=lambda: BEGIN / 1000), health, now, 0.001, 0.001
+    ):
+        assert done.wait(60)
+    assert written[:3] == [0, 0, 0]
+    assert written[3] == len(store.statements) > 0
+    assert list(readable(store)) == [BEGIN]
 
 
 def test_a_failure_is_told_and_tried_again() -> None:
@@ -467,18 +503,20 @@ def test_a_failure_is_told_and_tried_again() -> None:
 def test_the_thread_ends_before_the_next_statement() -> None:
     store, begun, go = Awaited(1), threading.Event(), threading.Event()
 
-    def hold(count: int) -> None:
-        if count == 8:
+    def hold(number: int) -> None:
+        if number == 8:
             begun.set()
             assert go.wait(60)
 
     store.before = hold
-    source = Source([RING])
+    source, clock = Source([RING]), count(BEGIN, MOST_TURN_MS)
     thread = MirrorThread(
         Mirror(store, V1),
+        "host",
         lambda: GenerationReader(source, now=lambda: BEGIN / 1000),
         HealthBoard(lambda: 0.0),
-        lambda: BEGIN,
+        lambda: next(clock),
+        poll_seconds=0.001,
     )
     assert begun.wait(60)
     closing = threading.Thread(target=thread.close)
