@@ -106,14 +106,14 @@ def lookup(
     serialized = [serialized_key(key, definition) for key in keys]
     if generation is not None:
         known = read_generation(generation)
-        print_rows((_found(known, (), key, data) for key, data in zip(keys, serialized, strict=True)), always_json=json)
+        _print_found((_found(known, (), key, data) for key, data in zip(keys, serialized, strict=True)), json)
         return
     with _published(settings) as reader:
         published, mark = _at(reader, at)
     proposal = published.unpack()
     around = circles(proposal.ring)
     rows = (_found(proposal.generation, around, key, data) for key, data in zip(keys, serialized, strict=True))
-    print_rows(({**row, "mark": mark} for row in rows), always_json=json)
+    _print_found(({**row, "mark": mark} for row in rows), json)
 
 
 @app.command("list")
@@ -213,6 +213,17 @@ def _look_up_tokens(known: Generation) -> None:
         if token is None or not MIN_TOKEN <= token <= MAX_TOKEN:
             raise SettingsError(f"standard input, line {number}: {text!r} is no token: a signed 64-bit decimal is")
         print(stream_for(known, token).value.hex(), flush=sys.stdin.isatty())
+
+
+def _print_found(rows: Iterator[dict[str, object]], json: bool) -> None:
+    """JSON lines, or a table for each key: a row would be wider than a terminal."""
+    for row in rows:
+        if json or not on_terminal():
+            print_json(row)
+            continue
+        hosts = row.pop("hosts", {})
+        facts = {**row, **({f"host in {dc}": host for dc, host in hosts.items()} if isinstance(hosts, dict) else {})}
+        print_rows({"of the key": name, "": value} for name, value in facts.items() if value is not None)
 
 
 def _found(generation: Generation, around: Sequence[Circle], key: str, serialized: bytes) -> dict[str, object]:
