@@ -223,7 +223,7 @@ def _print_found(rows: Iterator[dict[str, object]], json: bool) -> None:
             continue
         hosts = row.pop("hosts", {})
         facts = {**row, **({f"host in {dc}": host for dc, host in hosts.items()} if isinstance(hosts, dict) else {})}
-        print_rows({"of the key": name, "": value} for name, value in facts.items() if value is not None)
+        print_rows({"fact": name, "value": value} for name, value in facts.items() if value is not None)
 
 
 def _found(generation: Generation, around: Sequence[Circle], key: str, serialized: bytes) -> dict[str, object]:
