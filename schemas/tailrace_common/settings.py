@@ -19,6 +19,7 @@ from tailrace_common.passthrough import (
 )
 from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_cdc_raw import CdcRawSettings
+from tailrace_common.settings_mirror import MirrorSettings
 from tailrace_common.settings_section import Port, Positive, Seconds, Section
 from tailrace_common.settings_sinks import AnySinkSettings, LogTablesSinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
@@ -250,6 +251,7 @@ class Settings(BaseSettings):
     schemas: SchemaSettings = Field(default=SchemaSettings(), description=SchemaSettings.__doc__)
     tables: TableSettings = Field(default=TableSettings(), description=TableSettings.__doc__)
     generations: GenerationSettings = Field(default=GenerationSettings(), description=GenerationSettings.__doc__)
+    mirror: MirrorSettings = Field(default=MirrorSettings(), description=MirrorSettings.__doc__)
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
     sink: dict[str, AnySinkSettings] = Field(
         default={"local": SqlSinkSettings()}, description="Where streams write, by name."

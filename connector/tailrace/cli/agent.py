@@ -24,6 +24,7 @@ from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
+from tailrace.cli.mirroring import mirroring
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory, sole_reader
 from tailrace.cli.segment_keys import keys_of_settings
@@ -155,8 +156,11 @@ class _Start:
             return
         topics = topics_of(self.settings)
         router = self._until_done(lambda: self._router(node, topics))
-        if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
+        generation = None if router is None else self._until_done(lambda: self._first_generation(cluster))
+        if router is None or generation is None:
             return
+        self.health.generation(generation)
+        self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
         # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
         gc.freeze()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)

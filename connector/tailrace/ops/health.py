@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from tailrace.ops.headroom import Headroom
 from tailrace.position import Position
+from tailrace_schemas.generations import PublishedGeneration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class Health:
     transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
     are levels, such as mutations that are parked now; `lags` are seconds from writing to commit of each topic's last
     change. `caught_up` is when nothing that Cassandra had released was left
-    to read. `headroom` is cdc_raw's.
+    to read. `headroom` is cdc_raw's. `generation` is the newest that the agent knows.
     """
 
     ready: bool = False
@@ -32,6 +33,7 @@ class Health:
     caught_up: float = 0.0
     seen_alive: float = 0.0
     headroom: Headroom | None = None
+    generation: PublishedGeneration | None = None
 
     def live(self, now: float, limit_seconds: float = 60.0) -> bool:
         """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
@@ -135,6 +137,10 @@ class HealthBoard:
     def headroom(self, headroom: Headroom) -> None:
         """How full cdc_raw is now."""
         self._change(headroom=headroom)
+
+    def generation(self, generation: PublishedGeneration) -> None:
+        """The newest generation that is known."""
+        self._change(generation=generation)
 
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""
