@@ -107,6 +107,12 @@ def encode_proposal(proposal: Proposal) -> tuple[tuple[bytes, bytes], ...]:
     return (*records, (str(proposal.uuid).encode(), _json(commit)))
 
 
+def commit_at(commit: tuple[bytes, bytes], timestamp: int) -> tuple[bytes, bytes]:
+    """The commit record of the same proposal, to operate from another time (ms): its chunks do not say from when."""
+    key, value = commit
+    return key, _json({**json.loads(value), "timestamp": timestamp})
+
+
 class GenerationLog:
     """The valid generations among the topic's records, which are fed in order of their offsets.
 
