@@ -16,7 +16,7 @@ from tailrace_schemas.errors import TailraceError
 
 _LOG: Final = logging.getLogger("tailrace.topology")
 _RETRY_SECONDS: Final = 1.0
-_RETRY_SECONDS_MOST: Final = 30.0
+_RETRY_SECONDS_MOST: Final = 10.0
 _END_SECONDS: Final = 5.0
 
 
