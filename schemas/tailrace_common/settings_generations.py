@@ -26,3 +26,9 @@ class GenerationSettings(Section):
     poll_seconds: Annotated[float, Field(gt=0)] = Field(
         default=10.0, description="How often the node's ring is looked at, to catch changes that no event told of"
     )
+    retention_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        examples=[30],
+        description="Generations go so long after they ended: the longest that a change is kept by the tables' topics, "
+        "and may come late. Changes of before the oldest that stays are marked before_first. Unset: none goes",
+    )

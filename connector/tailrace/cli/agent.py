@@ -36,7 +36,7 @@ from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Sizes, Tenure
 from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
-from tailrace.topology.keeper import RingKeeper, Surroundings
+from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
 from tailrace.topology.ring_watch import Delays
@@ -66,6 +66,7 @@ _INTERNAL: Final = (
     Internal.PROGRESS,
 )
 _RETRY_SECONDS: Final = 1.0
+_DAY_MS: Final = 86_400_000
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 _RETRY_SECONDS_MOST: Final = 30.0
 
@@ -194,6 +195,7 @@ class _Start:
     def _keep_generations(self, cluster: LiveCluster, node: LocalNode) -> KeeperThread:
         """From now on a ring that changes gets its generation, while the agent runs."""
         settings, (kafka, topic) = self.settings.generations, self._generations
+        days = settings.retention_days
         keeper = RingKeeper(
             Surroundings(
                 host=node.host,
@@ -203,6 +205,7 @@ class _Start:
                 health=self.health,
                 entries=entries_of(self.settings),
                 delays=Delays(settings.ring_delay_seconds, settings.poll_seconds),
+                retention=None if days is None else Retention(round(days * _DAY_MS), _milliseconds),
             )
         )
         thread = KeeperThread(keeper, lambda: GenerationReader.open(kafka, topic), KafkaLog(kafka, topic), self.health)

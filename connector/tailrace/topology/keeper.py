@@ -15,17 +15,33 @@ from tailrace.topology.publication import Appending, announcing
 from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
 from tailrace_common.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generations import PublishedGeneration, encode_expired
+from tailrace_schemas.retention import keep_from
 from tailrace_schemas.ring import Ring, RingError
 
 _LOG: Final = logging.getLogger("tailrace.topology")
 _DISPUTED: Final = 2
 _AGAIN_SECONDS: Final = 0.1
+_EXPIRE_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long after its end a generation is kept, in milliseconds. `now_ms` is the time of day, by our clock.
+
+    That decides only when to announce that some may go; whether it holds is judged by the broker's.
+    """
+
+    longest_ms: int
+    now_ms: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a keeper needs. `ring` raises ServiceError or RingError; `clock` is monotonic, in seconds."""
+    """What a keeper needs. `ring` raises ServiceError or RingError; `clock` is monotonic, in seconds.
+
+    `retention` None: generations are kept for ever.
+    """
 
     host: str
     ring: Callable[[], Ring]
@@ -34,6 +50,7 @@ class Surroundings:
     health: HealthBoard
     entries: EntrySettings = ONE_STREAM
     delays: Delays = USUAL
+    retention: Retention | None = None
 
 
 class RingKeeper:
@@ -45,6 +62,7 @@ class RingKeeper:
         self._ring: Ring | None = None
         self._digests: dict[int, int] = {}
         self._late = 0
+        self._expire_after = 0.0
         self._said: tuple[RingState, int | None] | None = None
 
     def stir(self) -> None:
@@ -60,6 +78,8 @@ class RingKeeper:
         published = {generation.timestamp: generation for generation in reader.refresh()}
         verdict = self._judge(published)
         self._tell(verdict, reader.latest)
+        if verdict.state is RingState.COVERED:
+            yield from self._expire(reader)
         if verdict.state is not RingState.DUE or self._ring is None:
             return verdict.seconds
         yield from self._propose(self._ring, reader)
@@ -108,6 +128,19 @@ class RingKeeper:
         parts.health.count(**{"proposals_won" if won else "proposals_lost": 1})
         whose = "ours" if won else "another agent's"
         _LOG.info("generation %d, %s, holds for a ring of %d nodes", latest.timestamp, whose, len(ring.nodes))
+
+    def _expire(self, reader: GenerationReader) -> Appending[None]:
+        """Let old generations go; tried again after an hour, when our clock was ahead of the broker's."""
+        parts = self._parts
+        if parts.retention is None or parts.clock() < self._expire_after:
+            return
+        longest = parts.retention.longest_ms
+        timestamps = [generation.timestamp for generation in reader.published]
+        oldest = keep_from(timestamps, parts.retention.now_ms(), [longest])
+        if oldest is not None:
+            self._expire_after = parts.clock() + _EXPIRE_SECONDS
+            yield encode_expired(oldest, longest)
+            reader.refresh()
 
     def _tell(self, verdict: Verdict, latest: PublishedGeneration | None) -> None:
         health = self._parts.health

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.generations import (
     MAX_RECORD_BYTES,
+    Expired,
     GenerationLog,
     Ignored,
     Proposal,
@@ -51,7 +52,7 @@ class Topic:
         self.log = GenerationLog()
         self._offset = 0
 
-    def append(self, records: Records, at: int = NOW) -> list[PublishedGeneration | Ignored | None]:
+    def append(self, records: Records, at: int = NOW) -> list[PublishedGeneration | Expired | Ignored | None]:
         """What the log says of each record."""
         said = []
         for key, value in records:

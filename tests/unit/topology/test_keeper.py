@@ -13,14 +13,16 @@ import pytest
 from tailrace.ops.health import Health, HealthBoard
 from tailrace.ops.ring import RingState
 from tailrace.testing import ManualClock
-from tailrace.topology.keeper import RingKeeper, Surroundings
+from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.publication import run_appending
-from tailrace.topology.ring_watch import Delays
+from tailrace.topology.ring_watch import USUAL, Delays
 from tailrace.topology.thread import KeeperThread
 from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring, RingError
+from tailrace_schemas.streams import Mark
 from tests.unit.topology.memory import NOW, MemorySource, MemoryTopic
 
 A, B = Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,))
@@ -34,7 +36,8 @@ class Agent:
     topic: MemoryTopic = field(default_factory=MemoryTopic)
     clock: ManualClock = field(default_factory=ManualClock)
     ring: Ring | Exception = OLD
-    delays: Delays = Delays(30, 10)  # noqa: RUF009 - it is frozen
+    delays: Delays = USUAL
+    retention: Retention | None = None
     uuids: Iterator[UUID] = field(default_factory=lambda: (UUID(int=n) for n in range(1, 99)))
 
     def __post_init__(self) -> None:
@@ -48,6 +51,7 @@ class Agent:
                 new_uuid=lambda: next(self.uuids),
                 health=self.board,
                 delays=self.delays,
+                retention=self.retention,
             )
         )
         self.reader = self.open()
@@ -66,6 +70,10 @@ class Agent:
         """Seconds later, a step; how long it wants to wait."""
         self.clock.now += after
         return run_appending(self.keeper.step(self.reader), self.topic)
+
+    def known(self) -> tuple[PublishedGeneration, ...]:
+        """The generations as it knows them."""
+        return self.reader.published
 
     @property
     def health(self) -> Health:
@@ -207,6 +215,40 @@ def test_nodes_that_disagree_are_told_of(caplog: pytest.LogCaptureFixture) -> No
     assert True in told
     assert 6 <= len(one.reader.published) <= 12, "in an hour"
     assert caplog.text.count("do all nodes agree?") <= 8
+
+
+def test_a_generation_of_which_no_change_is_kept_goes_for_every_reader() -> None:
+    """One agent of two announces it; the other, whose clock is a day ahead, was not heeded."""
+    clock = ManualClock()
+
+    def agent_with(ahead_ms: int, topic: MemoryTopic) -> Agent:
+        retention = Retention(1_000_000, lambda: NOW + ahead_ms + round(clock.now * 1000))
+        return Agent(topic=topic, clock=clock, retention=retention)
+
+    hasty = agent_with(86_400_000, MemoryTopic())
+    one = agent_with(0, hasty.topic)
+    hasty.step()
+    one.ring = hasty.ring = NEW
+    for _ in range(3):
+        hasty.step(15)
+    first, second = hasty.reader.published
+    records = len(hasty.topic.records)
+
+    hasty.step(100)
+    one.step()
+    assert len(hasty.topic.records) == records + 1, "too early"
+    assert one.known() == (first, second)
+    clock.now = (second.timestamp - NOW) / 1000 + 999.999
+    one.step()
+    assert one.known() == (first, second)
+    one.step(0.001)
+    assert one.known() == one.open().refresh() == (second,)
+    assert one.state() == (RingState.COVERED, second.timestamp)
+    assert len(hasty.topic.records) == records + 2
+    hasty.step(5000)
+    assert hasty.known() == (second,)
+    assert len(hasty.topic.records) == records + 2
+    assert one.reader.operating(first.timestamp * 1000) == (second, Mark.BEFORE_FIRST)
 
 
 # The thread
