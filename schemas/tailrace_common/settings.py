@@ -19,6 +19,7 @@ from tailrace_common.passthrough import (
 )
 from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_cdc_raw import CdcRawSettings
+from tailrace_common.settings_generations import GenerationSettings
 from tailrace_common.settings_mirror import MirrorSettings
 from tailrace_common.settings_section import Port, Positive, Seconds, Section
 from tailrace_common.settings_sinks import AnySinkSettings, LogTablesSinkSettings, SinkSettings, SqlSinkSettings
@@ -192,17 +193,6 @@ class TableSettings(Section):
             if not _PATTERN.fullmatch(pattern):
                 raise ValueError(f'pattern "{pattern}" must have the form keyspace.table, such as shop.* or *.orders')
         return value
-
-
-class GenerationSettings(Section):
-    """Stream ids and their generations."""
-
-    streams_per_entry: Annotated[int, Field(ge=1, le=4096)] = Field(
-        default=1, description="Stream ids of each token range"
-    )
-    ignore_msb: Annotated[int, Field(ge=0, le=63)] = Field(
-        default=0, description="Most significant token bits ignored in choosing among them; ScyllaDB's is 12"
-    )
 
 
 class StreamSettings(Section):
