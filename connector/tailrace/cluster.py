@@ -34,6 +34,7 @@ from tailrace_schemas.tokens import token
 _LOG: Final = logging.getLogger("tailrace.cluster")
 MURMUR3: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
 _READS: Final = 5
+RingListener = Callable[[str, bool], None]
 
 # What gossip says of a node, the words before the comma (VersionedValue). A member that was shut down, or is known only
 # from before this node's restart (no word), keeps its tokens: nodetool status calls it DN, down and normal.
@@ -131,39 +132,51 @@ class _Connection(Cluster.connection_class):  # type: ignore[misc]  # the driver
 
 
 class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no types
-    """Tells of the connection's end, and of its return: by then queries are answered again."""
+    """Tells of the connection's end, of its return (by then queries are answered again), and of the ring's nodes.
 
-    def __init__(self, listener: Callable[[str], None]) -> None:
+    The driver says the same of all nodes, though it connects to one only: which of them went or came is left open.
+    """
+
+    def __init__(self, listener: Callable[[str], None], ring_listener: RingListener) -> None:
         self._listener = listener
+        self._ring_listener = ring_listener
 
     def on_down(self, host: Any) -> None:
         """The driver gave the node up for now."""
-        del host
         self._listener("connection lost")
+        self._ring_listener(f"{host.address} down", False)
 
     def on_up(self, host: Any) -> None:
         """It has connections to it again."""
-        del host
         self._listener("connection back")
+        self._ring_listener(f"{host.address} up", False)
 
     def on_add(self, host: Any) -> None:
-        """A node of the ring: no matter here."""
+        """A node joined the ring."""
+        self._ring_listener(f"{host.address} joined", True)
 
     def on_remove(self, host: Any) -> None:
-        """The same."""
+        """A node left it."""
+        self._ring_listener(f"{host.address} left", True)
 
 
 class LiveCluster:
     """A connection to one node. The driver keeps it, and reconnects; queries raise ServiceError meanwhile.
 
     `listener` is called from the driver's threads, with words for the log, when the schema may have changed, and when
-    the connection was lost or is back: a node that says nothing for two request timeouts is given up.
+    the connection was lost or is back: a node that says nothing for two request timeouts is given up. So is
+    `ring_listener`, when a node went up or down, and, with True, when one joined or left the ring.
     """
 
-    def __init__(self, contact: Contact, listener: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        contact: Contact,
+        listener: Callable[[str], None] = lambda _: None,
+        ring_listener: RingListener = lambda *_: None,
+    ) -> None:
         self._contact = contact
         self._where = f"{contact.hosts[0]}:{contact.port}"
-        self._cluster = _driver(contact, listener)
+        self._cluster = _driver(contact, listener, ring_listener)
         try:
             self._session: Session = self._cluster.connect()
         except Exception as error:
@@ -308,7 +321,7 @@ def _not_downgrading(record: logging.LogRecord) -> bool:
 logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
 
 
-def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
+def _driver(contact: Contact, listener: Callable[[str], None], ring_listener: RingListener) -> Cluster:
     profile = ExecutionProfile(
         load_balancing_policy=WhiteListRoundRobinPolicy([contact.hosts[0]]),
         consistency_level=ConsistencyLevel.ONE,
@@ -333,6 +346,7 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
         # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
         schema_event_refresh_window=0,
         max_schema_agreement_wait=0,
+        topology_event_refresh_window=1,
         token_metadata_enabled=False,
         # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
         idle_heartbeat_interval=max(1, round(contact.request_seconds)),
@@ -340,7 +354,7 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
         **more,
     )
     cluster.metadata = _Events(listener)
-    cluster.register_listener(_Presence(listener))
+    cluster.register_listener(_Presence(listener, ring_listener))
     return cluster
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -54,6 +55,21 @@ def read_messages(
         .where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
         .select("topic", "partition", "offset", "timestamp", "value")
     )
+
+
+def read_some(spark: SparkSession, settings: Settings, place: tuple[str, int], start: int, records: int) -> DataFrame:
+    """The columns of `read_messages` for up to so many committed records of one partition, from an offset on, now."""
+    topic, partition = place
+    chosen = {
+        "assign": json.dumps({topic: [partition]}),
+        "startingOffsets": json.dumps({topic: {str(partition): start}}),
+        "endingOffsets": "latest",
+        "failOnDataLoss": str(settings.stream.fail_on_data_loss).lower(),
+        **java_options(settings.kafka.reveal(), settings.stream.kafka.reveal()),
+        "kafka.isolation.level": "read_committed",
+    }
+    found = spark.read.format("kafka").options(**chosen).load().limit(records)
+    return found.select("topic", "partition", "offset", "timestamp", "value")
 
 
 def with_head(messages: DataFrame) -> DataFrame:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -24,10 +25,11 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned
 from tailrace_spark.batchlog import BatchLog
-from tailrace_spark.messages import read_messages, with_head
+from tailrace_spark.messages import read_messages, read_some, with_head
 from tailrace_spark.pieces import PIECE_COLUMNS, pieces
-from tailrace_spark.sinks.protocol import Sink, Summary
+from tailrace_spark.sinks.protocol import Piece, Sink, Summary, UpdateSink
 from tailrace_spark.status import PROCESSING, show_status
+from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 
 log = logging.getLogger("tailrace_spark")
 
@@ -36,6 +38,7 @@ T = TypeVar("T")
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _STOP_MILLISECONDS: Final = 120_000
+_REST_RECORDS: Final = 20_000
 # What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
 # overflows the stack on a long one, such as Py4JJavaError itself has.
 _INTERRUPTED: Final = (
@@ -181,9 +184,9 @@ class Stream:
         began = time.monotonic()
         held = _Held(batch)
         table = self._hold(held, "generations", lambda: self._stream_table(batch))
-        records = assigned(frame, table, self._settings.topics.prefix).select(*PIECE_COLUMNS, "marks").toArrow()
-        early = self._settings.stream.accept_early
-        summary = self._hold(held, "sink", lambda: self._sink.write(pieces(records, self._schemas, early=early)))
+        records = self._assigned(frame, table)
+        found = self._pieces(records, table)
+        summary = self._hold(held, "sink", lambda: self._sink.write(found()))
         progress = Progress(
             batch=batch,
             records=records.num_rows,
@@ -197,6 +200,30 @@ class Stream:
             log.info("%s", progress)
         if self._on_batch is not None:
             self._on_batch(progress)
+
+    def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
+        """What gives the pieces of a batch that the sink wants, as often as it is called."""
+        sink, early = self._sink, self._settings.stream.accept_early
+        if not isinstance(sink, UpdateSink):
+            return partial(pieces, records, self._schemas, early=early)
+        place = [(name, "ascending") for name in ("topic", "partition", "offset")]
+        own = records.sort_by(place)
+
+        def decoded(some: Any) -> Iterator[Piece]:
+            for piece in pieces(some, self._schemas, early=early):
+                yield with_streams(piece, table, sink.write_times)
+
+        def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
+            rest = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
+            some = self._assigned(rest, table).sort_by(place)
+            full = some.num_rows == _REST_RECORDS
+            return decoded(some), some.column("offset")[-1].as_py() + 1 if full else None
+
+        whole = WholeUpdates(partial(decoded, own), _ends(own), read_on)
+        return lambda: whole
+
+    def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
+        return assigned(heads, table, self._settings.topics.prefix).select(*PIECE_COLUMNS, "marks").toArrow()
 
     def _stream_table(self, batch: int) -> StreamTable:
         """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted."""
@@ -238,6 +265,12 @@ class _Held:
     batch: int
     seconds: float = 0.0
     reasons: dict[str, None] = field(default_factory=dict)
+
+
+def _ends(records: Any) -> dict[KafkaPartition, int]:
+    """The offset behind each partition's last record."""
+    last = records.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    return {(row["topic"], row["partition"]): row["offset_max"] + 1 for row in last.to_pylist()}
 
 
 def _count(marks: Any) -> dict[str, int]:

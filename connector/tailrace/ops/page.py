@@ -36,6 +36,7 @@ def page(health: Health, now: float) -> str:
         ("last read everything", f"{health.behind(now):.1f} s ago"),
         ("run loop", "moving" if health.live(now) else "stuck"),
         *([("cdc_raw", str(health.headroom))] if health.headroom is not None else []),
+        *([("ring", str(health.ring))] if health.ring is not None else []),
         *((name, f"{number:,}") for name, number in sorted(health.counts.items())),
     ]
     parts += ["<h2>Progress</h2>", _table(facts)]
