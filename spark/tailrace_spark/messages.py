@@ -33,8 +33,8 @@ def read_messages(
     `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix); of what
     it matches, the agents' own topics under the prefix, such as `.schemas`, are left out. Topics that appear later are
     read from their beginning. `options` are those of Spark's Kafka source, such as startingTimestamp or
-    maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read. On Spark 4.1 the session is set
-    to the first version of its Kafka source, whose restarts are sound.
+    maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no records without a value.
+    On Spark 4.1 the session is set to the first version of its Kafka source, whose restarts are sound.
     """
     _keep_to_version_one(spark)
     stream = settings.stream
@@ -52,6 +52,7 @@ def read_messages(
         spark.readStream.format("kafka")
         .options(**chosen)
         .load()
+        .where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
         .select("topic", "partition", "offset", "timestamp", "value")
     )
 

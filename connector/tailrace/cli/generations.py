@@ -138,7 +138,7 @@ def _row(one: PublishedGeneration) -> dict[str, object]:
         "from": datetime.fromtimestamp(one.timestamp / 1000, UTC).isoformat(timespec="milliseconds"),
         "nodes": len(proposal.ring.nodes),
         "entries": len(entries),
-        "streams": sum(len(entry.streams) for entry in entries),
+        "streams": entries.stream_count,
         "predecessor": one.predecessor,
         "uuid": one.uuid,
     }

@@ -114,7 +114,7 @@ def _generation(*entries: dict[str, Any]) -> dict[str, Any]:
 
 ONE, TWO, _ = GENERATION["entries"]
 BAD_GENERATIONS = [
-    (_generation(), "generation 7 has no entries"),
+    (_generation(), "a generation has no entries"),
     (_generation(TWO, ONE), "not sorted: range end 10 stands after 20"),
     (_generation(ONE, ONE), "not sorted"),
     (_generation({**ONE, "streams": []}), "token 10 has no streams"),
