@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from cassandra.cluster import Session
 
+from examples.log_reader.__main__ import main
 from examples.log_reader.comparison import differences, rows_of
 from examples.log_reader.descriptions import Descriptions
 from examples.log_reader.reader import LogRow, ProgressFile, Reader, write_time
@@ -99,7 +100,7 @@ def logged(
             {
                 "kafka": {"bootstrap.servers": kafka.bootstrap},
                 "topics": {"prefix": prefix},
-                "stream": {"max_offsets_per_trigger": 120},
+                "stream": {"max_offsets_per_trigger": 300},
                 "sink": {"log": {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}},
             }
         )
@@ -239,7 +240,7 @@ def test_columns_come_and_stay(logged: Logged) -> None:
 def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
     """From the beginning, in batches that end elsewhere."""
     columns = {table: logged.log(table, _all(logged, table)) for table in TABLES}
-    again = logged.settings.stream.model_copy(update={"max_offsets_per_trigger": 90})
+    again = logged.settings.stream.model_copy(update={"max_offsets_per_trigger": 200})
     batches = follow(spark, logged.settings.model_copy(update={"stream": again}), tmp_path / "again")
     assert len(batches) > len(logged.batches)
     assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
@@ -270,7 +271,9 @@ class Killed(Exception):
     """The reader's end, in the middle of a window."""
 
 
-def test_a_reader_of_scylladbs_kind_replicates_a_table(logged: Logged, tmp_path: Path) -> None:
+def test_a_reader_of_scylladbs_kind_replicates_a_table(
+    logged: Logged, cassandra: LocalCassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Killed in each generation, it goes on; nothing of the second generation comes before the first is finished."""
     session, keyspace = logged.session, logged.keyspace
     session.execute(
@@ -313,6 +316,12 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(logged: Logged, tmp_path:
     started = [written >= YEAR_2100 * 1000 for written, _ in seen]
     assert started == sorted(started)
     assert started.count(True) == 6
+    words = [f"{keyspace}.a", f"{keyspace}.b", "--contact", cassandra.address, "--port", str(cassandra.port)]
+    words += ["--descriptions", keyspace, "--progress", str(tmp_path / "progress.json"), "--once", "--compare"]
+    assert main(words) == 0
+    session.execute(f"UPDATE {keyspace}.b SET v = 7 WHERE pk = 0 AND ck = 99 AND ck2 = 'z'")
+    assert main(words) == 1
+    assert "(0, 99, 'z'): missing and ('None'," in capsys.readouterr().out
 
 
 def _all(logged: Logged, table: str) -> str:

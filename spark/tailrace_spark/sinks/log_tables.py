@@ -104,6 +104,7 @@ class LogTablesSink:
                 summary += self._piece(piece)
         except BaseException:
             self._targets.clear()  # what the cluster has may have changed meanwhile
+            self._buried.clear()
             raise
         return summary
 
@@ -117,7 +118,9 @@ class LogTablesSink:
         try:
             self._store.write(_batches(updates, self._ttl))
         except RefusedError:
-            updates = [update for update in updates if self._alone(update, letters)]
+            self._targets.clear()  # somebody may have dropped a log table, which is made anew then
+            again = [self._update(update.changes, letters) for update in updates if update.target is not None]
+            updates = [update for update in again if self._alone(update, letters)]
         self._bury(letters)
         changes = sum(len(update.changes) for update in updates if update.target is not None)
         return Summary(changes, sum(len(update.rows) for update in updates), len(letters))
