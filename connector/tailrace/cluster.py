@@ -21,7 +21,7 @@ from cassandra.cluster import (
 from cassandra.connection import ConnectionException
 from cassandra.metadata import Metadata
 from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
-from cassandra.query import dict_factory
+from cassandra.query import BatchStatement, BatchType, dict_factory
 
 from tailrace.history.objects import NodeState, epoch_of
 from tailrace.history.rows import KeyedRow, definitions_of
@@ -34,6 +34,7 @@ from tailrace_schemas.tokens import token
 _LOG: Final = logging.getLogger("tailrace.cluster")
 MURMUR3: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
 _READS: Final = 5
+RingListener = Callable[[str, bool], None]
 
 # What gossip says of a node, the words before the comma (VersionedValue). A member that was shut down, or is known only
 # from before this node's restart (no word), keeps its tokens: nodetool status calls it DN, down and normal.
@@ -60,6 +61,13 @@ _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
         "FROM system_schema.types"
     ),
 }
+_SYSTEM_TABLES: Final = (
+    "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
+)
+_OUR_TABLES: Final = (
+    "grant cluster.username CREATE, SELECT and MODIFY on mirror.keyspace, or make its tables yourself and "
+    "grant SELECT and MODIFY (docs/security.md 2)"
+)
 _GOSSIP_EXISTS: Final = (
     "SELECT table_name FROM system_virtual_schema.tables "
     "WHERE keyspace_name = 'system_views' AND table_name = 'gossip_info'"
@@ -124,39 +132,51 @@ class _Connection(Cluster.connection_class):  # type: ignore[misc]  # the driver
 
 
 class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no types
-    """Tells of the connection's end, and of its return: by then queries are answered again."""
+    """Tells of the connection's end, of its return (by then queries are answered again), and of the ring's nodes.
 
-    def __init__(self, listener: Callable[[str], None]) -> None:
+    The driver says the same of all nodes, though it connects to one only: which of them went or came is left open.
+    """
+
+    def __init__(self, listener: Callable[[str], None], ring_listener: RingListener) -> None:
         self._listener = listener
+        self._ring_listener = ring_listener
 
     def on_down(self, host: Any) -> None:
         """The driver gave the node up for now."""
-        del host
         self._listener("connection lost")
+        self._ring_listener(f"{host.address} down", False)
 
     def on_up(self, host: Any) -> None:
         """It has connections to it again."""
-        del host
         self._listener("connection back")
+        self._ring_listener(f"{host.address} up", False)
 
     def on_add(self, host: Any) -> None:
-        """A node of the ring: no matter here."""
+        """A node joined the ring."""
+        self._ring_listener(f"{host.address} joined", True)
 
     def on_remove(self, host: Any) -> None:
-        """The same."""
+        """A node left it."""
+        self._ring_listener(f"{host.address} left", True)
 
 
 class LiveCluster:
     """A connection to one node. The driver keeps it, and reconnects; queries raise ServiceError meanwhile.
 
     `listener` is called from the driver's threads, with words for the log, when the schema may have changed, and when
-    the connection was lost or is back: a node that says nothing for two request timeouts is given up.
+    the connection was lost or is back: a node that says nothing for two request timeouts is given up. So is
+    `ring_listener`, when a node went up or down, and, with True, when one joined or left the ring.
     """
 
-    def __init__(self, contact: Contact, listener: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        contact: Contact,
+        listener: Callable[[str], None] = lambda _: None,
+        ring_listener: RingListener = lambda *_: None,
+    ) -> None:
         self._contact = contact
         self._where = f"{contact.hosts[0]}:{contact.port}"
-        self._cluster = _driver(contact, listener)
+        self._cluster = _driver(contact, listener, ring_listener)
         try:
             self._session: Session = self._cluster.connect()
         except Exception as error:
@@ -240,6 +260,33 @@ class LiveCluster:
         """Run any CQL statement; its rows by column name, empty where it returns none. Raises ServiceError."""
         return self._rows(statement)
 
+    def read(self, statement: str, values: Sequence[object] = ()) -> Sequence[Mapping[str, Any]]:
+        """The rows of a query of a table of ours, as a majority of the replicas has them. Raises ServiceError."""
+        try:
+            bound = self._session.prepare(statement).bind(values)
+            bound.consistency_level = ConsistencyLevel.QUORUM
+            return list(self._session.execute(bound))
+        except Exception as error:
+            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+
+    def write(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run a statement for each row, all of one partition and as a whole, on a majority. Raises ServiceError."""
+        try:
+            prepared = self._session.prepare(statement)
+            batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
+            for values in rows:
+                batch.add(prepared, values)
+            self._session.execute(batch)
+        except Exception as error:
+            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+
+    def define(self, statement: str) -> None:
+        """Run DDL for a table of ours. Raises ServiceError."""
+        try:
+            self._session.execute(statement)
+        except Exception as error:
+            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+
     def close(self) -> None:
         """End the driver's threads and connections."""
         self._cluster.shutdown()
@@ -274,7 +321,7 @@ def _not_downgrading(record: logging.LogRecord) -> bool:
 logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
 
 
-def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
+def _driver(contact: Contact, listener: Callable[[str], None], ring_listener: RingListener) -> Cluster:
     profile = ExecutionProfile(
         load_balancing_policy=WhiteListRoundRobinPolicy([contact.hosts[0]]),
         consistency_level=ConsistencyLevel.ONE,
@@ -299,6 +346,7 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
         # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
         schema_event_refresh_window=0,
         max_schema_agreement_wait=0,
+        topology_event_refresh_window=1,
         token_metadata_enabled=False,
         # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
         idle_heartbeat_interval=max(1, round(contact.request_seconds)),
@@ -306,7 +354,7 @@ def _driver(contact: Contact, listener: Callable[[str], None]) -> Cluster:
         **more,
     )
     cluster.metadata = _Events(listener)
-    cluster.register_listener(_Presence(listener))
+    cluster.register_listener(_Presence(listener, ring_listener))
     return cluster
 
 
@@ -335,7 +383,7 @@ def _status(state: Mapping[str, Any]) -> str:
     return str(state["status_with_port"] or state["status"] or "").partition(",")[0]
 
 
-def _unreachable(where: str, error: Exception) -> ServiceError:
+def _unreachable(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLES) -> ServiceError:
     reasons: Iterable[object] = [error]
     if isinstance(error, NoHostAvailable) and error.errors:
         reasons = error.errors.values() if isinstance(error.errors, Mapping) else error.errors
@@ -343,7 +391,7 @@ def _unreachable(where: str, error: Exception) -> ServiceError:
     if isinstance(error, OperationTimedOut):
         advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
     elif isinstance(error, Unauthorized):
-        advice = "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
+        advice = unauthorized
     elif isinstance(error, NoHostAvailable | DriverException | OSError):
         advice = "is the node up, are cluster.contact_points, port, tls and credentials right?"
     else:

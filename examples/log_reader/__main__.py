@@ -23,7 +23,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("target", help="keyspace.table of the same definition, which is written")
     parser.add_argument("--contact", default="127.0.0.1", help="a node")
     parser.add_argument("--port", type=int, default=9042)
-    parser.add_argument("--descriptions", default="tailrace_cdc", help="keyspace of the description tables")
+    parser.add_argument("--descriptions", default="tailrace", help="keyspace of the description tables")
     parser.add_argument("--progress", type=Path, default=Path("progress.json"), help="file that says how far it is")
     parser.add_argument("--window", type=float, default=60, help="seconds of the log that are read at once")
     parser.add_argument("--confidence", type=float, default=60, help="seconds that the log may lag behind")

@@ -11,7 +11,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader, Record
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import GenerationLog, Ignored, PublishedGeneration
+from tailrace_schemas.generations import Expired, GenerationLog, Ignored, PublishedGeneration
 from tailrace_schemas.streams import LEEWAY_MS, Mark
 
 _LOG: Final = logging.getLogger("tailrace.generations")
@@ -48,7 +48,7 @@ class GenerationReader(Closing):
         return cls(PartitionReader(config, topic, 0))
 
     def refresh(self) -> tuple[PublishedGeneration, ...]:
-        """Read to the end of the topic; every valid generation, ascending by timestamp.
+        """Read to the end of the topic; every valid generation that is not gone, ascending by timestamp.
 
         What is announced after this call begins is at least LEEWAY_MS ahead of it, as far as our clock and the
         broker's agree. Raises ServiceError when the end cannot be reached, UnsupportedError for a later version.
@@ -58,6 +58,8 @@ class GenerationReader(Closing):
             found = self._log.feed(record.offset, record.timestamp, record.key, record.value)
             if isinstance(found, Ignored):
                 _LOG.debug("generations: ignored the record at offset %d: %s", found.offset, found.reason)
+            elif isinstance(found, Expired):
+                _LOG.info("generations: those before %d are gone: %s", found.oldest, found.gone)
             elif found is not None:
                 _LOG.info("generations: %s operates from %d on", found.uuid, found.timestamp)
         self.known_until = int(began * 1000) + LEEWAY_MS

@@ -97,4 +97,6 @@ def _toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(name)} = {_toml(item)}' for name, item in value.items())} }}"
     return str(value)

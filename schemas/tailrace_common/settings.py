@@ -19,6 +19,8 @@ from tailrace_common.passthrough import (
 )
 from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_cdc_raw import CdcRawSettings
+from tailrace_common.settings_generations import GenerationSettings
+from tailrace_common.settings_mirror import MirrorSettings
 from tailrace_common.settings_section import Port, Positive, Seconds, Section
 from tailrace_common.settings_sinks import AnySinkSettings, LogTablesSinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
@@ -193,17 +195,6 @@ class TableSettings(Section):
         return value
 
 
-class GenerationSettings(Section):
-    """Stream ids and their generations."""
-
-    streams_per_entry: Annotated[int, Field(ge=1, le=4096)] = Field(
-        default=1, description="Stream ids of each token range"
-    )
-    ignore_msb: Annotated[int, Field(ge=0, le=63)] = Field(
-        default=0, description="Most significant token bits ignored in choosing among them; ScyllaDB's is 12"
-    )
-
-
 class StreamSettings(Section):
     """The Spark job from the topics to one sink."""
 
@@ -250,6 +241,7 @@ class Settings(BaseSettings):
     schemas: SchemaSettings = Field(default=SchemaSettings(), description=SchemaSettings.__doc__)
     tables: TableSettings = Field(default=TableSettings(), description=TableSettings.__doc__)
     generations: GenerationSettings = Field(default=GenerationSettings(), description=GenerationSettings.__doc__)
+    mirror: MirrorSettings = Field(default=MirrorSettings(), description=MirrorSettings.__doc__)
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
     sink: dict[str, AnySinkSettings] = Field(
         default={"local": SqlSinkSettings()}, description="Where streams write, by name."

@@ -25,8 +25,10 @@ from tailrace_schemas.ring import Ring, RingError
 from tailrace_schemas.streams import LEEWAY_MS, Generation, Mark, operating
 
 VERSION: Final = LATEST
+EXPIRED_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 512 << 10
 
+_EXPIRED: Final = b"expired"
 # With the line before them, so much stays below MAX_RECORD_BYTES.
 _CHUNK_BYTES: Final = 511 << 10
 # Write times are 64-bit microseconds: no timestamp beyond them can mean anything.
@@ -66,6 +68,15 @@ class PublishedGeneration:
 
 
 @dataclass(frozen=True, slots=True)
+class Expired:
+    """A record that made generations go: the timestamps of those, ascending; `oldest` is the first that stays."""
+
+    offset: int
+    gone: tuple[int, ...]
+    oldest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ignored:
     """A record that makes no generation, and why; every reader ignores it alike."""
 
@@ -100,12 +111,28 @@ def encode_proposal(proposal: Proposal) -> tuple[tuple[bytes, bytes], ...]:
     return (*records, (str(proposal.uuid).encode(), to_json(commit)))
 
 
+def commit_at(commit: tuple[bytes, bytes], timestamp: int) -> tuple[bytes, bytes]:
+    """The commit record of the same proposal, to operate from another time (ms): its chunks do not say from when."""
+    key, value = commit
+    return key, to_json({**parse_object(value), "timestamp": timestamp})
+
+
+def encode_expired(oldest: int, retention_ms: int) -> tuple[bytes, bytes]:
+    """Key and value of the record that lets every generation before `oldest` go, as no change of so long ago is kept.
+
+    It holds if and only if the generation of that timestamp is valid and not gone, and operated for `retention_ms`
+    when the record was appended, by the broker's clock (contracts.md 5).
+    """
+    return _EXPIRED, to_json({"version": EXPIRED_VERSION, "oldest": oldest, "retention": retention_ms})
+
+
 class GenerationLog:
     """The valid generations among the topic's records, which are fed in order of their offsets.
 
     A proposal is valid if and only if its predecessor is the latest valid generation, its timestamp is later than
     that one's, its commit record was appended LEEWAY_MS before its timestamp or earlier (not asked of the first), and
-    all its chunks precede the commit record, whole (contracts.md 5). All else is ignored, by every reader alike.
+    all its chunks precede the commit record, whole (contracts.md 5). Old ones go when an `expired` record says so.
+    All else is ignored, by every reader alike.
     """
 
     def __init__(self) -> None:
@@ -116,7 +143,7 @@ class GenerationLog:
 
     @property
     def published(self) -> tuple[PublishedGeneration, ...]:
-        """The valid generations, ascending by timestamp."""
+        """The valid generations that are not gone, ascending by timestamp."""
         return tuple(self._published)
 
     @property
@@ -136,13 +163,15 @@ class GenerationLog:
 
     def feed(
         self, offset: int, appended: int, key: bytes | None, value: bytes | None
-    ) -> PublishedGeneration | Ignored | None:
-        """Take the next record: a new generation, or why the record makes none; None for a chunk.
+    ) -> PublishedGeneration | Expired | Ignored | None:
+        """Take the next record: a new generation, which ones go, or why the record makes none; None for a chunk.
 
-        `appended` is the record's append time in milliseconds. Raises UnsupportedError for a commit record of a later
-        version: to ignore it would mean to differ from those who can read it.
+        `appended` is the record's append time in milliseconds. Raises UnsupportedError for a commit or `expired` record
+        of a later version: to ignore it would mean to differ from those who can read it.
         """
         try:
+            if key == _EXPIRED:
+                return self._expire(parse_object(value), offset, appended)
             uuid, chunk = _parse_key(key)
             if chunk is not None:
                 self._keep(uuid, chunk, value or b"")
@@ -205,6 +234,23 @@ class GenerationLog:
             version=commit.of.version,
             packed=packed,
         )
+
+    def _expire(self, fields: dict[str, Any], offset: int, appended: int) -> Expired:
+        """What goes; CorruptError when the record does not hold."""
+        version, oldest, retention = (_integer(fields, name) for name in ("version", "oldest", "retention"))
+        if version > EXPIRED_VERSION:
+            raise UnsupportedError(
+                f"the generations topic has an expired record (offset {offset}) of version {version}; this Tailrace"
+                f" reads up to {EXPIRED_VERSION}: use the newer one everywhere"
+            )
+        if oldest not in self._timestamps[1:]:
+            raise CorruptError(f"expired: {oldest} is no generation that others could go before")
+        if retention < 0 or appended - retention < oldest:
+            raise CorruptError(f"expired: at {appended} changes of before {oldest} were not older than {retention} ms")
+        place = self._timestamps.index(oldest)
+        gone = tuple(self._timestamps[:place])
+        del self._timestamps[:place], self._published[:place]
+        return Expired(offset, gone, oldest)
 
     def _accept(self, found: PublishedGeneration) -> None:
         self._published.append(found)

@@ -69,7 +69,7 @@ def _given(table: StreamTable) -> StreamTable:
 
 # Of this worker process, and with it what was read and unpacked.
 _readers: dict[str, GenerationReader] = {}
-_tables: dict[str, tuple[int, StreamTable]] = {}
+_tables: dict[str, tuple[tuple[int, int], StreamTable]] = {}
 
 
 def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
@@ -84,10 +84,11 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
             log.warning("holding: %s", error)
         else:
             if published:
-                count, table = _tables.get(key, (0, None))
-                if table is None or count != len(published):
+                span = published[0].timestamp, published[-1].timestamp  # new ones come at the end, old ones go
+                before, table = _tables.get(key, (span, None))
+                if table is None or before != span:
                     table = StreamTable.of_published(published, reader.known_until)
-                    _tables[key] = len(published), table
+                    _tables[key] = span, table
                 return replace(table, known_until=reader.known_until)
             log.warning("holding: %s has no valid generation yet: is an agent running?", topic)
         time.sleep(_HOLD_SECONDS)

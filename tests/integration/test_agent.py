@@ -95,6 +95,8 @@ def test_every_change_arrives_once_where_its_token_says(bench: Bench) -> None:
         bench.create()
         bench.write(range(500))
         agent.until(lambda: agent.count("changes") >= 500)
+        agent.until(lambda: (agent.status().get("ring") or {}).get("state") == "covered")
+        assert agent.status()["ring"]["nodes"] == 1
         assert agent.stop() == 0, agent.words()
     records = bench.records()
     assert ints(records) == Counter(range(500))

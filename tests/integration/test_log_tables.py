@@ -21,8 +21,13 @@ from examples.log_reader.descriptions import Descriptions
 from examples.log_reader.reader import LogRow, ProgressFile, Reader, write_time
 from examples.log_reader.reader import Progress as Done
 from examples.log_reader.replication import Replicator
+from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
+from tailrace.topology.mirror import Mirror
+from tailrace.topology.mirror_plan import MirrorOptions
+from tailrace.topology.mirror_store import CqlStore
+from tailrace.topology.mirror_tables import IdForm
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.cql.types import CqlType
@@ -246,25 +251,15 @@ def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, t
     assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
 
 
-def describe(session: Session, keyspace: str, *generations: Generation) -> None:
-    """The description tables, as docs/stream-ids.md section 4 has them: all of a description, then its timestamp."""
-    session.execute(
-        f"CREATE TABLE {keyspace}.cdc_generation_timestamps (key text, time timestamp, expired timestamp, "
-        "PRIMARY KEY (key, time)) WITH CLUSTERING ORDER BY (time DESC)"
-    )
-    session.execute(
-        f"CREATE TABLE {keyspace}.cdc_streams_descriptions_v2 (time timestamp, range_end bigint, "
-        "streams frozen<set<frozen<tuple<bigint, bigint>>>>, PRIMARY KEY (time, range_end))"
-    )
-    describe = session.prepare(
-        f"INSERT INTO {keyspace}.cdc_streams_descriptions_v2 (time, range_end, streams) VALUES (?, ?, ?)"
-    )
-    tell = session.prepare(f"INSERT INTO {keyspace}.cdc_generation_timestamps (key, time) VALUES ('timestamps', ?)")
-    for generation in generations:
-        for entry in generation.entries:
-            words = {(stream.token, int.from_bytes(stream.value[8:], "big", signed=True)) for stream in entry.streams}
-            session.execute(describe, (generation.timestamp, entry.token_range_end, words))
-        session.execute(tell, (generation.timestamp,))
+def mirror(logged: Logged, cassandra: LocalCassandra, keyspace: str) -> None:
+    """The description tables of both generations, as agents write them ([mirror])."""
+    topic = internal_topic(logged.settings.topics.prefix, Internal.GENERATIONS)
+    with (
+        closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live,
+        GenerationReader.open(logged.settings.kafka.reveal(), topic) as reader,
+    ):
+        store = CqlStore(live, keyspace, IdForm.TUPLE)
+        assert Mirror(store, MirrorOptions()).update(reader.refresh(), logged.first.timestamp) > 2
 
 
 class Killed(Exception):
@@ -279,7 +274,8 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(
     session.execute(
         TABLES["a"].format(ks=keyspace).replace(f"{keyspace}.a ", f"{keyspace}.b ").replace(" AND cdc = true", "")
     )
-    describe(session, keyspace, logged.first, logged.second)
+    described = f"{keyspace}_cdc"
+    mirror(logged, cassandra, described)
     progress = ProgressFile(tmp_path / "progress.json")
     tables = session.cluster.metadata.keyspaces[keyspace].tables
     replicate, now = Replicator(session, tables["b"]), time.time() + 60
@@ -294,7 +290,7 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(
 
     def reader(at: float) -> Reader:
         """A new process: it knows what the progress file says."""
-        descriptions = Descriptions(session, keyspace)
+        descriptions = Descriptions(session, described)
         log = f"{keyspace}.a_scylla_cdc_log"
         return Reader(session, log, descriptions, progress, window=25, confidence=5, now=lambda: at)
 
@@ -318,7 +314,7 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(
     assert started == sorted(started)
     assert started.count(True) == 6
     words = [f"{keyspace}.a", f"{keyspace}.b", "--contact", cassandra.address, "--port", str(cassandra.port)]
-    words += ["--descriptions", keyspace, "--progress", str(tmp_path / "progress.json"), "--once", "--compare"]
+    words += ["--descriptions", described, "--progress", str(tmp_path / "progress.json"), "--once", "--compare"]
     assert main(words) == 0
     session.execute(f"UPDATE {keyspace}.b SET v = 7 WHERE pk = 0 AND ck = 99 AND ck2 = 'z'")
     assert main(words) == 1

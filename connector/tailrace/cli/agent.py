@@ -24,10 +24,11 @@ from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
+from tailrace.cli.mirroring import mirroring
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory, sole_reader
 from tailrace.cli.segment_keys import keys_of_settings
-from tailrace.cluster import Contact, LiveCluster, LocalNode
+from tailrace.cluster import Contact, LiveCluster, LocalNode, RingListener
 from tailrace.commitlog.encryption import Keys
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
@@ -35,11 +36,14 @@ from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Sizes, Tenure
 from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
+from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.publication import ensure_first
+from tailrace.topology.ring_watch import Delays
+from tailrace.topology.thread import KeeperThread
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
-from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
+from tailrace_common.settings import AgentSettings, ClusterSettings, Scalar, SchemaSettings, Settings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration
@@ -62,6 +66,7 @@ _INTERNAL: Final = (
     Internal.PROGRESS,
 )
 _RETRY_SECONDS: Final = 1.0
+_DAY_MS: Final = 86_400_000
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 _RETRY_SECONDS_MOST: Final = 30.0
 
@@ -129,13 +134,19 @@ class _Start:
 
     def run(self) -> None:
         hints: list[Callable[[], None]] = [self.wakeup.set]
+        ring_hints: list[Callable[[bool], None]] = []
 
         def changed(what: str) -> None:
             _LOG.debug("schema event: %s", what)
             for hint in hints:
                 hint()
 
-        cluster = self._until_done(lambda: self._connect(changed))
+        def ring_changed(what: str, changed: bool) -> None:
+            _LOG.debug("ring event: %s", what)
+            for hint in ring_hints:
+                hint(changed)
+
+        cluster = self._until_done(lambda: self._connect(changed, ring_changed))
         node = None if cluster is None else self._until_done(cluster.check)
         if cluster is None or node is None:
             return
@@ -155,15 +166,19 @@ class _Start:
             return
         topics = topics_of(self.settings)
         router = self._until_done(lambda: self._router(node, topics))
-        if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
+        generation = None if router is None else self._until_done(lambda: self._first_generation(cluster))
+        if router is None or generation is None:
             return
+        self.health.generation(generation)
+        self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
+        ring_hints.append(self._keep_generations(cluster, node).stir)
         # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
         gc.freeze()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
         self._agent(node, schema, router, topics, care).run()
 
-    def _connect(self, changed: Callable[[str], None]) -> LiveCluster:
-        cluster = LiveCluster(contact_of(self.settings.cluster), changed)
+    def _connect(self, changed: Callable[[str], None], ring_changed: RingListener) -> LiveCluster:
+        cluster = LiveCluster(contact_of(self.settings.cluster), changed, ring_changed)
         return self.stack.enter_context(closing(cluster))
 
     def _router(self, node: LocalNode, topics: KafkaTopics) -> Router:
@@ -175,18 +190,34 @@ class _Start:
 
     def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
         """The generation that operates now; the first agent of a cluster publishes the first one."""
-        settings = self.settings
-        kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
-        generations = settings.generations
+        kafka, topic = self._generations
         with GenerationReader.open(kafka, topic) as reader:
-            return ensure_first(
-                cluster.ring,
-                KafkaLog(kafka, topic),
-                reader,
-                now_ms=_milliseconds,
+            log = KafkaLog(kafka, topic)
+            return ensure_first(cluster.ring, log, reader, new_uuid=uuid4, entries=entries_of(self.settings))
+
+    def _keep_generations(self, cluster: LiveCluster, node: LocalNode) -> KeeperThread:
+        """From now on a ring that changes gets its generation, while the agent runs."""
+        settings, (kafka, topic) = self.settings.generations, self._generations
+        days = settings.retention_days
+        keeper = RingKeeper(
+            Surroundings(
+                host=node.host,
+                ring=cluster.ring,
+                clock=time.monotonic,
                 new_uuid=uuid4,
-                entries=EntrySettings(generations.streams_per_entry, generations.ignore_msb),
+                health=self.health,
+                entries=entries_of(self.settings),
+                delays=Delays(settings.ring_delay_seconds, settings.poll_seconds),
+                retention=None if days is None else Retention(round(days * _DAY_MS), _milliseconds),
             )
+        )
+        thread = KeeperThread(keeper, lambda: GenerationReader.open(kafka, topic), KafkaLog(kafka, topic), self.health)
+        return self.stack.enter_context(thread)
+
+    @property
+    def _generations(self) -> tuple[Mapping[str, Scalar], str]:
+        settings = self.settings
+        return settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
 
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
         settings, tenure = self.settings, Tenure(uuid4().hex)
@@ -252,6 +283,11 @@ def poll_seconds_of(settings: AgentSettings) -> float:
     """How long to wait where nothing was found."""
     early = settings.early_milliseconds / 1000
     return min(early, settings.poll_seconds) if settings.early else settings.poll_seconds
+
+
+def entries_of(settings: Settings) -> EntrySettings:
+    """How the settings want entries made."""
+    return EntrySettings(settings.generations.streams_per_entry, settings.generations.ignore_msb)
 
 
 def topics_of(settings: Settings) -> KafkaTopics:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tailrace.ops.headroom import Headroom
+from tailrace.ops.ring import RingHealth
 from tailrace.position import Position
+from tailrace_schemas.generations import PublishedGeneration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class Health:
     transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
     are levels, such as mutations that are parked now; `lags` are seconds from writing to commit of each topic's last
     change. `caught_up` is when nothing that Cassandra had released was left
-    to read. `headroom` is cdc_raw's.
+    to read. `headroom` is cdc_raw's; `ring` says how the node's ring stands to the latest generation, `generation`.
     """
 
     ready: bool = False
@@ -32,6 +34,8 @@ class Health:
     caught_up: float = 0.0
     seen_alive: float = 0.0
     headroom: Headroom | None = None
+    generation: PublishedGeneration | None = None
+    ring: RingHealth | None = None
 
     def live(self, now: float, limit_seconds: float = 60.0) -> bool:
         """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
@@ -55,6 +59,7 @@ class Health:
             "lag_seconds": {topic: round(seconds, 3) for topic, seconds in self.lags.items()},
             "behind_seconds": round(self.behind(now), 3),
             "cdc_raw": None if self.headroom is None else _headroom_json(self.headroom),
+            "ring": None if self.ring is None else self.ring.as_json(),
         }
 
 
@@ -135,6 +140,14 @@ class HealthBoard:
     def headroom(self, headroom: Headroom) -> None:
         """How full cdc_raw is now."""
         self._change(headroom=headroom)
+
+    def generation(self, generation: PublishedGeneration) -> None:
+        """The newest generation that is known."""
+        self._change(generation=generation)
+
+    def ring(self, ring: RingHealth) -> None:
+        """How the ring stands now."""
+        self._change(ring=ring)
 
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""

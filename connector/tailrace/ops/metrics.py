@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from tailrace.ops.headroom import Headroom
 from tailrace.ops.health import Health
+from tailrace.ops.ring import RingHealth, RingState
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -25,12 +26,21 @@ _COUNTS: Final = {
     "lost_parked": ("tailrace_parked_lost", "Mutations set aside whose segment was gone when they were tried again."),
     "dead_letters": ("tailrace_dead_letters", "Dead letters: of mutations set aside for too long, or too large."),
     "schema_inferred": ("tailrace_changes_schema_inferred", "Changes read with a definition that was inferred."),
+    "proposals": ("tailrace_generation_proposals", "Generations that this agent proposed."),
+    "proposals_won": ("tailrace_generation_proposals_won", "Those of them that hold."),
+    "proposals_late": (
+        "tailrace_generation_proposals_late",
+        "Those whose commit record came too late; proposed again.",
+    ),
+    "generation_failures": ("tailrace_generation_failures", "Times that the generations topic was out of reach."),
+    "ring_failures": ("tailrace_ring_failures", "Times that the ring could not be read."),
     "dropped": ("tailrace_segments_dropped", "Segments deleted unread, as agent.on_pressure = drop-oldest says."),
 }
 
 _GAUGES: Final = {
     "waiting_segments": ("tailrace_waiting_segments", "Segments with changes that are not read to their end."),
     "waiting_bytes": ("tailrace_waiting_bytes", "Bytes of these segments."),
+    "mirrored_generations": ("tailrace_mirrored_generations", "Generations that the mirror in CQL is up to date with."),
 }
 
 
@@ -83,6 +93,8 @@ class _Moment(Collector):
             if name in health.gauges:
                 yield _gauge(metric, words, health.gauges[name])
         yield _gauge("tailrace_parked_now", "Mutations set aside now.", health.gauges.get("parked_now", 0))
+        if health.ring is not None:
+            yield from _ring(health.ring)
         if health.headroom is not None:
             yield from _headroom(health.headroom)
         for name, (metric, words) in _COUNTS.items():
@@ -104,6 +116,18 @@ def _headroom(headroom: Headroom) -> Iterator[Metric]:
     if headroom.seconds is not None:
         words = "Seconds until cdc_raw is full at that rate; absent while it does not fill."
         yield _gauge("tailrace_cdc_raw_full_seconds", words, headroom.seconds)
+
+
+def _ring(ring: RingHealth) -> Iterator[Metric]:
+    words = "1 for how the ring that the node sees stands to the latest generation, 0 for what else there is."
+    yield _labelled(
+        GaugeMetricFamily("tailrace_ring_state", words, labels=["state"]),
+        {state: float(state == ring.state) for state in RingState},
+    )
+    yield _gauge("tailrace_ring_nodes", "Nodes of the ring.", ring.nodes)
+    if ring.generation is not None:
+        words = "When the latest generation begins to operate, in seconds since 1970."
+        yield _gauge("tailrace_generation_timestamp_seconds", words, ring.generation / 1000)
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:

@@ -23,7 +23,7 @@ class Topics(Protocol):
 class Log(Protocol):
     """An acknowledged append."""
 
-    def append(self, key: bytes, value: bytes) -> None:
+    def append(self, key: bytes, value: bytes) -> object:
         """Append and wait. Raises ServiceError."""
 
 

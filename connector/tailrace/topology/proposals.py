@@ -13,6 +13,9 @@ from tailrace_schemas.streams import LEEWAY_MS, build_generation
 RING_DELAY_MS: Final = 30_000
 """Cassandra's own: how long a change of the ring takes to be known everywhere."""
 
+_LEAST_ROOM_MS: Final = 1_000
+_MOST_DOUBLINGS: Final = 16
+
 
 @dataclass(frozen=True, slots=True)
 class EntrySettings:
@@ -25,19 +28,12 @@ class EntrySettings:
 ONE_STREAM: Final = EntrySettings()
 
 
-def propose(
-    ring: Ring,
-    predecessor: int | None,
-    now_ms: int,
-    *,
-    uuid: UUID,
-    entries: EntrySettings = ONE_STREAM,
-    ring_delay_ms: int = RING_DELAY_MS,
-) -> Proposal:
+def propose(ring: Ring, predecessor: int | None, *, uuid: UUID, entries: EntrySettings = ONE_STREAM) -> Proposal:
     """The proposal for a ring after the valid generation with timestamp `predecessor`; None: the cluster's first.
 
-    Equal rings and predecessors give equal streams; uuid and timestamp may differ. Raises RingError when a node is
-    joining, leaving or moving: a ring is proposed only when it has settled (contracts.md 5).
+    Equal rings and predecessors give equal streams. Its timestamp is provisional: it is settled when Kafka has the
+    description (publication.announcing). Raises RingError when a node is joining, leaving or moving: a ring is
+    proposed only when it has settled (contracts.md 5).
     """
     for node in ring.nodes:
         if not node.normal:
@@ -46,18 +42,21 @@ def propose(
         ring,
         entries.streams_per_entry,
         entries.ignore_msb,
-        timestamp=operating_from(predecessor, now_ms, ring_delay_ms),
+        timestamp=0 if predecessor is None else predecessor + 1,
         seed=ring_seed(ring, predecessor),
     )
     return Proposal(uuid=uuid, predecessor=predecessor, ring=ring, generation=generation)
 
 
-def operating_from(predecessor: int | None, now_ms: int, ring_delay_ms: int = RING_DELAY_MS) -> int:
+def operating_from(predecessor: int | None, now_ms: int, ring_delay_ms: int = RING_DELAY_MS, *, late: int = 0) -> int:
     """When a generation announced now shall begin to operate, in milliseconds.
 
     The first one at once, since there is nothing to change over from. Others two ring delays and the leeway ahead, so
-    that every reader knows of them in time (ScyllaDB: new_generation_timestamp), and after their predecessor.
+    that every reader knows of them in time (ScyllaDB: new_generation_timestamp), and after their predecessor. The
+    commit record has those two delays to arrive; a second at least, also where the ring delay is 0, and twice as
+    long after each that came too `late`.
     """
     if predecessor is None:
         return now_ms
-    return max(now_ms + 2 * ring_delay_ms + LEEWAY_MS, predecessor + 1)
+    room = max(2 * ring_delay_ms, _LEAST_ROOM_MS << min(late, _MOST_DOUBLINGS))
+    return max(now_ms + room + LEEWAY_MS, predecessor + 1)

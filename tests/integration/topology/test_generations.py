@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,9 +21,10 @@ from tailrace.topology.proposals import propose
 from tailrace.topology.publication import ensure_first, publish
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import TopicSettings
-from tailrace_schemas.generations import PublishedGeneration, encode_proposal
+from tailrace_schemas.generations import PublishedGeneration, commit_at, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
+from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
 
 PROPOSERS = 6
@@ -53,7 +54,7 @@ class Cluster:
 
     def start(self) -> PublishedGeneration:
         """What an agent does when it starts."""
-        return ensure_first(lambda: RING, self.log(), self.reader(), now_ms=_now_ms, new_uuid=uuid4)
+        return ensure_first(lambda: RING, self.log(), self.reader(), new_uuid=uuid4)
 
     def run(self, tmp_path: Path, *arguments: str, given: str = "") -> Result:
         """`tailrace generations` with this cluster's settings."""
@@ -61,10 +62,6 @@ class Cluster:
         servers = self.config["bootstrap.servers"]
         settings.write_text(f'kafka."bootstrap.servers" = "{servers}"\ntopics.prefix = "{self.prefix}"\n')
         return CliRunner().invoke(app, ["generations", *arguments, "-c", str(settings)], input=given)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @pytest.fixture
@@ -91,7 +88,7 @@ def test_proposers_that_start_together_make_one_first_generation(cluster: Cluste
 
     def start(_: int) -> PublishedGeneration:
         with AllReadFirst.open(cluster.config, cluster.topic) as reader:
-            return ensure_first(lambda: RING, cluster.log(), reader, now_ms=_now_ms, new_uuid=uuid4)
+            return ensure_first(lambda: RING, cluster.log(), reader, new_uuid=uuid4)
 
     with ThreadPoolExecutor(PROPOSERS) as agents:
         found = list(agents.map(start, range(PROPOSERS)))
@@ -103,7 +100,7 @@ def test_proposers_that_start_together_make_one_first_generation(cluster: Cluste
 
 
 def test_a_proposer_that_dies_before_its_commit_is_forgotten(cluster: Cluster) -> None:
-    dying, log = propose(RING, None, _now_ms(), uuid=uuid4()), cluster.log()
+    dying, log = propose(RING, None, uuid=uuid4()), cluster.log()
     *chunks, commit = encode_proposal(dying)
     for record in chunks:
         log.append(*record)
@@ -116,12 +113,15 @@ def test_a_proposer_that_dies_before_its_commit_is_forgotten(cluster: Cluster) -
 
 def test_the_brokers_time_decides_whether_a_proposal_came_early_enough(cluster: Cluster) -> None:
     first, reader, log = cluster.start(), cluster.reader(), cluster.log()
-    hasty = propose(GROWN, first.timestamp, _now_ms(), uuid=uuid4(), ring_delay_ms=0)
-    assert publish(hasty, log, reader) == first
-    second = publish(propose(GROWN, first.timestamp, _now_ms(), uuid=uuid4()), log, reader)
+    *description, commit = encode_proposal(propose(GROWN, first.timestamp, uuid=uuid4()))
+    appended = [log.append(*record) for record in description]
+    log.append(*commit_at(commit, appended[-1] + LEEWAY_MS - 1))
+    assert reader.refresh() == (first,)
+    second = publish(propose(GROWN, first.timestamp, uuid=uuid4()), log, reader)
     assert second is not None
     assert second.predecessor == first.timestamp
-    assert second.timestamp - LEEWAY_MS >= second.appended >= first.timestamp
+    assert second.timestamp - LEEWAY_MS >= second.appended >= appended[-1] >= first.timestamp
+    assert 0 <= second.appended - (second.timestamp - 65_000) < 10_000
     assert reader.operating(first.timestamp * 1000) == (first, None)
     assert reader.operating(first.timestamp * 1000 - 1) == (first, Mark.BEFORE_FIRST)
     assert reader.operating(second.timestamp * 1000) == (second, Mark.AHEAD)
@@ -133,7 +133,7 @@ def test_the_commands_show_what_the_topic_has(cluster: Cluster, tmp_path: Path) 
     assert "there is no generation yet" in empty.stderr
     assert cluster.run(tmp_path, "list").stdout == ""
     first = cluster.start()
-    second = publish(propose(GROWN, first.timestamp, _now_ms(), uuid=uuid4()), cluster.log(), cluster.reader())
+    second = publish(propose(GROWN, first.timestamp, uuid=uuid4()), cluster.log(), cluster.reader())
     assert second is not None
 
     listed = [json.loads(line) for line in cluster.run(tmp_path, "list").stdout.splitlines()]
@@ -155,6 +155,20 @@ def test_the_commands_show_what_the_topic_has(cluster: Cluster, tmp_path: Path) 
     diff = json.loads(cluster.run(tmp_path, "diff", str(first.timestamp), str(second.timestamp)).stdout)
     before, after = (one.unpack().generation.streams() for one in (first, second))
     assert [len(diff["closed"]), len(diff["opened"])] == [len(before - after), len(after - before)]
+
+    key = bytes.fromhex("00000007")
+    for at, published in ((first.timestamp * 1000, first), (second.timestamp * 1000, second)):
+        found = json.loads(cluster.run(tmp_path, "lookup", "0x00000007", "--at", str(at)).stdout)
+        generation = published.unpack().generation
+        assert found["stream"] == stream_for(generation, token(key)).value.hex()
+        assert (found["token"], found["generation"]) == (token(key), published.timestamp)
+        assert found["after"] < found["token"] <= found["up_to"] or found["up_to"] <= found["after"]
+        assert found["mark"] == ("ahead" if published is second else None)
+        assert found["hosts"]["dc1"] in {node.host for node in RING.nodes}
+        assert cluster.run(tmp_path, "lookup", "0x00000007", "--generation", str(file)).exit_code == 0
+    drawn = tmp_path / "ring.svg"
+    assert cluster.run(tmp_path, "picture", "-o", str(drawn), "--key", "0x00000007").exit_code == 0
+    assert f"Generation of {datetime.fromtimestamp(second.timestamp / 1000, UTC):%Y-%m-%d %H:%M}" in drawn.read_text()
 
     unknown = cluster.run(tmp_path, "show", "5")
     assert unknown.exit_code == 2

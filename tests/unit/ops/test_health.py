@@ -18,12 +18,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.ops.headroom import Headroom
 from tailrace.ops.health import HealthBoard
+from tailrace.ops.ring import RingHealth, RingState
 from tailrace.ops.server import HealthServer
 from tailrace.position import Position
 from tailrace.testing import ManualClock
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.ring import Node, Ring
+from tests.unit.topology.mirror_memory import published
 
 ROOT = Path(__file__).parents[3]
+
+
+RING = RingHealth(generation=1_760_000_065_500, state=RingState.SETTLING, waits_for="5 s more", nodes=4)
 
 
 @pytest.fixture
@@ -113,6 +119,7 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
             "lag_seconds": {},
             "behind_seconds": 0.0,
             "cdc_raw": None,
+            "ring": None,
         },
     )
     board.headroom(Headroom(75 << 20, 100 << 20, 1024.4, 7))
@@ -125,6 +132,15 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
         "seconds_to_full": 25590,
         "spooled_bytes": 7,
         "words": "75 MiB of 100 MiB in cdc_raw (75 %), full in about 7 h at the present rate",
+    }
+    board.ring(RING)
+    _, status = get(server, "/status")
+    assert isinstance(status, dict)
+    assert status["ring"] == {
+        "generation": 1_760_000_065_500,
+        "state": "settling",
+        "waits_for": "5 s more",
+        "nodes": 4,
     }
 
 
@@ -178,6 +194,8 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
     board.gauge(parked_now=6, waiting_segments=2, waiting_bytes=4096)
     board.lags({"p.shop.orders": 1.5, 'p.shop.a"b': -3.0})
     board.headroom(Headroom(60, 100, 2.0, 7))
+    board.ring(RING)
+    board.count(proposals=5, proposals_won=2, proposals_late=1, generation_failures=4, ring_failures=6)
     board.degrade("segment 12", "quarantined")
     board.degrade("segment 13", "quarantined")
     clock.now = 30
@@ -210,6 +228,18 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
         ("tailrace_cdc_raw_growth_bytes", ""): 2,
         ("tailrace_cdc_raw_full_seconds", ""): 20,
         ("tailrace_spool_bytes", ""): 7,
+        ("tailrace_ring_state", "unknown"): 0,
+        ("tailrace_ring_state", "changing"): 0,
+        ("tailrace_ring_state", "settling"): 1,
+        ("tailrace_ring_state", "due"): 0,
+        ("tailrace_ring_state", "covered"): 0,
+        ("tailrace_ring_nodes", ""): 4,
+        ("tailrace_generation_timestamp_seconds", ""): 1_760_000_065.5,
+        ("tailrace_generation_proposals_total", ""): 5,
+        ("tailrace_generation_proposals_won_total", ""): 2,
+        ("tailrace_generation_proposals_late_total", ""): 1,
+        ("tailrace_generation_failures_total", ""): 4,
+        ("tailrace_ring_failures_total", ""): 6,
         ("tailrace_committed_epoch", ""): 1,
         ("tailrace_committed_segment", ""): 77,
         ("tailrace_committed_offset", ""): 4096,
@@ -221,7 +251,8 @@ def test_prometheus_reads_the_metrics(board: HealthBoard, server: HealthServer, 
 def test_every_metric_is_documented(board: HealthBoard, server: HealthServer) -> None:
     board.committed(Position(1, 77, 4096))
     board.headroom(Headroom(60, 100, 2.0))
-    board.gauge(waiting_segments=2, waiting_bytes=4096)
+    board.ring(RING)
+    board.gauge(waiting_segments=2, waiting_bytes=4096, mirrored_generations=1)
     listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
     names = re.findall(r"^# TYPE (\w+) ", text(server, "/metrics")[1], re.MULTILINE)
     assert sorted(listed) == sorted(names)
@@ -240,6 +271,15 @@ def test_people_get_a_page(board: HealthBoard, server: HealthServer) -> None:
     board.recover("held")
     board.ready(True)
     assert "<h1 class=good>publishing</h1>" in text(server, "/", "text/html")[1]
+
+
+def test_the_page_has_the_ring_once_it_is_known(board: HealthBoard, server: HealthServer) -> None:
+    assert "<svg" not in text(server, "/", "text/html")[1]
+    (generation,) = published(Ring((Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,)))), begin=7, apart=1)
+    board.generation(generation)
+    shown = text(server, "/", "text/html")[1]
+    assert shown.count("<svg") == 1
+    assert re.findall(r'class="range" data-end="(\d+)" data-host="(\w)"', shown) == [("1", "a"), ("3", "b"), ("5", "a")]
 
 
 def test_a_port_in_use_is_a_wrong_setting(board: HealthBoard, server: HealthServer) -> None:

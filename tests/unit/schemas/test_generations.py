@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.generations import (
     MAX_RECORD_BYTES,
+    Expired,
     GenerationLog,
     Ignored,
     Proposal,
@@ -54,7 +55,7 @@ class Topic:
         self.log = GenerationLog()
         self._offset = 0
 
-    def append(self, records: Records, at: int = NOW) -> list[PublishedGeneration | Ignored | None]:
+    def append(self, records: Records, at: int = NOW) -> list[PublishedGeneration | Expired | Ignored | None]:
         """What the log says of each record."""
         said = []
         for key, value in records:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
@@ -13,12 +11,11 @@ from tailrace.testing import Crash
 from tailrace.topology.proposals import propose
 from tailrace.topology.publication import ensure_first, publish
 from tailrace_common.generations import GenerationReader
-from tailrace_common.kafka import Record
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring, RingError
+from tests.unit.topology.memory import NOW, MemorySource, MemoryTopic
 
-NOW = 1_760_000_000_000
 RING = Ring((Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,))))
 # Several chunks, so that there is something in between.
 TOKENS = random.Random(0).sample(range(2**62), 9_000)
@@ -27,52 +24,19 @@ LARGE = Ring((Node("a", "dc1", tuple(TOKENS)),))
 STEPS = [(step, RING) for step in range(3)] + [(step, LARGE) for step in range(4)]
 
 
-@dataclass
-class MemoryTopic:
-    """A topic in memory. `before` is called with the number of records before each append."""
-
-    records: list[Record] = field(default_factory=list)
-    before: Callable[[int], None] = lambda _: None
-
-    def append(self, key: bytes, value: bytes) -> None:
-        """Append one record."""
-        self.before(len(self.records))
-        self.records.append(Record(len(self.records), NOW, key, value))
-
-
-class MemorySource:
-    """One reader's place in the topic."""
-
-    def __init__(self, topic: MemoryTopic) -> None:
-        self._topic = topic
-        self._unread = 0
-
-    def read_to_end(self) -> Iterator[Record]:
-        """What was not read yet."""
-        end = len(self._topic.records)
-        while self._unread < end:
-            self._unread += 1
-            yield self._topic.records[self._unread - 1]
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 def _reader(topic: MemoryTopic) -> GenerationReader:
     return GenerationReader(MemorySource(topic), now=lambda: NOW / 1000)
 
 
 def _start(topic: MemoryTopic, agent: int, ring: Ring = RING) -> PublishedGeneration:
     """What an agent does when it starts."""
-    return ensure_first(
-        lambda: ring, topic, _reader(topic), now_ms=lambda: NOW + agent, new_uuid=lambda: UUID(int=agent)
-    )
+    return ensure_first(lambda: ring, topic, _reader(topic), new_uuid=lambda: UUID(int=agent))
 
 
 def test_the_first_agent_makes_the_first_generation() -> None:
     topic = MemoryTopic()
     first = _start(topic, 1)
-    assert (first.uuid, first.timestamp, first.predecessor) == (UUID(int=1), NOW + 1, None)
+    assert (first.uuid, first.timestamp, first.predecessor) == (UUID(int=1), NOW, None)
     assert first.unpack().ring == RING
 
 
@@ -84,7 +48,7 @@ def test_who_comes_later_takes_what_is_there_without_asking_for_the_ring() -> No
     def unreachable() -> Ring:
         raise AssertionError("the ring is not needed")
 
-    found = ensure_first(unreachable, topic, _reader(topic), now_ms=lambda: NOW + 2, new_uuid=lambda: UUID(int=2))
+    found = ensure_first(unreachable, topic, _reader(topic), new_uuid=lambda: UUID(int=2))
     assert found == first
     assert len(topic.records) == count
 
@@ -152,7 +116,7 @@ def test_an_unsettled_ring_writes_nothing() -> None:
 
 def test_publish_says_whether_it_won() -> None:
     topic = MemoryTopic()
-    ours, theirs = (propose(RING, None, NOW + n, uuid=UUID(int=n)) for n in (1, 2))
+    ours, theirs = (propose(RING, None, uuid=UUID(int=n)) for n in (1, 2))
     first = publish(ours, topic, _reader(topic))
     assert first is not None
     assert first.uuid == ours.uuid
@@ -161,8 +125,10 @@ def test_publish_says_whether_it_won() -> None:
 
 def test_a_topic_that_loses_what_it_took_is_an_error() -> None:
     class Forgetful(MemoryTopic):
-        def append(self, key: bytes, value: bytes) -> None:
+        def append(self, key: bytes, value: bytes) -> int:
             """Forget."""
+            del key, value
+            return NOW
 
     with pytest.raises(ServiceError, match="made anew"):
         _start(Forgetful(), 1)

@@ -25,21 +25,30 @@ class KafkaLog:
         self._config: dict[str, Any] = {**QUIET, **config, **own}
         self._producer: Producer | None = None
 
-    def append(self, key: bytes, value: bytes) -> None:
-        """Append one record and wait until Kafka has it. Raises ServiceError."""
+    def append(self, key: bytes, value: bytes) -> int:
+        """Append one record and wait until Kafka has it; when it did that, in milliseconds. Raises ServiceError.
+
+        By the broker's clock where the topic is kept by append time, else by ours.
+        """
         producer, self._producer = self._producer, None
         if producer is None:
             producer = made(lambda: Producer(self._config, logger=LOG))
-        results: list[KafkaError | None] = []
+        results: list[tuple[KafkaError | None, int]] = []
         try:
             producer.produce(
-                self._topic, value=value, key=key, partition=0, on_delivery=lambda error, _: results.append(error)
+                self._topic,
+                value=value,
+                key=key,
+                partition=0,
+                on_delivery=lambda error, message: results.append((error, message.timestamp()[1])),
             )
             producer.flush(self._timeout + 1)
-        except (KafkaException, BufferError) as error:
-            raise ServiceError(f"Kafka: a record for {self._topic}: {redact(str(error))}{self._errors}") from error
+        except (KafkaException, BufferError) as refused:
+            raise ServiceError(f"Kafka: a record for {self._topic}: {redact(str(refused))}{self._errors}") from refused
         if not results:
             raise ServiceError(f"Kafka: {self._topic} does not answer in {self._timeout} s{self._errors}")
-        if results[0] is not None:
-            raise service_error(f"a record for {self._topic}", results[0], self._errors)
+        error, appended = results[0]
+        if error is not None:
+            raise service_error(f"a record for {self._topic}", error, self._errors)
         self._producer = producer
+        return appended

@@ -1,0 +1,163 @@
+"""One agent's share in keeping generations: looks at the ring, reads the topic, proposes when it is due."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from tailrace.ops.health import HealthBoard
+from tailrace.ops.ring import RingHealth, RingState
+from tailrace.topology.proposals import ONE_STREAM, EntrySettings, propose
+from tailrace.topology.publication import Appending, announcing
+from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
+from tailrace_common.generations import GenerationReader
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.generations import PublishedGeneration, encode_expired
+from tailrace_schemas.retention import keep_from
+from tailrace_schemas.ring import Ring, RingError
+
+_LOG: Final = logging.getLogger("tailrace.topology")
+_DISPUTED: Final = 2
+_AGAIN_SECONDS: Final = 0.1
+_EXPIRE_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long after its end a generation is kept, in milliseconds. `now_ms` is the time of day, by our clock.
+
+    That decides only when to announce that some may go; whether it holds is judged by the broker's.
+    """
+
+    longest_ms: int
+    now_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a keeper needs. `ring` raises ServiceError or RingError; `clock` is monotonic, in seconds.
+
+    `retention` None: generations are kept for ever.
+    """
+
+    host: str
+    ring: Callable[[], Ring]
+    clock: Callable[[], float]
+    new_uuid: Callable[[], UUID]
+    health: HealthBoard
+    entries: EntrySettings = ONE_STREAM
+    delays: Delays = USUAL
+    retention: Retention | None = None
+
+
+class RingKeeper:
+    """Makes one step after the other, in one thread; what it knows of the topic comes from the reader of each step."""
+
+    def __init__(self, parts: Surroundings) -> None:
+        self._parts = parts
+        self._watch = RingWatch(parts.host, parts.delays)
+        self._ring: Ring | None = None
+        self._digests: dict[int, int] = {}
+        self._late = 0
+        self._expire_after = 0.0
+        self._said: tuple[RingState, int | None] | None = None
+
+    def stir(self) -> None:
+        """An event says that the ring changed."""
+        self._watch.stir(self._parts.clock())
+
+    def step(self, reader: GenerationReader) -> Appending[float]:
+        """Look, read, judge, and propose if it is due; after how many seconds to make the next step.
+
+        Raises ServiceError when Kafka cannot be read; a ring that cannot be read is told and waited for.
+        """
+        self._look()
+        published = {generation.timestamp: generation for generation in reader.refresh()}
+        verdict = self._judge(published)
+        self._tell(verdict, reader.latest)
+        if verdict.state is RingState.COVERED:
+            yield from self._expire(reader)
+        if verdict.state is not RingState.DUE or self._ring is None:
+            return verdict.seconds
+        yield from self._propose(self._ring, reader)
+        verdict = self._judge({generation.timestamp: generation for generation in reader.published})
+        self._tell(verdict, reader.latest)
+        again = _AGAIN_SECONDS * 2**self._late if self._late else 0.0
+        return max(verdict.seconds, min(again, self._parts.delays.poll))
+
+    def _look(self) -> None:
+        parts = self._parts
+        began = parts.clock()
+        try:
+            self._ring = parts.ring()
+        except (ServiceError, RingError) as error:
+            self._watch.miss()
+            parts.health.count(ring_failures=1)
+            if parts.health.degrade("ring", f"the ring cannot be read: {error}; no new generation meanwhile"):
+                _LOG.warning("the ring cannot be read: %s; no new generation meanwhile", error)
+            return
+        self._watch.see(self._ring, began, parts.clock())
+
+    def _judge(self, published: Mapping[int, PublishedGeneration]) -> Verdict:
+        def digest_of(timestamp: int) -> int:
+            known = self._digests.get(timestamp)
+            if known is None:
+                known = self._digests[timestamp] = ring_digest(published[timestamp].unpack().ring)
+            return known
+
+        return self._watch.judge(tuple(published), digest_of, self._parts.clock())
+
+    def _propose(self, ring: Ring, reader: GenerationReader) -> Appending[None]:
+        before, parts = reader.latest, self._parts
+        predecessor = None if before is None else before.timestamp
+        proposal = propose(ring, predecessor, uuid=parts.new_uuid(), entries=parts.entries)
+        parts.health.count(proposals=1)
+        timestamp = yield from announcing(proposal, round(parts.delays.ring * 1000), late=self._late)
+        reader.refresh()
+        latest = reader.latest
+        if latest is before or latest is None:
+            self._late += 1
+            parts.health.count(proposals_late=1)
+            _LOG.warning("generation %d was announced too late, and does not hold: proposing again", timestamp)
+            return
+        self._late = 0
+        won = latest.uuid == proposal.uuid
+        parts.health.count(**{"proposals_won" if won else "proposals_lost": 1})
+        whose = "ours" if won else "another agent's"
+        _LOG.info("generation %d, %s, holds for a ring of %d nodes", latest.timestamp, whose, len(ring.nodes))
+
+    def _expire(self, reader: GenerationReader) -> Appending[None]:
+        """Let old generations go; tried again after an hour, when our clock was ahead of the broker's."""
+        parts = self._parts
+        if parts.retention is None or parts.clock() < self._expire_after:
+            return
+        longest = parts.retention.longest_ms
+        timestamps = [generation.timestamp for generation in reader.published]
+        oldest = keep_from(timestamps, parts.retention.now_ms(), [longest])
+        if oldest is not None:
+            self._expire_after = parts.clock() + _EXPIRE_SECONDS
+            yield encode_expired(oldest, longest)
+            reader.refresh()
+
+    def _tell(self, verdict: Verdict, latest: PublishedGeneration | None) -> None:
+        health = self._parts.health
+        timestamp = None if latest is None else latest.timestamp
+        nodes = 0 if self._ring is None else len(self._ring.nodes)
+        if latest is not None:
+            health.generation(latest)
+        health.ring(RingHealth(generation=timestamp, state=verdict.state, waits_for=verdict.words, nodes=nodes))
+        if (verdict.state, timestamp) != self._said:
+            self._said = verdict.state, timestamp
+            _LOG.info("ring: %s", health.now.ring)
+        if verdict.disputed >= _DISPUTED:
+            words = (
+                f"the ring that this node sees was replaced by another {verdict.disputed} times of late, each with a"
+                " generation: do all nodes agree? compare `nodetool ring` on each; it is proposed ever more seldom"
+            )
+            if health.degrade("ring", words):
+                _LOG.warning("%s", words)
+        elif verdict.state is not RingState.UNKNOWN:
+            health.recover("ring")
