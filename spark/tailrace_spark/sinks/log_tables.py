@@ -194,12 +194,13 @@ class LogTablesSink:
 
     def _bury(self, letters: Sequence[DeadLetter]) -> None:
         """Note records that are in no log table, in the keyspace of the table whose topic they are in."""
+        if letters:
+            log.warning("%d records are in no log table; the first: %s", len(letters), _words(letters[0]))
         by_keyspace: dict[str, list[DeadLetter]] = {}
         for letter in letters:
             table = table_of_topic(self._prefix, letter.place.topic)
             if table is not None:
                 by_keyspace.setdefault(self._keyspace_of(table[0]), []).append(letter)
-            log.warning("set aside: %s", _words(letter))
         for keyspace, some in by_keyspace.items():
             place = f'"{keyspace.replace(chr(34), chr(34) * 2)}".{DEAD_LETTERS}'
             try:
