@@ -6,7 +6,7 @@ import importlib
 import os
 import platform
 
-BENCHMARKS = ("decode", "assign", "transactions")
+BENCHMARKS = ("decode", "assign", "generations", "transactions")
 
 
 def main() -> None:

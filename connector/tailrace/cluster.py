@@ -21,7 +21,7 @@ from cassandra.cluster import (
 from cassandra.connection import ConnectionException
 from cassandra.metadata import Metadata
 from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
-from cassandra.query import dict_factory
+from cassandra.query import BatchStatement, BatchType, dict_factory
 
 from tailrace.history.objects import NodeState, epoch_of
 from tailrace.history.rows import KeyedRow, definitions_of
@@ -61,6 +61,13 @@ _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
         "FROM system_schema.types"
     ),
 }
+_SYSTEM_TABLES: Final = (
+    "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
+)
+_OUR_TABLES: Final = (
+    "grant cluster.username CREATE, SELECT and MODIFY on mirror.keyspace, or make its tables yourself and "
+    "grant SELECT and MODIFY (docs/security.md 2)"
+)
 _GOSSIP_EXISTS: Final = (
     "SELECT table_name FROM system_virtual_schema.tables "
     "WHERE keyspace_name = 'system_views' AND table_name = 'gossip_info'"
@@ -253,6 +260,33 @@ class LiveCluster:
         """Run any CQL statement; its rows by column name, empty where it returns none. Raises ServiceError."""
         return self._rows(statement)
 
+    def read(self, statement: str, values: Sequence[object] = ()) -> Sequence[Mapping[str, Any]]:
+        """The rows of a query of a table of ours, as a majority of the replicas has them. Raises ServiceError."""
+        try:
+            bound = self._session.prepare(statement).bind(values)
+            bound.consistency_level = ConsistencyLevel.QUORUM
+            return list(self._session.execute(bound))
+        except Exception as error:
+            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+
+    def write(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run a statement for each row, all of one partition and as a whole, on a majority. Raises ServiceError."""
+        try:
+            prepared = self._session.prepare(statement)
+            batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
+            for values in rows:
+                batch.add(prepared, values)
+            self._session.execute(batch)
+        except Exception as error:
+            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+
+    def define(self, statement: str) -> None:
+        """Run DDL for a table of ours. Raises ServiceError."""
+        try:
+            self._session.execute(statement)
+        except Exception as error:
+            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+
     def close(self) -> None:
         """End the driver's threads and connections."""
         self._cluster.shutdown()
@@ -349,7 +383,7 @@ def _status(state: Mapping[str, Any]) -> str:
     return str(state["status_with_port"] or state["status"] or "").partition(",")[0]
 
 
-def _unreachable(where: str, error: Exception) -> ServiceError:
+def _unreachable(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLES) -> ServiceError:
     reasons: Iterable[object] = [error]
     if isinstance(error, NoHostAvailable) and error.errors:
         reasons = error.errors.values() if isinstance(error.errors, Mapping) else error.errors
@@ -357,7 +391,7 @@ def _unreachable(where: str, error: Exception) -> ServiceError:
     if isinstance(error, OperationTimedOut):
         advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
     elif isinstance(error, Unauthorized):
-        advice = "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
+        advice = unauthorized
     elif isinstance(error, NoHostAvailable | DriverException | OSError):
         advice = "is the node up, are cluster.contact_points, port, tls and credentials right?"
     else:

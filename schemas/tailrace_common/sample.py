@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from tailrace_common.passthrough import Properties
 from tailrace_common.settings import Settings
+from tailrace_common.settings_sinks import SINK_TYPES
 
 _HEAD: Final = """\
 The settings of Tailrace, every one of them, with its default. Written by `make generated` from the code.
@@ -34,6 +35,9 @@ def render_sample() -> str:
         if isinstance(value, dict):
             for key, entry in value.items():
                 lines += ["", *_comment(field.description or ""), f"[{name}.{key}]", *_section(entry)]
+            for kind in SINK_TYPES.values():
+                if kind not in map(type, value.values()):
+                    lines += ["", *_other(name, kind)]
         else:
             lines += ["", *_comment((type(value).__doc__ or "").split("\n")[0]), f"[{name}]", *_section(value)]
             lines += _below(name, value)
@@ -45,11 +49,20 @@ def _section(section: BaseModel) -> Iterator[str]:
         yield from (f"{json.dumps(key)} = {_toml(value)}" for key, value in section.root.items())
         yield from (f"# {json.dumps(key)} = {_toml(value)}" for key, value in type(section).examples.items())
         return
-    for name, field in type(section).model_fields.items():
+    for name, field in sorted(type(section).model_fields.items(), key=lambda item: item[0] != "type"):
         value = getattr(section, name)
         if not isinstance(value, Properties):
             yield from _comment(field.description or "")
             yield f"# {name} = {_toml(_example(field))}" if value is None else f"{name} = {_toml(value)}"
+
+
+def _other(name: str, kind: type[BaseModel]) -> Iterator[str]:
+    """A kind of section that the defaults have none of: commented out as a whole."""
+    section = kind()
+    yield from _comment((kind.__doc__ or "").split("\n")[0])
+    yield f"# [{name}.log]"
+    for line in _section(section):
+        yield line if line.startswith("#") else f"# {line}"
 
 
 def _below(name: str, section: BaseModel) -> Iterator[str]:
@@ -84,4 +97,6 @@ def _toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(name)} = {_toml(item)}' for name, item in value.items())} }}"
     return str(value)

@@ -17,79 +17,27 @@ from tailrace_common.passthrough import (
     Scalar,
     SparkSettings,
 )
-from tailrace_common.secrets import redact
+from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_cdc_raw import CdcRawSettings
 from tailrace_common.settings_generations import GenerationSettings
-from tailrace_common.settings_section import Section
+from tailrace_common.settings_mirror import MirrorSettings
+from tailrace_common.settings_section import Port, Positive, Seconds, Section
+from tailrace_common.settings_sinks import AnySinkSettings, LogTablesSinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
 
-Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
 _KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
 _DATACENTERS: Final = re.compile(r"dc:[^,\s]+(,[^,\s]+)*")
 
 
-class ClusterSettings(Section):
-    """The Cassandra cluster, as the agent reaches it for schema and ring."""
+class ClusterSettings(CassandraSettings):
+    """The Cassandra cluster, as the agent reaches it for schema and ring. Its own node is the first contact point."""
 
     name: str | None = Field(
         default=None,
         examples=["production"],
         description="Name of the cluster in our topics. Unset: the cluster_name that Cassandra says",
     )
-    contact_points: tuple[str, ...] = Field(
-        default=("127.0.0.1",), min_length=1, description="Addresses to connect to; the agent's own node first"
-    )
-    port: Port = Field(default=9042, description="The native protocol's port")
-    username: str | None = Field(
-        default=None, examples=["tailrace"], description="Role to log in as. Unset: no authentication"
-    )
-    password: SecretStr | None = Field(default=None, examples=["..."], description="Its password")
-    password_file: Path | None = Field(
-        default=None,
-        examples=["/run/secrets/cassandra-password"],
-        description="File that holds the password, instead of `password`",
-    )
-    protocol_version: Annotated[int, Field(ge=3, le=5)] | None = Field(
-        default=None, examples=[5], description="Native protocol version, 3 to 5. Unset: negotiated"
-    )
-    connect_timeout_seconds: Seconds = Field(default=10, description="How long a connection may take")
-    request_timeout_seconds: Seconds = Field(default=10, description="How long a query may take")
-    tls: bool = Field(default=False, description="Connect with TLS")
-    tls_ca_file: Path | None = Field(
-        default=None,
-        examples=["/etc/tailrace/ca.pem"],
-        description="PEM file of the authorities to trust. Unset: the system's",
-    )
-    tls_certificate_file: Path | None = Field(
-        default=None,
-        examples=["/etc/tailrace/client.pem"],
-        description="PEM file of the client's certificate, for mutual TLS",
-    )
-    tls_key_file: Path | None = Field(
-        default=None, examples=["/etc/tailrace/client.key"], description="PEM file of the client's private key"
-    )
-    tls_key_password: SecretStr | None = Field(
-        default=None, examples=["..."], description="Password of the private key"
-    )
-    tls_key_password_file: Path | None = Field(
-        default=None,
-        examples=["/run/secrets/client-key-password"],
-        description="File that holds it, instead of `tls_key_password`",
-    )
-    tls_verify_host: bool = Field(default=True, description="Refuse a certificate that does not name the host")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.username is not None and self.password is None:
-            raise ValueError("username needs password or password_file")
-        if self.password is not None and self.username is None:
-            raise ValueError("password needs username")
-        if not self.tls and (self.tls_ca_file or self.tls_certificate_file or self.tls_key_file):
-            raise ValueError("tls_... files are given, but tls is false: set tls = true")
-        return self
 
 
 class AgentSettings(CdcRawSettings):
@@ -279,36 +227,6 @@ class StreamSettings(Section):
     )
 
 
-class SqlSinkSettings(Section):
-    """Tables of a SQL database that follow the source."""
-
-    type: Literal["sql"] = Field(default="sql", description="What kind of sink this is")
-    url: SecretStr = Field(
-        default=SecretStr("sqlite:///tailrace.db"),
-        description='SQLAlchemy URL, such as "sqlite:///file.db" or "postgresql+psycopg://user:password@host/database"',
-    )
-    url_file: Path | None = Field(
-        default=None, examples=["/run/secrets/database-url"], description="File that holds the URL, instead of `url`"
-    )
-    table: str = Field(default="{keyspace}_{table}", description="Name of a source table in the database")
-
-    @field_validator("table")
-    @classmethod
-    def _check_table(cls, value: str) -> str:
-        try:
-            value.format(keyspace="k", table="t")
-        except (KeyError, IndexError, ValueError):
-            raise ValueError("may contain {keyspace} and {table}, and no other braces") from None
-        if "{table}" not in value:
-            raise ValueError("must contain {table}")
-        return value
-
-    @property
-    def location(self) -> str:
-        """The URL without its password, for people."""
-        return redact(self.url.get_secret_value())
-
-
 class Settings(BaseSettings):
     """Everything that can be set. `Settings()` is the defaults; `load_settings` reads file and environment."""
 
@@ -323,8 +241,9 @@ class Settings(BaseSettings):
     schemas: SchemaSettings = Field(default=SchemaSettings(), description=SchemaSettings.__doc__)
     tables: TableSettings = Field(default=TableSettings(), description=TableSettings.__doc__)
     generations: GenerationSettings = Field(default=GenerationSettings(), description=GenerationSettings.__doc__)
+    mirror: MirrorSettings = Field(default=MirrorSettings(), description=MirrorSettings.__doc__)
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
-    sink: dict[str, SqlSinkSettings] = Field(
+    sink: dict[str, AnySinkSettings] = Field(
         default={"local": SqlSinkSettings()}, description="Where streams write, by name."
     )
 
@@ -355,7 +274,7 @@ class Settings(BaseSettings):
     def _sinks(self) -> str:
         return f"the sinks are: {', '.join(sorted(self.sink))}" if self.sink else "no sink is set"
 
-    def stream_sink(self) -> tuple[str, SqlSinkSettings]:
+    def stream_sink(self) -> tuple[str, SinkSettings]:
         """Name and settings of the sink that `tailrace stream` writes. Raises ValueError when none is chosen."""
         if self.stream.sink is not None:
             return self.stream.sink, self.sink[self.stream.sink]
@@ -377,9 +296,11 @@ __all__ = [
     "AgentSettings",
     "JavaKafkaSettings",
     "KafkaSettings",
+    "LogTablesSinkSettings",
     "RegistrySettings",
     "Scalar",
     "Settings",
+    "SinkSettings",
     "SparkSettings",
     "SqlSinkSettings",
     "load_settings",

@@ -10,9 +10,9 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeGuard, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, RootModel, Tag, ValidationError
 from pydantic_settings import BaseSettings
 
 from tailrace_common.secrets import is_secret_name
@@ -119,18 +119,19 @@ def _put(tree: dict[str, Any], variable: Variable) -> None:
 
 
 def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapping[Names, str]) -> str:
-    path = tuple(str(part) for part in fault["loc"])
+    located = tuple(str(part) for part in fault["loc"])
+    path = _without_tags(model, located)
     where = _where(path, file, written)
     name = ".".join(path)
     if fault["type"] == "extra_forbidden":
-        return f"{where}: unknown setting {name}; {_nearest(model, path)}"
+        return f"{where}: unknown setting {name}; {_nearest(model, located, path)}"
     message = _IN_PYDANTIC.sub("", str(fault["msg"])).replace("Input should be", "must be")
     given = fault.get("input")
     if fault["type"] == "tuple_type":
         message = f"must be a list, such as {json.dumps([given])}" if isinstance(given, str) else "must be a list"
     elif fault["type"] in ("model_type", "dict_type"):
         return f"{where}: {name} must be a table, [{name}]"
-    if not name or _is_model(_annotation(model, path)):
+    if not name or _is_model(_annotation(model, located)):
         return ": ".join(filter(None, (where, name, message)))
     shown = "" if any(map(is_secret_name, path)) or not isinstance(given, str | int | float) else f", not {given!r}"
     return f"{where}: {name} {message}{shown}"
@@ -145,8 +146,8 @@ def _where(path: Names, file: str | None, written: Mapping[Names, str]) -> str:
     return ", ".join(filter(None, (file, *below))) or "settings"
 
 
-def _nearest(model: type[BaseModel], path: Names) -> str:
-    valid = sorted(_names_below(_annotation(model, path[:-1]) if path[1:] else model))
+def _nearest(model: type[BaseModel], located: Names, path: Names) -> str:
+    valid = sorted(_names_below(_annotation(model, located[:-1]) if path[1:] else model))
     close = difflib.get_close_matches(path[-1], valid, n=1, cutoff=0.6)
     if close:
         return f"did you mean {'.'.join((*path[:-1], close[0]))}?"
@@ -158,9 +159,18 @@ def _names_below(annotation: object) -> Iterable[str]:
 
 
 def _annotation(model: type[BaseModel], path: Names) -> object:
-    """The type at a path of names, None where there is none. Optional types are unwrapped."""
+    """The type at a path of names, None where there is none. Optional types are unwrapped.
+
+    Of several sections that may stand at one place the path may name one, as pydantic does, by its tag; else it is the
+    first that knows the name which follows.
+    """
     here: object = model
     for name in path:
+        choices = _choices(here)
+        if name in choices:
+            here = choices[name]
+            continue
+        here = next((choice for choice in choices.values() if name in choice.model_fields), here)
         if get_origin(here) is dict:
             here = get_args(here)[1]
         elif _is_model(here) and name in here.model_fields:
@@ -169,7 +179,32 @@ def _annotation(model: type[BaseModel], path: Names) -> object:
             return None
         if get_origin(here) in (types.UnionType, Union):
             here = next(part for part in get_args(here) if part is not types.NoneType)
-    return here
+    return next(iter(_choices(here).values()), here)
+
+
+def _choices(annotation: object) -> dict[str, type[BaseModel]]:
+    """The sections that may stand at one place, by the tags that tell them apart; empty where there is no choice."""
+    if get_origin(annotation) is not Annotated:
+        return {}
+    parts = [get_args(part) for part in get_args(get_args(annotation)[0])]
+    return {tag.tag: part[0] for part in parts for tag in part[1:] if isinstance(tag, Tag) and _is_model(part[0])}
+
+
+def _without_tags(model: type[BaseModel], located: Names) -> Names:
+    """The names of a place as they stand in files."""
+    return tuple(
+        name
+        for depth, name in enumerate(located)
+        if not (depth and name in _choices(_section_type(model, located[:depth])))
+    )
+
+
+def _section_type(model: type[BaseModel], path: Names) -> object:
+    """What stands at [NAME.KEY] of a table of sections, choices and all; None elsewhere."""
+    field = model.model_fields.get(path[0])
+    if len(path) != 2 or field is None or get_origin(field.annotation) is not dict:
+        return None
+    return get_args(field.annotation)[1]
 
 
 def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:

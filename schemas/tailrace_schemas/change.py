@@ -29,6 +29,10 @@ OPS: Final[tuple[Op, ...]] = tuple(Op)
 SCHEMA_INFERRED: Final = 1
 """Bit 0 of a source's `flags`: the definition, or the cdc flag, that the change was read with may not be that of its
 place in the log (docs/contracts.md section 2)."""
+UPDATE_BEGINS: Final = 2
+"""Bit 1: the first change of its table's update, which is not the mutation's first; that has `index` 0."""
+UPDATE_ENDS: Final = 4
+"""Bit 2: the last change of its table's update, which is not the mutation's last; that has `index` `count` - 1."""
 
 
 class Origin(Enum):
@@ -112,6 +116,16 @@ class Source:
     durable: bool = True
     seen: int = 0
     flags: int = 0
+
+    @property
+    def begins_update(self) -> bool:
+        """Whether it is the first change of its table's update."""
+        return self.index == 0 or bool(self.flags & UPDATE_BEGINS)
+
+    @property
+    def ends_update(self) -> bool:
+        """Whether it is the last one."""
+        return self.index == self.count - 1 or bool(self.flags & UPDATE_ENDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,13 @@
 """The generations topic: proposals to records, and records in their order to the generations that are valid.
 
-A proposal is n chunk records, key `<uuid>/<i>`, and then one commit record, key `<uuid>`, all of them JSON:
+A proposal is n chunk records, key `<uuid>/<i>`, and then one commit record, key `<uuid>`, a line of JSON each; behind a
+chunk's line stand its bytes:
 
-    chunk   {"version": 1, "predecessor": ms | null, "i": i, "n": n, "sha256": hex of the bytes, "data": base64 of them}
-    commit  {"version": 1, "uuid": "...", "timestamp": ms, "n": n, "sha256": hex of all bytes in order}
+    chunk   {"version": 2, "predecessor": ms | null, "i": i, "n": n, "sha256": hex of the bytes}, 0A, the bytes
+    commit  {"version": 2, "uuid": "...", "timestamp": ms, "n": n, "sha256": hex of all bytes in order}
 
-The bytes are a zlib stream of {"predecessor", "nodes": [[host, datacenter, [token, ...]], ...], "entries": [[range end,
-ignore_msb, ["32 hex digits", ...]], ...]}. Why text: the topic is kept for ever, is small (the ring of 3 nodes with 16
-tokens takes 3 KiB, one of 1,000 nodes with 256 takes 12 MiB, in 2 s), and anybody can read it with a console
-consumer and three lines of any language; entries are written out, not derived from ring and seed, so that a later
-version that draws streams otherwise reads the old ones as they were. Neither uuid nor timestamp is among the bytes:
-proposals that compete for one ring have equal chunks, and a reader keeps those once.
+All bytes in order are what tailrace_schemas.descriptions packs. Proposals that compete for one ring have equal chunks,
+and a reader keeps those once. In version 1, which is only read, a chunk's bytes stand in its JSON, base64, as "data".
 """
 
 from __future__ import annotations
@@ -18,24 +15,22 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
-import zlib
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from tailrace_schemas.descriptions import LATEST, Description, pack, parse_object, to_json, unpack
 from tailrace_schemas.errors import CorruptError, UnsupportedError
-from tailrace_schemas.ring import Node, Ring, RingError
-from tailrace_schemas.streams import LEEWAY_MS, Entry, Generation, Mark, StreamId, operating
+from tailrace_schemas.ring import Ring, RingError
+from tailrace_schemas.streams import LEEWAY_MS, Generation, Mark, operating
 
-VERSION: Final = 1
+VERSION: Final = LATEST
 EXPIRED_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 512 << 10
 
 _EXPIRED: Final = b"expired"
-# In base64 and with the fields around it, so much stays below MAX_RECORD_BYTES.
-_CHUNK_BYTES: Final = 380 << 10
-_MAX_TEXT_BYTES: Final = 1 << 30
+# With the line before them, so much stays below MAX_RECORD_BYTES.
+_CHUNK_BYTES: Final = 511 << 10
 # Write times are 64-bit microseconds: no timestamp beyond them can mean anything.
 _MAX_TIMESTAMP: Final = 2**63 // 1000
 
@@ -62,11 +57,12 @@ class PublishedGeneration:
     predecessor: int | None
     offset: int
     appended: int
+    version: int
     packed: bytes = field(repr=False)
 
     def unpack(self) -> Proposal:
         """The ring and the generation."""
-        _, ring, entries = _unpack(self.packed)
+        _, ring, entries = unpack(self.version, self.packed)
         generation = Generation(self.timestamp, entries)
         return Proposal(uuid=self.uuid, predecessor=self.predecessor, ring=ring, generation=generation)
 
@@ -89,25 +85,22 @@ class Ignored:
 
 
 def encode_proposal(proposal: Proposal) -> tuple[tuple[bytes, bytes], ...]:
-    """Keys and values of a proposal's records in the order to append them: the chunks, and last the commit record."""
-    packed = _pack(proposal)
+    """Keys and values of a proposal's records in the order to append them: the chunks, and last the commit record.
+
+    Raises ValueError when the generation is not the ring's.
+    """
+    packed = pack(Description(proposal.predecessor, proposal.ring, proposal.generation.entries))
     parts = [packed[at : at + _CHUNK_BYTES] for at in range(0, len(packed), _CHUNK_BYTES)]
-    records = [
-        (
-            f"{proposal.uuid}/{i}".encode(),
-            _json(
-                {
-                    "version": VERSION,
-                    "predecessor": proposal.predecessor,
-                    "i": i,
-                    "n": len(parts),
-                    "sha256": hashlib.sha256(part).hexdigest(),
-                    "data": base64.b64encode(part).decode(),
-                }
-            ),
-        )
-        for i, part in enumerate(parts)
-    ]
+    records = []
+    for i, part in enumerate(parts):
+        line = {
+            "version": VERSION,
+            "predecessor": proposal.predecessor,
+            "i": i,
+            "n": len(parts),
+            "sha256": hashlib.sha256(part).hexdigest(),
+        }
+        records.append((f"{proposal.uuid}/{i}".encode(), to_json(line) + b"\n" + part))
     commit = {
         "version": VERSION,
         "uuid": str(proposal.uuid),
@@ -115,13 +108,13 @@ def encode_proposal(proposal: Proposal) -> tuple[tuple[bytes, bytes], ...]:
         "n": len(parts),
         "sha256": hashlib.sha256(packed).hexdigest(),
     }
-    return (*records, (str(proposal.uuid).encode(), _json(commit)))
+    return (*records, (str(proposal.uuid).encode(), to_json(commit)))
 
 
 def commit_at(commit: tuple[bytes, bytes], timestamp: int) -> tuple[bytes, bytes]:
     """The commit record of the same proposal, to operate from another time (ms): its chunks do not say from when."""
     key, value = commit
-    return key, _json({**json.loads(value), "timestamp": timestamp})
+    return key, to_json({**parse_object(value), "timestamp": timestamp})
 
 
 def encode_expired(oldest: int, retention_ms: int) -> tuple[bytes, bytes]:
@@ -130,7 +123,7 @@ def encode_expired(oldest: int, retention_ms: int) -> tuple[bytes, bytes]:
     It holds if and only if the generation of that timestamp is valid and not gone, and operated for `retention_ms`
     when the record was appended, by the broker's clock (contracts.md 5).
     """
-    return _EXPIRED, _json({"version": EXPIRED_VERSION, "oldest": oldest, "retention": retention_ms})
+    return _EXPIRED, to_json({"version": EXPIRED_VERSION, "oldest": oldest, "retention": retention_ms})
 
 
 class GenerationLog:
@@ -178,28 +171,30 @@ class GenerationLog:
         """
         try:
             if key == _EXPIRED:
-                return self._expire(_parse_object(value), offset, appended)
+                return self._expire(parse_object(value), offset, appended)
             uuid, chunk = _parse_key(key)
-            fields = _parse_object(value)
             if chunk is not None:
-                self._keep(uuid, chunk, fields)
+                self._keep(uuid, chunk, value or b"")
                 return None
-            found = self._judge(uuid, _Commit.parse(uuid, fields), offset, appended)
+            found = self._judge(uuid, _Commit.parse(uuid, parse_object(value)), offset, appended)
         except (CorruptError, RingError) as error:
             return Ignored(offset, str(error))
         self._accept(found)
         return found
 
-    def _keep(self, uuid: UUID, i: int, fields: dict[str, Any]) -> None:
+    def _keep(self, uuid: UUID, i: int, value: bytes) -> None:
+        line, _, behind = value.partition(b"\n")
+        fields = parse_object(line)
         predecessor = fields.get("predecessor")
         if predecessor is not None:
             predecessor = _integer(fields, "predecessor")
         if self._is_superseded(predecessor):
             return
-        part = _decode_part(fields, i)
+        part = _decode_part(fields, behind, i)
         digest = fields["sha256"]
         chunks = self._pending.setdefault(uuid, _Chunks(predecessor, {}))
-        chunks.parts[i] = (_integer(fields, "n"), self._parts.setdefault(digest, part))
+        of = _Of(_integer(fields, "version"), _integer(fields, "n"))
+        chunks.parts[i] = (of, self._parts.setdefault(digest, part))
 
     def _is_superseded(self, predecessor: int | None) -> bool:
         """Whether no proposal after this predecessor can become valid any more."""
@@ -209,9 +204,9 @@ class GenerationLog:
     def _judge(self, uuid: UUID, commit: _Commit, offset: int, appended: int) -> PublishedGeneration:
         """The generation; CorruptError when any rule of validity is broken."""
         chunks = self._pending.pop(uuid, _Chunks(None, {}))
-        parts = [chunks.parts.get(i) for i in range(min(commit.n, len(chunks.parts) + 1))]
-        held = [part[1] for part in parts if part is not None and part[0] == commit.n]
-        if len(held) != commit.n:
+        parts = [chunks.parts.get(i) for i in range(min(commit.of.n, len(chunks.parts) + 1))]
+        held = [part[1] for part in parts if part is not None and part[0] == commit.of]
+        if len(held) != commit.of.n:
             raise CorruptError(f"proposal {uuid}: a chunk is missing, late or broken, or its predecessor is superseded")
         packed = b"".join(held)
         if hashlib.sha256(packed).hexdigest() != commit.sha256:
@@ -227,16 +222,16 @@ class GenerationLog:
                 f"proposal {uuid}: appended at {appended}, less than {LEEWAY_MS} ms before its timestamp"
                 f" {commit.timestamp}"
             )
-        predecessor, _, entries = _unpack(packed)
+        predecessor = unpack(commit.of.version, packed).predecessor
         if predecessor != chunks.predecessor:
             raise CorruptError(f"proposal {uuid}: its chunks name another predecessor than its description")
-        Generation(commit.timestamp, entries)
         return PublishedGeneration(
             uuid=uuid,
             timestamp=commit.timestamp,
             predecessor=predecessor,
             offset=offset,
             appended=appended,
+            version=commit.of.version,
             packed=packed,
         )
 
@@ -264,16 +259,23 @@ class GenerationLog:
         self._parts.clear()
 
 
+class _Of(NamedTuple):
+    """What each chunk and the commit record of a proposal agree in."""
+
+    version: int
+    n: int
+
+
 class _Chunks(NamedTuple):
-    """The chunks of a proposal so far: i -> (the n that it names, its bytes)."""
+    """The chunks of a proposal so far: i -> (what it says of all, its bytes)."""
 
     predecessor: int | None
-    parts: dict[int, tuple[int, bytes]]
+    parts: dict[int, tuple[_Of, bytes]]
 
 
 class _Commit(NamedTuple):
     timestamp: int
-    n: int
+    of: _Of
     sha256: str
 
     @classmethod
@@ -289,49 +291,7 @@ class _Commit(NamedTuple):
         timestamp, n = _integer(fields, "timestamp"), _integer(fields, "n")
         if abs(timestamp) > _MAX_TIMESTAMP or n < 1:
             raise CorruptError(f"proposal {uuid}: timestamp {timestamp} or n {n} cannot be")
-        return cls(timestamp, n, str(fields.get("sha256")))
-
-
-def _pack(proposal: Proposal) -> bytes:
-    text = _json(
-        {
-            "predecessor": proposal.predecessor,
-            "nodes": [[node.host, node.datacenter, list(node.tokens)] for node in proposal.ring.nodes],
-            "entries": [
-                [entry.token_range_end, entry.sharding_ignore_msb, [s.value.hex() for s in entry.streams]]
-                for entry in proposal.generation.entries
-            ],
-        }
-    )
-    return zlib.compress(text, 6)
-
-
-def _unpack(packed: bytes) -> tuple[int | None, Ring, tuple[Entry, ...]]:
-    """Predecessor, ring, entries. Raises CorruptError or RingError."""
-    unzip = zlib.decompressobj()
-    try:
-        text = unzip.decompress(packed, _MAX_TEXT_BYTES)
-    except zlib.error as error:
-        raise CorruptError(f"a generation's description is no zlib stream: {error}") from error
-    if not unzip.eof or unzip.unused_data:
-        raise CorruptError("a generation's description is cut, too large, or followed by other bytes")
-    fields = _parse_object(text)
-    try:
-        ring = Ring(tuple(Node(str(h), str(dc), tuple(map(_token, tokens))) for h, dc, tokens in fields["nodes"]))
-        entries = tuple(
-            Entry(_token(end), tuple(map(StreamId.parse, streams)), _token(ignore_msb))
-            for end, ignore_msb, streams in fields["entries"]
-        )
-        predecessor = fields["predecessor"]
-        return None if predecessor is None else _token(predecessor), ring, entries
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptError(f"a generation's description lacks or garbles a field: {error}") from error
-
-
-def _token(value: object) -> int:
-    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no 64-bit integer")
-    return value
+        return cls(timestamp, _Of(version, n), str(fields.get("sha256")))
 
 
 def _parse_key(key: bytes | None) -> tuple[UUID, int | None]:
@@ -347,16 +307,6 @@ def _parse_key(key: bytes | None) -> tuple[UUID, int | None]:
     return uuid, i
 
 
-def _parse_object(text: bytes | None) -> dict[str, Any]:
-    try:
-        fields = json.loads(text or b"")
-    except (ValueError, RecursionError) as error:
-        raise CorruptError(f"not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise CorruptError("not a JSON object")
-    return fields
-
-
 def _integer(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
     if type(value) is not int:
@@ -364,18 +314,15 @@ def _integer(fields: dict[str, Any], name: str) -> int:
     return value
 
 
-def _decode_part(fields: dict[str, Any], i: int) -> bytes:
+def _decode_part(fields: dict[str, Any], behind: bytes, i: int) -> bytes:
     """A chunk's bytes, checked against its checksum and its place."""
+    version = _integer(fields, "version")
+    if not 1 <= version <= VERSION or _integer(fields, "i") != i or not 0 <= i < _integer(fields, "n"):
+        raise CorruptError(f"chunk {i} has another version, or names another place")
     try:
-        part = base64.b64decode(str(fields.get("data")), validate=True)
+        part = base64.b64decode(str(fields.get("data")), validate=True) if version == 1 else behind
     except (binascii.Error, ValueError) as error:
         raise CorruptError(f"chunk {i} is not base64: {error}") from error
-    if _integer(fields, "version") != VERSION or _integer(fields, "i") != i or not 0 <= i < _integer(fields, "n"):
-        raise CorruptError(f"chunk {i} has another version, or names another place")
     if hashlib.sha256(part).hexdigest() != fields.get("sha256"):
         raise CorruptError(f"chunk {i} does not have the checksum that it names")
     return part
-
-
-def _json(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()

@@ -31,14 +31,18 @@ class BatchLog:
     def used(
         self, batch: int, published: Sequence[PublishedGeneration], known_until: int | None
     ) -> tuple[list[PublishedGeneration], int | None]:
-        """(the generations, known until) for a batch: those noted when it was first taken up, else these, noted now."""
+        """(the generations, known until) for a batch: those noted when it was first taken up, else these, noted now.
+
+        Of those noted, the ones that are still there; only when all are gone these.
+        """
         noted = self._read(batch)
         if noted is not None:
             uuids = set(noted["generations"])
             same = [generation for generation in published if str(generation.uuid) in uuids]
-            if len(same) == len(uuids):
+            if len(same) < len(uuids):
+                log.warning("batch %d: of the generations it used, %d are gone", batch, len(uuids) - len(same))
+            if same:  # what is newer stays out: it was not known then
                 return same, noted["known_until"]
-            log.warning("batch %d used generations that are no longer published: assigning it anew", batch)
         self._write(batch, [str(generation.uuid) for generation in published], known_until)
         return list(published), known_until
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tailrace_common.checks import Check, judge, may_write
 from tailrace_common.java import find_java
-from tailrace_common.settings import Settings, SqlSinkSettings
+from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import TailraceError
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.choice import open_sink
 
 
 def check_stream(settings: Settings) -> Iterator[Check]:
@@ -20,7 +20,7 @@ def check_stream(settings: Settings) -> Iterator[Check]:
     except ValueError as error:
         yield Check("sink", False, str(error), "name one of them in [stream]")
     else:
-        yield _sink(name, sink)
+        yield _sink(name, sink, settings.topics.prefix)
     checkpoint = settings.stream.checkpoint
     if "://" in checkpoint:
         yield Check("checkpoint", True, f"{checkpoint} (Spark reaches it; not looked at)")
@@ -36,8 +36,8 @@ def _java() -> Check:
         return Check("java", False, str(error), "install Java 17 or 21, or pip install 'tailrace[spark]'")
 
 
-def _sink(name: str, settings: SqlSinkSettings) -> Check:
-    """SQLite files are looked at, not opened: that would make them. Other databases are connected to."""
+def _sink(name: str, settings: SinkSettings, prefix: str) -> Check:
+    """SQLite files are looked at, not opened: that would make them. Other stores are connected to."""
     title, file = f"sink {name}", settings.location.removeprefix("sqlite:///")
     if file != settings.location:
         directory = Path(file).absolute().parent
@@ -47,11 +47,11 @@ def _sink(name: str, settings: SqlSinkSettings) -> Check:
             title, may_write(Path(file)), str(Path(file).absolute()), f"set sink.{name}.url to a writable file"
         )
     try:
-        sink = SqlSink(settings.url.get_secret_value(), settings.table)
+        sink = open_sink(name, settings, prefix)
         try:
             sink.reach()
         finally:
             sink.close()
     except TailraceError as error:
-        return Check(title, False, str(error), f"see sink.{name}.url")
+        return Check(title, False, str(error), f"see sink.{name}{'.url' if settings.type == 'sql' else ''}")
     return Check(title, True, settings.location)

@@ -18,7 +18,7 @@ from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.session import spark_session
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.choice import ReachableSink, open_sink
 
 log = logging.getLogger("tailrace_spark")
 
@@ -60,18 +60,19 @@ def stream(
     log.info("the stream has ended")
 
 
-def _sink(settings: Settings, name: str | None) -> SqlSink:
+def _sink(settings: Settings, name: str | None) -> ReachableSink:
     try:
         chosen, sink = (name, settings.sink[name]) if name is not None else settings.stream_sink()
     except KeyError:
         raise SettingsError(f"--sink {name}: there is no [sink.{name}]; set: {', '.join(settings.sink)}") from None
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    target = SqlSink(sink.url.get_secret_value(), sink.table)
+    target = open_sink(chosen, sink, settings.topics.prefix)
     try:
         target.reach()
     except ServiceError as error:
-        raise ServiceError(f"sink.{chosen}.url cannot be opened: {error}") from error
+        target.close()
+        raise ServiceError(f"sink.{chosen}{'.url' if sink.type == 'sql' else ''} cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
     return target
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -32,8 +33,8 @@ def read_messages(
     `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix); of what
     it matches, the agents' own topics under the prefix, such as `.schemas`, are left out. Topics that appear later are
     read from their beginning. `options` are those of Spark's Kafka source, such as startingTimestamp or
-    maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read. On Spark 4.1 the session is set
-    to the first version of its Kafka source, whose restarts are sound.
+    maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no records without a value.
+    On Spark 4.1 the session is set to the first version of its Kafka source, whose restarts are sound.
     """
     _keep_to_version_one(spark)
     stream = settings.stream
@@ -51,8 +52,24 @@ def read_messages(
         spark.readStream.format("kafka")
         .options(**chosen)
         .load()
+        .where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
         .select("topic", "partition", "offset", "timestamp", "value")
     )
+
+
+def read_some(spark: SparkSession, settings: Settings, place: tuple[str, int], start: int, records: int) -> DataFrame:
+    """The columns of `read_messages` for up to so many committed records of one partition, from an offset on, now."""
+    topic, partition = place
+    chosen = {
+        "assign": json.dumps({topic: [partition]}),
+        "startingOffsets": json.dumps({topic: {str(partition): start}}),
+        "endingOffsets": "latest",
+        "failOnDataLoss": str(settings.stream.fail_on_data_loss).lower(),
+        **java_options(settings.kafka.reveal(), settings.stream.kafka.reveal()),
+        "kafka.isolation.level": "read_committed",
+    }
+    found = spark.read.format("kafka").options(**chosen).load().limit(records)
+    return found.select("topic", "partition", "offset", "timestamp", "value")
 
 
 def with_head(messages: DataFrame) -> DataFrame:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
@@ -24,15 +25,20 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned
 from tailrace_spark.batchlog import BatchLog
-from tailrace_spark.messages import read_messages, with_head
+from tailrace_spark.messages import read_messages, read_some, with_head
 from tailrace_spark.pieces import PIECE_COLUMNS, pieces
-from tailrace_spark.sinks.protocol import Sink, Summary
+from tailrace_spark.sinks.protocol import Piece, Sink, Summary, UpdateSink
+from tailrace_spark.status import PROCESSING, show_status
+from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 
 log = logging.getLogger("tailrace_spark")
+
+T = TypeVar("T")
 
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _STOP_MILLISECONDS: Final = 120_000
+_REST_RECORDS: Final = 20_000
 # What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
 # overflows the stack on a long one, such as Py4JJavaError itself has.
 _INTERRUPTED: Final = (
@@ -46,13 +52,17 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What became of one micro-batch. `marks` counts records by mark; `held_seconds` is how long the batch waited."""
+    """What became of one micro-batch. `marks` counts records by mark.
+
+    `held_seconds` is how long the batch waited, `held_for` each reason once, as the log has it.
+    """
 
     batch: int
     records: int
     summary: Summary
     marks: dict[str, int] = field(default_factory=dict)
     held_seconds: float = 0.0
+    held_for: tuple[str, ...] = ()
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -60,7 +70,8 @@ class Progress:
         return (
             f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
             f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
-            f"held {self.held_seconds:.1f} s, took {self.seconds:.1f} s"
+            f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
+            f"took {self.seconds:.1f} s"
         )
 
 
@@ -69,7 +80,9 @@ class Stream:
 
     At least once from Kafka's side: the checkpoint moves after the sink has committed, so the last batch before a
     crash comes again, and the sink's merge changes nothing by it. A batch waits while the sink, Kafka or the
-    generations cannot be reached, and tries again with growing pauses; nothing else waits behind it but this stream.
+    generations cannot be reached, or no generation is valid yet, and tries again with growing pauses; nothing else
+    waits behind it but this stream. Meanwhile the message of the query's status says for what, as do the log and,
+    afterwards, the batch's Progress.
     """
 
     def __init__(
@@ -88,6 +101,7 @@ class Stream:
         self._on_batch = on_batch
         self._writing = threading.Lock()
         kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+        self._query: StreamingQuery | None = None
         self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
         self._batches = BatchLog(spark, settings.stream.checkpoint)
         self._schemas = SchemaReader(kafka, prefix)
@@ -99,7 +113,8 @@ class Stream:
         frame = with_head(read_messages(self._spark, self._settings))
         writer = frame.writeStream.queryName("tailrace").foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
-        return writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
+        self._query = writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
+        return self._query
 
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""
@@ -167,22 +182,48 @@ class Stream:
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
-        table, held = self._hold("generations", lambda: self._stream_table(batch))
-        records = assigned(frame, table, self._settings.topics.prefix).select(*PIECE_COLUMNS, "marks").toArrow()
-        early = self._settings.stream.accept_early
-        summary, waited = self._hold("sink", lambda: self._sink.write(pieces(records, self._schemas, early=early)))
+        held = _Held(batch)
+        table = self._hold(held, "generations", lambda: self._stream_table(batch))
+        records = self._assigned(frame, table)
+        found = self._pieces(records, table)
+        summary = self._hold(held, "sink", lambda: self._sink.write(found()))
         progress = Progress(
             batch=batch,
             records=records.num_rows,
             summary=summary,
             marks=_count(records.column("marks")),
-            held_seconds=held + waited,
+            held_seconds=held.seconds,
+            held_for=tuple(held.reasons),
             seconds=time.monotonic() - began,
         )
         if records.num_rows:
             log.info("%s", progress)
         if self._on_batch is not None:
             self._on_batch(progress)
+
+    def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
+        """What gives the pieces of a batch that the sink wants, as often as it is called."""
+        sink, early = self._sink, self._settings.stream.accept_early
+        if not isinstance(sink, UpdateSink):
+            return partial(pieces, records, self._schemas, early=early)
+        place = [(name, "ascending") for name in ("topic", "partition", "offset")]
+        own = records.sort_by(place)
+
+        def decoded(some: Any) -> Iterator[Piece]:
+            for piece in pieces(some, self._schemas, early=early):
+                yield with_streams(piece, table, sink.write_times)
+
+        def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
+            rest = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
+            some = self._assigned(rest, table).sort_by(place)
+            full = some.num_rows == _REST_RECORDS
+            return decoded(some), some.column("offset")[-1].as_py() + 1 if full else None
+
+        whole = WholeUpdates(partial(decoded, own), _ends(own), read_on)
+        return lambda: whole
+
+    def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
+        return assigned(heads, table, self._settings.topics.prefix).select(*PIECE_COLUMNS, "marks").toArrow()
 
     def _stream_table(self, batch: int) -> StreamTable:
         """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted."""
@@ -195,18 +236,41 @@ class Stream:
             self._table = uuids, StreamTable.of_published(used, known_until)
         return replace(self._table[1], known_until=known_until)
 
-    def _hold(self, what: str, attempt: Callable[[], Any]) -> tuple[Any, float]:
-        """(the attempt's result, seconds waited for it): again and again after a ServiceError, until told to stop."""
-        began, wait = time.monotonic(), _FIRST_WAIT_SECONDS
-        waited = 0.0
+    def _hold(self, held: _Held, what: str, attempt: Callable[[], T]) -> T:
+        """The attempt's result: again and again after a ServiceError, until told to stop."""
+        began, before, wait = time.monotonic(), held.seconds, _FIRST_WAIT_SECONDS
+        waits = False
         while True:
             try:
-                return attempt(), waited
+                result = attempt()
             except ServiceError as error:
-                log.warning("holding the batch for the %s, next try in %.1f s: %s", what, wait, error)
+                words, waits = f"{what}: {error}", True
+            else:
+                if waits:
+                    show_status(self._query, PROCESSING)
+                return result
+            held.reasons.setdefault(words)
+            log.warning("holding batch %d for the %s; next try in %.1f s", held.batch, words, wait)
+            show_status(self._query, f"Holding batch {held.batch} for the {words}")
             if self._stop.wait(wait):
                 raise StoppedError(what)
-            waited, wait = time.monotonic() - began, min(2 * wait, _LONGEST_WAIT_SECONDS)
+            held.seconds = before + time.monotonic() - began
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+
+
+@dataclass(slots=True)
+class _Held:
+    """How long a batch has waited so far, and for what, each reason once."""
+
+    batch: int
+    seconds: float = 0.0
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+def _ends(records: Any) -> dict[KafkaPartition, int]:
+    """The offset behind each partition's last record."""
+    last = records.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    return {(row["topic"], row["partition"]): row["offset_max"] + 1 for row in last.to_pylist()}
 
 
 def _count(marks: Any) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import uuid4
 
 from confluent_kafka import Producer
@@ -45,15 +45,28 @@ class Feed:
 
     def announce(self, timestamp: int = GENERATION_AT, predecessor: int | None = None) -> Generation:
         """A generation: the first, or the one after `predecessor`."""
+        return self.announce_half(timestamp, predecessor)()
+
+    def announce_half(self, timestamp: int = GENERATION_AT, predecessor: int | None = None) -> Callable[[], Generation]:
+        """The description of a generation without its commit record, which the call of what is returned appends."""
         plan = internal_plan(self.options, Internal.GENERATIONS)
         if predecessor is None:
             self._create(plan)
         generation = build_generation(RING, 2, timestamp=timestamp, seed=timestamp)
         proposal = Proposal(uuid=uuid4(), predecessor=predecessor, ring=RING, generation=generation)
-        for key, value in encode_proposal(proposal):
+        *chunks, commit = encode_proposal(proposal)
+        self._append(plan, *chunks)
+
+        def publish() -> Generation:
+            self._append(plan, commit)
+            return generation
+
+        return publish
+
+    def _append(self, plan: TopicPlan, *records: tuple[bytes, bytes]) -> None:
+        for key, value in records:
             self._plain.produce(plan.name, key=key, value=value, partition=0)
         assert self._plain.flush(30) == 0
-        return generation
 
     def add(self, table: Table) -> Encoder:
         """Create a table's topic, and publish its schemas before anything that uses them."""

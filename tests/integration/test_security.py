@@ -55,6 +55,7 @@ from tests.unit.tables import table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MIRROR: Final = "mirror"
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 AGENT: Final = "tailrace"
 STREAM: Final = "tailrace-stream"
@@ -143,8 +144,8 @@ def rights(user: str, prefix: str) -> list[AclBinding]:
 
 def grants(password: str) -> list[str]:
     """The statements of docs/security.md for Cassandra."""
-    (block,) = re.findall(r"^```cql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    return [one.strip() for one in Template(block).substitute(PASSWORD=password).split(";") if one.strip()]
+    blocks = Template("".join(re.findall(r"^```cql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)))
+    return [one.strip() for one in blocks.substitute(PASSWORD=password, MIRROR=MIRROR).split(";") if one.strip()]
 
 
 @pytest.fixture(scope="module")
@@ -346,9 +347,12 @@ def test_an_agent_with_the_rights_of_the_documentation_and_no_others(
         cluster.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v blob) WITH cdc = true")
     settings = load_settings(None, {**guarded.cluster_environment, **guarded.kafka_environment("SCRAM-SHA-512")})
     program = (str(Path(unprivileged.__file__)), str(USER), str(GROUP))
-    agent = AgentProcess(guarded.place, sections(guarded, settings, keyspace, prefix), program=program)
+    mirror: dict[str, object] = {"keyspace": MIRROR}
+    told = {**sections(guarded, settings, keyspace, prefix), "mirror": mirror}
+    agent = AgentProcess(guarded.place, told, program=program)
     with agent:
         agent.until_ready()
+        agent.until(lambda: agent.status().get("gauges", {}).get("mirrored_generations") == 1)
         status = Path(f"/proc/{agent.process.pid}/status").read_text()
         assert f"Uid:\t{USER}\t{USER}\t{USER}\t{USER}\n" in status
         assert f"Gid:\t{GROUP}\t{GROUP}\t{GROUP}\t{GROUP}\n" in status

@@ -19,6 +19,7 @@ from tailrace_spark.pipeline import Progress, Stream
 from tailrace_spark.sinks.protocol import Piece, Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tests.integration.feed import GENERATION_AT, Feed
+from tests.integration.queries import status_of, until
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
@@ -211,11 +212,12 @@ def test_a_batch_that_comes_again_is_assigned_as_before(
 def test_it_waits_for_topics_and_the_first_generation(
     spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
 ) -> None:
-    stop, seen = threading.Event(), threading.Event()
+    stop, seen, held = threading.Event(), threading.Event(), list[str]()
     database = Database(f"sqlite:///{tmp_path / 'late.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'late.db'}"))
     sink = SqlSink(database.url)
 
     def on_batch(progress: Progress) -> None:
+        held.extend(progress.held_for)
         if progress.records:
             seen.set()
 
@@ -224,8 +226,11 @@ def test_it_waits_for_topics_and_the_first_generation(
     running.start()
     try:
         feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
-        assert not seen.wait(3), "without a generation nothing may be written"
-        feed.announce()
+        until(lambda: "Holding batch 0 for the generations: Kafka: " in status_of(spark))
+        commit = feed.announce_half()
+        until(lambda: "Holding batch 0 for the generations: no valid generation" in status_of(spark))
+        assert not seen.is_set(), "without a generation nothing may be written"
+        commit()
         assert seen.wait(60)
     finally:
         stop.set()
@@ -233,4 +238,6 @@ def test_it_waits_for_topics_and_the_first_generation(
         sink.close()
     assert not running.is_alive()
     assert orders(database) == [("a", 1, None, "1", None)]
+    assert [why.split(":")[0] for why in held] == ["generations", "generations"]
+    assert status_of(spark) == ""
     database.engine.dispose()

@@ -7,16 +7,17 @@ segment's index. So once a later segment has an index, an earlier one is final, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tailrace.capture.ahead import Ahead
-from tailrace.capture.directory import Listing, SegmentFiles, pair
+from tailrace.capture.directory import SegmentFiles, pair
 from tailrace.capture.index import Index, advance, parse_index
 from tailrace.capture.ledger import Ledger, SegmentKey
+from tailrace.capture.listings import Listings
 from tailrace.capture.missing import Loss, Register, Span, starts_run
 from tailrace.capture.resume import FIRST_EPOCH, Quarantined, Resume
 from tailrace.capture.segment import OpenSegment, entries_at, header_checksum, is_genuine
@@ -50,6 +51,7 @@ class CdcRaw:
         early: bool = False,
     ) -> None:
         self._directory = directory
+        self._listings = Listings(directory, spool)
         self._keys = keys
         self._spool = spool
         self._lock = nullcontext() if spool is None else spool.lock
@@ -63,11 +65,9 @@ class CdcRaw:
         self._ahead = Ahead(self._epoch, _index_of)
         self._ledger = Ledger(released=dict(resume.open))
         self._segments: dict[int, SegmentFiles] = {}
-        self._indexed: frozenset[int] = frozenset()
         self._finished: dict[int, Position] = {}
         self._current: OpenSegment | None = None
         self._index: Index | None = None
-        self._foreign: frozenset[str] = frozenset()
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
         self.keep(frozenset())
         # The last segment that was read to its end: here, as of a position that is in Kafka.
@@ -194,7 +194,7 @@ class CdcRaw:
         """Mutations of a segment once more; see segment.entries_at. Raises ServiceError."""
         try:
             with self._lock:  # between the listing and the opening nothing is moved
-                path = next((files.log for files in self._list().segments if files.id == segment), None)
+                path = next((files.log for files in self._listings.take().segments if files.id == segment), None)
                 if path is None or header_checksum(path) != checksum:
                     return
                 opened = OpenSegment(path, segment, epoch, 0, self._keys)
@@ -338,7 +338,7 @@ class CdcRaw:
                 self._ledger.note(id, files.log)
 
     def _scan(self) -> None:
-        listing = self._list()
+        listing = self._listings.take()
         present = {files.id: files for files in listing.segments}
         self._ledger.forget_missing(frozenset(id for id, files in present.items() if files.log is not None))
         for files in listing.segments:
@@ -354,25 +354,6 @@ class CdcRaw:
         starts = partial(starts_run, present, self._keys)
         for loss in self._register.look(self._at, self._read_up_to, listing, known, starts):
             _LOG.error("%s", loss)
-
-    def _list(self) -> Listing:
-        """The directory's segments at an instant when no index is missing that is older than one seen.
-
-        A listing is no snapshot: one that shows a new index may miss an older one, created just before it.
-        """
-        while True:
-            listing = list_both(self._directory, self._spool)
-            indexed = frozenset(files.id for files in listing.segments if files.index is not None)
-            stable, self._indexed = indexed <= self._indexed, indexed
-            if stable:
-                self._warn_foreign(listing.foreign)
-                return listing
-
-    def _warn_foreign(self, names: Iterable[str]) -> None:
-        new = frozenset(names) - self._foreign
-        if new:
-            _LOG.warning("%s: not Cassandra's, left alone: %s", self._directory, ", ".join(sorted(new)))
-        self._foreign |= new
 
     def _judge_old(self, files: SegmentFiles) -> None:
         """A segment that appears at or below the place reached: known from before, or of another log."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
-from tailrace_schemas.change import Bound, Change, Deletion, Op, Source
+from tailrace_schemas.change import UPDATE_BEGINS, UPDATE_ENDS, Bound, Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
@@ -29,12 +29,27 @@ def changes_of(mutation: Mutation, source: Source, tracked: Callable[[Table], bo
     once. A row's own deletion stands right before its data, also where it is not older. Nothing of an update is left
     out, except rows that hold nothing but cells of dropped columns.
     """
-    changes = [change for update in mutation.updates if tracked(update.table) for change in _update_changes(update)]
-    count = len(changes)
-    return tuple(
-        replace(change, digest=change_digest(change), source=replace(source, index=index, count=count))
-        for index, change in enumerate(changes)
-    )
+    updates = [list(_update_changes(update)) for update in mutation.updates if tracked(update.table)]
+    count = sum(map(len, updates))
+    index = 0
+    placed: list[Change] = []
+    for changes in updates:
+        first, last = index, index + len(changes) - 1
+        for change in changes:
+            flags = source.flags | update_flags(index, first, last, count)
+            where = replace(source, index=index, count=count, flags=flags)
+            placed.append(replace(change, digest=change_digest(change), source=where))
+            index += 1
+    return tuple(placed)
+
+
+def update_flags(index: int, first: int, last: int, count: int) -> int:
+    """What a change's `flags` say of its table's update, which has the indices from `first` to `last` of `count`.
+
+    Nothing where `index` and `count` say it: in a mutation of one table.
+    """
+    begins = UPDATE_BEGINS if index == first and index > 0 else 0
+    return begins | (UPDATE_ENDS if index == last and index < count - 1 else 0)
 
 
 def _update_changes(update: PartitionUpdate) -> Iterator[Change]:

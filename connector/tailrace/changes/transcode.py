@@ -12,7 +12,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr, u8
 
-from tailrace.changes.split import closes_inclusive, opens_inclusive
+from tailrace.changes.split import closes_inclusive, opens_inclusive, update_flags
 from tailrace.commitlog.model import RangeMarker
 from tailrace.commitlog.mutation import MutationVisitor, UpdateVisitor, read_mutation
 from tailrace.commitlog.plans import Plan, Shape
@@ -86,7 +86,8 @@ class Transcoder:
         self._updates = _Updates(prefix)
         self._out = BytesWriter()
         self._host = self._datacenter = ""
-        self._node = self._reading = b""
+        self._node = self._seen = self._reading = b""
+        self._flags = 0
         self._epoch: i64 = -1
         self._segment: i64 = -1
         self._place = b""
@@ -117,13 +118,14 @@ class Transcoder:
             write_text(out, source.datacenter.encode())
             self._host, self._datacenter, self._node = source.host, source.datacenter, out.getvalue()
             self._segment = -1
+        self._flags = source.flags
         reading = BytesWriter()
         # Hashing an Enum takes longer than all of the rest.
         write_long(reading, 0 if source.origin is Origin.LOG else _ORIGINS[source.origin])
         reading.append(u8(1 if source.durable else 0))
         write_long(reading, source.seen)
-        write_long(reading, source.flags)
-        self._reading = reading.getvalue()
+        self._seen = reading.getvalue()
+        self._reading = self._flagged(source.flags)
 
     def add(
         self,
@@ -151,12 +153,39 @@ class Transcoder:
         index: i64 = 0
         for at in range(updates.used):
             update = updates.all[at]
+            if updates.used > 1:
+                index = self._add_update(messages, update, offset, index, count)
+                continue
             for unit in update.units:
                 messages.append(self._message(update, unit.body, offset, index, count))
                 index += 1
                 if unit.data is not None:
                     messages.append(self._message(update, unit.data, offset, index, count))
                     index += 1
+
+    def _add_update(self, messages: list[Message], update: _Update, offset: i64, first: i64, count: i64) -> i64:
+        """One update of several: which change begins it and which ends it stands in their flags. The next's index."""
+        bodies: list[bytes] = []
+        for unit in update.units:
+            bodies.append(unit.body)
+            if unit.data is not None:
+                bodies.append(unit.data)
+        index = first
+        last = first + len(bodies) - 1
+        said = self._reading
+        for body in bodies:
+            self._reading = self._flagged(self._flags | update_flags(index, first, last, count))
+            messages.append(self._message(update, body, offset, index, count))
+            index += 1
+        self._reading = said
+        return index
+
+    def _flagged(self, flags: int) -> bytes:
+        """How the mutation was read, with these flags."""
+        out = BytesWriter()
+        out.write(self._seen)
+        write_long(out, flags)
+        return out.getvalue()
 
     def _see(self, epoch: i64, segment: i64) -> None:
         """Most mutations come from the same segment as the one before."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import signal
-import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -25,6 +24,7 @@ from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
+from tailrace.cli.mirroring import mirroring
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory, sole_reader
 from tailrace.cli.segment_keys import keys_of_settings
@@ -166,8 +166,11 @@ class _Start:
             return
         topics = topics_of(self.settings)
         router = self._until_done(lambda: self._router(node, topics))
-        if router is None or self._until_done(lambda: self._first_generation(cluster)) is None:
+        generation = None if router is None else self._until_done(lambda: self._first_generation(cluster))
+        if router is None or generation is None:
             return
+        self.health.generation(generation)
+        self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
         ring_hints.append(self._keep_generations(cluster, node).stir)
         # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
         gc.freeze()
@@ -336,21 +339,8 @@ def contact_of(settings: ClusterSettings) -> Contact:
         port=settings.port,
         username=settings.username,
         password=password,
-        tls=_tls_of(settings) if settings.tls else None,
+        tls=settings.tls_context("cluster"),
         protocol_version=settings.protocol_version,
         connect_seconds=settings.connect_timeout_seconds,
         request_seconds=settings.request_timeout_seconds,
     )
-
-
-def _tls_of(settings: ClusterSettings) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca_file)
-        context.check_hostname = settings.tls_verify_host
-        if settings.tls_certificate_file is not None:
-            secret = settings.tls_key_password
-            password = None if secret is None else secret.get_secret_value()
-            context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file, password)
-    except OSError as error:
-        raise SettingsError(f"cluster.tls_...: {error}") from error
-    return context

@@ -27,9 +27,9 @@ def print_json(record: object) -> None:
     print(json.dumps(record, default=_plain, ensure_ascii=False), flush=True)
 
 
-def print_rows(rows: Iterable[Mapping[str, object]], *, title: str | None = None) -> None:
-    """Rows of the same keys: a table with the keys as heads on a terminal, else one JSON line each."""
-    if not on_terminal():
+def print_rows(rows: Iterable[Mapping[str, object]], *, title: str | None = None, always_json: bool = False) -> None:
+    """Rows of the same keys: a table with the keys as heads on a terminal, else or `always` one JSON line each."""
+    if always_json or not on_terminal():
         for row in rows:
             print_json(dict(row))
         return

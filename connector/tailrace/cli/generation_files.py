@@ -59,10 +59,7 @@ File = TypeVar("File", bound=_Part)
 def build_from(path: Path) -> Generation:
     """The generation of a RingFile. Raises SettingsError with the file, the place in it, and what is wrong there."""
     file = _read(path, RingFile)
-    try:
-        ring = Ring(tuple(Node(node.host, node.datacenter, tuple(node.tokens)) for node in file.nodes))
-    except RingError as error:
-        raise SettingsError(f"{path}: {error}") from error
+    ring = _ring_of(path, file)
     return build_generation(
         ring,
         file.streams_per_entry,
@@ -70,6 +67,11 @@ def build_from(path: Path) -> Generation:
         timestamp=file.timestamp,
         seed=ring_seed(ring, None) if file.seed is None else file.seed,
     )
+
+
+def read_ring(path: Path) -> Ring:
+    """The ring of a RingFile. Raises SettingsError likewise."""
+    return _ring_of(path, _read(path, RingFile))
 
 
 def read_generation(path: Path) -> Generation:
@@ -98,6 +100,13 @@ def generation_object(generation: Generation) -> dict[str, object]:
             for entry in generation.entries
         ],
     }
+
+
+def _ring_of(path: Path, file: RingFile) -> Ring:
+    try:
+        return Ring(tuple(Node(node.host, node.datacenter, tuple(node.tokens)) for node in file.nodes))
+    except RingError as error:
+        raise SettingsError(f"{path}: {error}") from error
 
 
 def _read(path: Path, kind: type[File]) -> File:

@@ -88,7 +88,7 @@ def _follow(reader: TopicReader, show: Callable[[int, Record], bool], most: int 
     shown = 0
     while shown != most:
         found = reader.poll(_POLL_SECONDS)
-        if found is not None:
+        if found is not None and found[1].value is not None:  # else it is there for its transaction's mark
             shown += show(*found)
 
 

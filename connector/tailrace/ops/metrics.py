@@ -40,6 +40,7 @@ _COUNTS: Final = {
 _GAUGES: Final = {
     "waiting_segments": ("tailrace_waiting_segments", "Segments with changes that are not read to their end."),
     "waiting_bytes": ("tailrace_waiting_bytes", "Bytes of these segments."),
+    "mirrored_generations": ("tailrace_mirrored_generations", "Generations that the mirror in CQL is up to date with."),
 }
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from html import escape
 
 from tailrace.ops.health import Health
+from tailrace.ops.ring_picture import ring_svg
+from tailrace_schemas.generations import PublishedGeneration
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.2rem 1rem .2rem 0;"
     "border-bottom:1px solid #ddd;vertical-align:top;font-variant-numeric:tabular-nums}"
-    ".good{color:#176b2c}.bad{color:#a01818}"
+    ".good{color:#176b2c}.bad{color:#a01818}svg{max-width:100%;height:auto}"
 )
 
 
@@ -40,8 +43,17 @@ def page(health: Health, now: float) -> str:
     if health.published:
         rows = ((topic, _topic(health, topic, number)) for topic, number in sorted(health.published.items()))
         parts += ["<h2>Changes since the start, by topic</h2>", _table(rows)]
+    if health.generation is not None:
+        parts += ["<h2>The ring</h2>", _picture(health.generation)]
     parts.append("<p>The same for programs: /status as JSON, /metrics, /health/live, /health/ready.</p></html>")
     return "\n".join(parts)
+
+
+@lru_cache(maxsize=1)
+def _picture(published: PublishedGeneration) -> str:
+    """Drawn once: a large ring takes seconds."""
+    proposal = published.unpack()
+    return ring_svg(proposal.ring, proposal.generation)
 
 
 def _topic(health: Health, topic: str, number: int) -> str:

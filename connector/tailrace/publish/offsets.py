@@ -30,11 +30,12 @@ def offsets_key(cluster: str, host: str) -> bytes:
     return f"{cluster}/{host}".encode()
 
 
-def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
+def encode_offsets(resume: Resume, agent: str | None = None, records: int | None = None) -> bytes:
     """{position: {epoch, segment, offset} | null, schema: the same, open: [[id, checksum]],
     quarantined: [[id, checksum, offset, why]], unread: [[first id, last id]], reported: the same,
     truncations: [[table id, position, ms, [segment, offset], inferred]], truncated: [[table id, ms, inferred]] | null,
-    metadata: [epoch, epoch | null] | null, agent: who wrote it | null, version: 1}.
+    metadata: [epoch, epoch | null] | null, agent: who wrote it | null, records: how many others its transaction has |
+    null, version: 1}.
 
     Parked mutations have records of their own.
     """
@@ -52,6 +53,7 @@ def encode_offsets(resume: Resume, agent: str | None = None) -> bytes:
         "truncated": None if resume.truncated is None else [[str(id), at, flag] for id, at, flag in resume.truncated],
         "metadata": resume.metadata,
         "agent": agent,
+        "records": records,
         "version": VERSION,
     }
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
@@ -85,6 +87,15 @@ def decode_offsets(value: bytes) -> Resume:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
+
+
+def records_of(value: bytes) -> int | None:
+    """How many other records the transaction of a record has; None where it does not say, and for what is no record."""
+    try:
+        records = json.loads(value)["records"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return None if records is None else int(records)
 
 
 def agent_of(value: bytes) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
@@ -24,13 +24,15 @@ class Place:
 class Delivered:
     """One change, as it was read from its place, and its stream; None where Spark could not tell its token.
 
-    Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`.
+    Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`. `others` are
+    the streams for more write times of the change, in microseconds: those that an UpdateSink asks by.
     """
 
     place: Place
     change: Change
     assignment: Assignment | None = None
     announced: int = -1
+    others: tuple[tuple[int, Assignment], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,24 @@ class Summary:
 class Sink(Protocol):
     """Where a stream writes. tests/unit/spark/sinks/contract.py says what each implementation must do.
 
-    `write` takes in all pieces of one micro-batch or none of them; a batch delivered again, whole or with others,
-    changes nothing more. It raises ServiceError when the store does not answer; the batch is then delivered again.
+    `write` takes in all pieces of one micro-batch or none of them (but see UpdateSink); a batch delivered again, whole
+    or with others, changes nothing more. It raises ServiceError when the store does not answer; the batch is then
+    delivered again.
     One thread at a time calls it. `close` may be called more than once.
     """
 
     def write(self, pieces: Iterable[Piece]) -> Summary: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class UpdateSink(Sink, Protocol):
+    """A sink that needs table updates whole: it is given pieces of tailrace_spark.updates.
+
+    All changes of one mutation's update of a table stand together in one piece, with the streams of all times that
+    `write_times` (microseconds) says of them. Its store may have no transactions: what raises ServiceError may have
+    been taken in in part; the batch is then written again from its beginning, and every row must come out as before.
+    """
+
+    def write_times(self, change: Change) -> Iterable[int]: ...

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,6 +24,7 @@ from tailrace_common.settings import TopicSettings
 from tailrace_schemas.generations import PublishedGeneration, commit_at, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
+from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
 
 PROPOSERS = 6
@@ -153,6 +155,20 @@ def test_the_commands_show_what_the_topic_has(cluster: Cluster, tmp_path: Path) 
     diff = json.loads(cluster.run(tmp_path, "diff", str(first.timestamp), str(second.timestamp)).stdout)
     before, after = (one.unpack().generation.streams() for one in (first, second))
     assert [len(diff["closed"]), len(diff["opened"])] == [len(before - after), len(after - before)]
+
+    key = bytes.fromhex("00000007")
+    for at, published in ((first.timestamp * 1000, first), (second.timestamp * 1000, second)):
+        found = json.loads(cluster.run(tmp_path, "lookup", "0x00000007", "--at", str(at)).stdout)
+        generation = published.unpack().generation
+        assert found["stream"] == stream_for(generation, token(key)).value.hex()
+        assert (found["token"], found["generation"]) == (token(key), published.timestamp)
+        assert found["after"] < found["token"] <= found["up_to"] or found["up_to"] <= found["after"]
+        assert found["mark"] == ("ahead" if published is second else None)
+        assert found["hosts"]["dc1"] in {node.host for node in RING.nodes}
+        assert cluster.run(tmp_path, "lookup", "0x00000007", "--generation", str(file)).exit_code == 0
+    drawn = tmp_path / "ring.svg"
+    assert cluster.run(tmp_path, "picture", "-o", str(drawn), "--key", "0x00000007").exit_code == 0
+    assert f"Generation of {datetime.fromtimestamp(second.timestamp / 1000, UTC):%Y-%m-%d %H:%M}" in drawn.read_text()
 
     unknown = cluster.run(tmp_path, "show", "5")
     assert unknown.exit_code == 2

@@ -8,7 +8,19 @@ import pytest
 
 from tailrace.changes.split import changes_of
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
-from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Source
+from tailrace_schemas.change import (
+    SCHEMA_INFERRED,
+    UPDATE_BEGINS,
+    UPDATE_ENDS,
+    Bound,
+    Cell,
+    Change,
+    ColumnDeletion,
+    Deletion,
+    Marker,
+    Op,
+    Source,
+)
 from tailrace_schemas.table import Table
 from tests.unit.tables import table
 
@@ -124,6 +136,23 @@ def test_updates_keep_the_order_of_the_log_and_untracked_tables_are_left_out() -
         ("ks.t", 9, 2),
         ("ks.t", 1, 2),
     ]
+
+
+def test_the_bounds_of_updates_stand_in_flags_where_the_mutation_has_several() -> None:
+    other = replace(TABLE, name="other")
+    sizes = ((TABLE, 2), (other, 3), (TABLE, 1))
+    updates = tuple(
+        PartitionUpdate(table=of, key=KEY, items=tuple(row(str(n), cell("v", 9)) for n in range(size)))
+        for of, size in sizes
+    )
+    unsure = replace(SOURCE, flags=SCHEMA_INFERRED)
+    sources = [c.source for c in changes_of(Mutation(updates=updates), unsure, lambda _: True) if c.source]
+    assert [source.flags for source in sources] == [1, 1 | UPDATE_ENDS, 1 | UPDATE_BEGINS, 1, 1 | UPDATE_ENDS, 3]
+    assert [(source.begins_update, source.ends_update) for source in sources] == [
+        (True, False), (False, True), (True, False), (False, False), (False, True), (True, True),
+    ]  # fmt: skip
+    alone = [c.source for c in split(row("a", cell("v", 10)), row("b", cell("v", 10))) if c.source]
+    assert [(one.flags, one.begins_update, one.ends_update) for one in alone] == [(0, True, False), (0, False, True)]
 
 
 def test_a_collection_deletion_alone_is_an_update() -> None:

@@ -43,6 +43,14 @@ def test_rows_on_a_terminal_are_a_table(capsys: pytest.CaptureFixture[str], monk
     assert "{" not in out
 
 
+def test_rows_are_json_on_a_terminal_too_where_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    console.print_rows(ROWS, always_json=True)
+    assert len([json.loads(line) for line in capsys.readouterr().out.splitlines()]) == len(list(ROWS))
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_rows_print_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool

@@ -67,6 +67,46 @@ def test_lookup_answers_each_token(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == [streams[n] for n in (0, 0, 1, 1, 2, 2, 0, 0)]
 
 
+def test_lookup_of_keys_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "generation.json"
+    file.write_text(json.dumps(GENERATION))
+    result = CliRunner().invoke(app, ["generations", "lookup", "--generation", str(file), "0x00000007", "0x00000001"])
+    assert result.exit_code == 0, result.stderr
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert first == {
+        "key": "0x00000007",
+        "token": 1634052884888577606,
+        "stream": GENERATION["entries"][0]["streams"][0],
+        "generation": 7,
+        "after": 30,
+        "up_to": 10,
+    }
+    assert (second["key"], second["token"]) == ("0x00000001", -4069959284402364209)
+
+
+def test_lookup_of_nothing_says_what_it_takes() -> None:
+    result = CliRunner().invoke(app, ["generations", "lookup"])
+    assert result.exit_code == 2
+    assert "name a KEY, or give --generation FILE" in result.stderr
+    result = CliRunner().invoke(app, ["generations", "lookup", "7"])
+    assert result.exit_code == 2
+    assert "give --table KEYSPACE.TABLE" in result.stderr
+
+
+def test_a_ring_of_a_file_is_drawn(tmp_path: Path) -> None:
+    file, drawn = tmp_path / "ring.json", tmp_path / "ring.svg"
+    file.write_text(json.dumps(RING))
+    words = ["generations", "picture", "--ring", str(file), "-o", str(drawn), "--key", "0x01", "--key", "0x02"]
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"{drawn}: the ring of generation {RING['timestamp']}" in result.stderr
+    assert drawn.read_text().count('class="range"') == 3
+    assert drawn.read_text().count('class="marker"') == 2
+    result = CliRunner().invoke(app, [*words[:5], str(tmp_path / "none" / "x.svg")])
+    assert result.exit_code == 2
+    assert "No such file or directory" in result.stderr
+
+
 def test_lookup_reads_what_build_printed(tmp_path: Path) -> None:
     ring = Ring((Node("a", "", (10, 30)), Node("b", "", (20,))))
     built = build_generation(ring, 2, 12, timestamp=1_760_000_000_000, seed=42)
@@ -114,7 +154,7 @@ def _generation(*entries: dict[str, Any]) -> dict[str, Any]:
 
 ONE, TWO, _ = GENERATION["entries"]
 BAD_GENERATIONS = [
-    (_generation(), "generation 7 has no entries"),
+    (_generation(), "a generation has no entries"),
     (_generation(TWO, ONE), "not sorted: range end 10 stands after 20"),
     (_generation(ONE, ONE), "not sorted"),
     (_generation({**ONE, "streams": []}), "token 10 has no streams"),

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from tailrace_common.sample import render_sample
-from tailrace_common.settings import Settings, load_settings
+from tailrace_common.settings import LogTablesSinkSettings, Settings, SqlSinkSettings, load_settings
 from tailrace_common.settings_section import Section
 from tailrace_schemas.errors import SettingsError
 
@@ -93,6 +93,7 @@ def test_spark_names_keep_their_case(tmp_path: Path) -> None:
 def test_a_named_sink_replaces_the_default_one(tmp_path: Path) -> None:
     settings = load(tmp_path, '[sink.warehouse]\nurl = "postgresql+psycopg://u:hunter2@h/d"')
     name, sink = settings.stream_sink()
+    assert isinstance(sink, SqlSinkSettings)
     assert (name, sink.location) == ("warehouse", "postgresql+psycopg://u:**********@h/d")
     assert sink.url.get_secret_value() == "postgresql+psycopg://u:hunter2@h/d"
 
@@ -109,7 +110,24 @@ def test_secrets_come_from_files(tmp_path: Path) -> None:
     assert settings.cluster.password is not None
     assert settings.cluster.password.get_secret_value() == "hunter2"
     assert settings.kafka.reveal()["sasl.password"] == settings.kafka.reveal()["ssl.key.password"] == "hunter2"
-    assert settings.sink["x"].url.get_secret_value() == "hunter2"
+    assert isinstance(sink := settings.sink["x"], SqlSinkSettings)
+    assert sink.url.get_secret_value() == "hunter2"
+
+
+def test_log_tables_are_a_sink_of_a_cluster_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n", encoding="utf-8")
+    text = '[sink.log]\ntype = "log-tables"\ncontact_points = ["db"]\nkeyspace = "{keyspace}_log"\nttl_seconds = 60\n'
+    variables = {
+        "SINK__LOG__USERNAME": "u",
+        "SINK__LOG__PASSWORD_FILE": str(tmp_path / "secret"),
+        "SINK__LOG__CONTACT_POINTS": "10.0.0.1,10.0.0.2",
+    }
+    name, sink = load(tmp_path, text, **variables).stream_sink()
+    assert isinstance(sink, LogTablesSinkSettings)
+    assert sink.password is not None
+    assert (name, sink.password.get_secret_value(), sink.contact_points) == ("log", "hunter2", ("10.0.0.1", "10.0.0.2"))
+    assert (sink.location, sink.keyspace, sink.ttl_seconds) == ("10.0.0.1:9042", "{keyspace}_log", 60)
+    assert "hunter2" not in repr(sink)
 
 
 def test_names_of_librdkafka_that_end_in_file_are_its_own(tmp_path: Path) -> None:
@@ -190,7 +208,16 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("kafka = 1", {}, "must be a table of names and values"),
         ("cluster = 1", {"CLUSTER__PORT": "1"}, "TAILRACE_CLUSTER__PORT: cluster is a value in the file, not a table"),
         ("[stream]\nsink = 'x'", {}, 'stream.sink = "x" has no [sink.x]; the sinks are: local'),
-        ("[sink.a]\ntype = 'delta'", {}, "t.toml: sink.a.type must be 'sql', not 'delta'"),
+        (
+            "[sink.a]\ntype = 'log-tables'\nttl = 5",
+            {},
+            "t.toml: unknown setting sink.a.ttl; did you mean sink.a.tls?",
+        ),
+        ("[sink.a]\ntype = 'log-tables'\nttl_seconds = -5", {}, "t.toml: sink.a.ttl_seconds must be greater than"),
+        ("[sink.a]\ntype = 'log-tables'\nkeyspace = '{table}'", {}, "t.toml: sink.a.keyspace may contain {keyspace}"),
+        ("", {"SINK__A__TYPE": "log-tables", "SINK__A__PORT": "x"}, "TAILRACE_SINK__A__PORT: sink.a.port must be"),
+        ("[sink.a]\ntype = 'log-tables'\nusername = 'u'", {}, "t.toml: sink.a: username needs password"),
+        ("[sink.a]\ntype = 'delta'", {}, 't.toml: sink.a: type must be "sql" or "log-tables"'),
         ("[sink.a]\ntable = '{x}'", {}, "sink.a.table may contain {keyspace} and {table}"),
         ("[sink.a]\ntable = 'x'", {}, "sink.a.table must contain {table}"),
         ("[cluster", {}, "t.toml: not TOML: "),

@@ -23,6 +23,8 @@ from tailrace.ops.server import HealthServer
 from tailrace.position import Position
 from tailrace.testing import ManualClock
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.ring import Node, Ring
+from tests.unit.topology.mirror_memory import published
 
 ROOT = Path(__file__).parents[3]
 
@@ -250,7 +252,7 @@ def test_every_metric_is_documented(board: HealthBoard, server: HealthServer) ->
     board.committed(Position(1, 77, 4096))
     board.headroom(Headroom(60, 100, 2.0))
     board.ring(RING)
-    board.gauge(waiting_segments=2, waiting_bytes=4096)
+    board.gauge(waiting_segments=2, waiting_bytes=4096, mirrored_generations=1)
     listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
     names = re.findall(r"^# TYPE (\w+) ", text(server, "/metrics")[1], re.MULTILINE)
     assert sorted(listed) == sorted(names)
@@ -269,6 +271,15 @@ def test_people_get_a_page(board: HealthBoard, server: HealthServer) -> None:
     board.recover("held")
     board.ready(True)
     assert "<h1 class=good>publishing</h1>" in text(server, "/", "text/html")[1]
+
+
+def test_the_page_has_the_ring_once_it_is_known(board: HealthBoard, server: HealthServer) -> None:
+    assert "<svg" not in text(server, "/", "text/html")[1]
+    (generation,) = published(Ring((Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,)))), begin=7, apart=1)
+    board.generation(generation)
+    shown = text(server, "/", "text/html")[1]
+    assert shown.count("<svg") == 1
+    assert re.findall(r'class="range" data-end="(\d+)" data-host="(\w)"', shown) == [("1", "a"), ("3", "b"), ("5", "a")]
 
 
 def test_a_port_in_use_is_a_wrong_setting(board: HealthBoard, server: HealthServer) -> None:

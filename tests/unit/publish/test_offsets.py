@@ -105,7 +105,7 @@ def test_reads_as_the_contract_says() -> None:
         truncated=((table_id, 1795247025000, False),),
         metadata=(7, 8),
     )
-    assert json.loads(encode_offsets(resume, "4f2a")) == {
+    assert json.loads(encode_offsets(resume, "4f2a", 3)) == {
         "position": {"epoch": 1, "segment": 1795247025692, "offset": 4711},
         "schema": {"epoch": 1, "segment": 1795247025693, "offset": 20},
         "open": [[1795247025692, 0xCAFE]],
@@ -124,6 +124,7 @@ def test_reads_as_the_contract_says() -> None:
         "truncated": [["2be43760-e57f-11f1-8599-73518cff440e", 1795247025000, False]],
         "metadata": [7, 8],
         "agent": "4f2a",
+        "records": 3,
         "version": 1,
     }
     assert agent_of(encode_offsets(resume, "4f2a")) == "4f2a"

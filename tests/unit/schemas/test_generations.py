@@ -8,7 +8,9 @@ import json
 import random
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,13 +29,14 @@ from tailrace_schemas.generations import (
     encode_proposal,
 )
 from tailrace_schemas.ring import Node, Ring, ring_seed
-from tailrace_schemas.streams import LEEWAY_MS, Mark, build_generation
+from tailrace_schemas.streams import LEEWAY_MS, Entry, Generation, Mark, StreamId, build_generation
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
 
 Records = list[tuple[bytes, bytes]]
 
 NOW = 1_760_000_000_000
 SMALL = Ring((Node("a", "dc1", (1, -5)), Node("b", "dc2", (7,))))
-LARGE = Ring(tuple(Node(f"h{n}", "dc1", tuple(random.Random(n).sample(range(2**62), 256))) for n in range(64)))
+LARGE = Ring(tuple(Node(f"h{n}", "dc1", tuple(random.Random(n).sample(range(2**62), 256))) for n in range(128)))
 
 
 def _proposal(n: int, timestamp: int, predecessor: int | None = None, ring: Ring = SMALL) -> Proposal:
@@ -104,21 +107,66 @@ def test_records_stay_below_the_limit() -> None:
 
 def test_the_records_are_as_the_contract_writes_them() -> None:
     (_, chunk), (_, commit) = encode_proposal(FIRST)
-    fields = json.loads(chunk)
-    data = base64.b64decode(fields["data"])
+    line, data = chunk.split(b"\n", 1)
     digest = hashlib.sha256(data).hexdigest()
-    assert {**fields, "data": None} == {
-        "version": 1,
-        "predecessor": None,
-        "i": 0,
-        "n": 1,
-        "sha256": digest,
-        "data": None,
-    }
-    assert json.loads(commit) == {"version": 1, "uuid": str(FIRST.uuid), "timestamp": NOW, "n": 1, "sha256": digest}
-    description = json.loads(zlib.decompress(data))
-    assert description["nodes"] == [["a", "dc1", [-5, 1]], ["b", "dc2", [7]]]
-    assert [entry[:2] for entry in description["entries"]] == [[-5, 3], [1, 3], [7, 3]]
+    assert json.loads(line) == {"version": 2, "predecessor": None, "i": 0, "n": 1, "sha256": digest}
+    assert json.loads(commit) == {"version": 2, "uuid": str(FIRST.uuid), "timestamp": NOW, "n": 1, "sha256": digest}
+    plain = zlib.decompress(data)
+    start = 4 + int.from_bytes(plain[:4])
+    header = {"predecessor": None, "nodes": [["a", "dc1"], ["b", "dc2"]], "entries": 3, "streams": 6}
+    assert json.loads(plain[4:start]) == header
+    columns = plain[start:]
+    assert _column(columns[:24], 8) == [(-5).to_bytes(8, signed=True), (1).to_bytes(8), (7).to_bytes(8)]
+    assert _column(columns[24:36], 4) == [(0).to_bytes(4), (0).to_bytes(4), (1).to_bytes(4)]
+    assert _column(columns[36:48], 4) == [(2).to_bytes(4)] * 3
+    assert columns[48:51] == bytes([3, 3, 3])
+    assert _column(columns[51:], 16) == [stream.value for entry in FIRST.generation.entries for stream in entry.streams]
+
+
+def _column(part: bytes, width: int) -> list[bytes]:
+    """The elements of a column that stands byte by byte."""
+    count = len(part) // width
+    return [bytes(part[byte * count + row] for byte in range(width)) for row in range(count)]
+
+
+def test_generations_of_version_1_are_read_as_they_are_in_the_topic(topic: Topic) -> None:
+    """Records that an earlier Tailrace wrote, and what `tailrace generations show` printed of the second then."""
+    recorded = json.loads((Path(__file__).parent / "generations_1.json").read_text())
+    said = topic.append([(key.encode(), value.encode()) for key, value in recorded["records"]])
+    assert [type(one) for one in said] == [type(None), PublishedGeneration] * 2
+    one, two = topic.log.published
+    assert (one.version, one.unpack()) == (1, FIRST)
+    proposal = two.unpack()
+    assert (two.timestamp, two.predecessor, proposal.predecessor) == (NOW + 65_000, NOW, NOW)
+    assert proposal.ring == Ring((*SMALL.nodes, Node("c", "dc2", (MIN_TOKEN, MAX_TOKEN))))
+    shown = [
+        [e.token_range_end, e.sharding_ignore_msb, [s.value.hex() for s in e.streams]]
+        for e in proposal.generation.entries
+    ]
+    assert shown == recorded["second"]
+    topic.publish(_proposal(3, NOW + 200_000, NOW + 65_000))
+    assert [published.version for published in topic.log.published] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(("of_chunk", "of_commit"), [(1, 2), (2, 1)])
+def test_chunks_and_commit_record_are_of_one_version(topic: Topic, of_chunk: int, of_commit: int) -> None:
+    """Else readers that know only the earlier one would judge otherwise."""
+    texts = {1: PACKED, 2: _columns()}
+    (chunk, _), (_, commit) = (
+        _with_description(texts[of_commit], of_chunk),
+        _with_description(texts[of_commit], of_commit),
+    )
+    topic.refuse([chunk, commit], "chunk is missing")
+    for version in (1, 2):
+        other = Topic()
+        other.append(_with_description(texts[version], version))
+        assert other.log.latest is not None
+
+
+def test_a_generation_of_another_ring_is_no_proposal() -> None:
+    wrong = replace(FIRST, ring=LARGE)
+    with pytest.raises(ValueError, match="do not end at the tokens"):
+        encode_proposal(wrong)
 
 
 def test_a_chain_of_generations(topic: Topic) -> None:
@@ -135,9 +183,20 @@ def _broken(proposal: Proposal, at: int, change: Callable[[dict[str, Any]], None
     """The records of a proposal, the JSON of one of them changed."""
     records = list(encode_proposal(proposal))
     key, value = records[at]
-    fields = json.loads(value)
+    line, end, behind = value.partition(b"\n")
+    fields = json.loads(line)
     change(fields)
-    records[at] = key, json.dumps(fields).encode()
+    records[at] = key, json.dumps(fields).encode() + end + behind
+    return records
+
+
+def _damaged(proposal: Proposal, at: int, place: int) -> Records:
+    """The records of a proposal, one byte of one of them changed."""
+    records = list(encode_proposal(proposal))
+    key, value = records[at]
+    broken = bytearray(value)
+    broken[place] ^= 1
+    records[at] = key, bytes(broken)
     return records
 
 
@@ -167,9 +226,12 @@ RULES = [
     ("n zero", [], _broken(FIRST, -1, _set(n=0)), NOW, "cannot be"),
     ("chunk of another n", [], _broken(FIRST, 0, _set(n=2)), NOW, "chunk is missing"),
     ("chunk of another place", [], _broken(FIRST, 0, _set(i=1)), NOW, "chunk is missing"),
-    ("chunk of another version", [], _broken(FIRST, 0, _set(version=2)), NOW, "chunk is missing"),
+    ("chunk of another version", [], _broken(FIRST, 0, _set(version=1)), NOW, "chunk is missing"),
+    ("chunk of a later version", [], _broken(FIRST, 0, _set(version=3)), NOW, "chunk is missing"),
+    ("chunk of version 0", [], _broken(FIRST, 0, _set(version=0)), NOW, "chunk is missing"),
     ("chunk with a wrong sum", [], _broken(FIRST, 0, _set(sha256="0" * 64)), NOW, "chunk is missing"),
-    ("chunk that is no base64", [], _broken(FIRST, 0, _set(data="*")), NOW, "chunk is missing"),
+    ("chunk with a flipped bit", [], _damaged(FIRST, 0, -1), NOW, "chunk is missing"),
+    ("chunk without a line", [], _damaged(FIRST, 0, 0), NOW, "chunk is missing"),
     ("commit with a wrong sum", [], _broken(FIRST, -1, _set(sha256="0" * 64)), NOW, "not those that it commits"),
     ("commit of another", [], _broken(FIRST, -1, _set(uuid=str(UUID(int=8)))), NOW, "names another proposal"),
     ("timestamp is a text", [], _broken(FIRST, -1, _set(timestamp="1")), NOW, "field timestamp is not an integer"),
@@ -209,24 +271,20 @@ def test_a_record_without_key_or_value_is_ignored(topic: Topic) -> None:
 
 
 def test_a_later_version_is_not_passed_over_in_silence(topic: Topic) -> None:
-    with pytest.raises(UnsupportedError, match="version 2"):
-        topic.append(_broken(FIRST, -1, _set(version=2)))
+    with pytest.raises(UnsupportedError, match="version 3"):
+        topic.append(_broken(FIRST, -1, _set(version=3)))
 
 
-def _with_description(text: bytes) -> Records:
-    """A proposal whose bytes are whole and hold this."""
-    digest = hashlib.sha256(text).hexdigest()
+def _with_description(packed: bytes, version: int = 1) -> Records:
+    """A proposal of a version whose bytes are whole and are these."""
+    digest = hashlib.sha256(packed).hexdigest()
     uuid = str(UUID(int=1))
-    chunk = {
-        "version": 1,
-        "predecessor": None,
-        "i": 0,
-        "n": 1,
-        "sha256": digest,
-        "data": base64.b64encode(text).decode(),
-    }
-    commit = {"version": 1, "uuid": uuid, "timestamp": NOW, "n": 1, "sha256": digest}
-    return [(f"{uuid}/0".encode(), json.dumps(chunk).encode()), (uuid.encode(), json.dumps(commit).encode())]
+    chunk: dict[str, Any] = {"version": version, "predecessor": None, "i": 0, "n": 1, "sha256": digest}
+    if version == 1:
+        chunk["data"] = base64.b64encode(packed).decode()
+    behind = b"" if version == 1 else b"\n" + packed
+    commit = {"version": version, "uuid": uuid, "timestamp": NOW, "n": 1, "sha256": digest}
+    return [(f"{uuid}/0".encode(), json.dumps(chunk).encode() + behind), (uuid.encode(), json.dumps(commit).encode())]
 
 
 STREAM = "00000000000000640000000000000001"
@@ -271,6 +329,96 @@ PACKED = zlib.compress(json.dumps(GOOD).encode())
 )
 def test_bytes_that_are_no_description(topic: Topic, packed: bytes, reason: str) -> None:
     topic.refuse(_with_description(packed), reason)
+
+
+def test_a_chunk_of_version_1_that_is_no_base64(topic: Topic) -> None:
+    (key, chunk), commit = _with_description(PACKED)
+    topic.refuse([(key, json.dumps({**json.loads(chunk), "data": "*"}).encode()), commit], "chunk is missing")
+
+
+HEADER: dict[str, Any] = {"predecessor": None, "nodes": [["a", ""], ["b", ""]], "entries": 2, "streams": 3}
+ENDS, HOLDERS, COUNTS, IGNORED = [100, 200], [1, 0], [1, 2], [0, 12]
+IDS = [StreamId.of(token, 0, index).value for token, index in ((100, 0), (200, 1), (150, 1))]
+
+
+def _columns(
+    header: dict[str, Any] | None = None,
+    *,
+    ends: list[int] = ENDS,
+    holders: list[int] = HOLDERS,
+    counts: list[int] = COUNTS,
+    ignored: list[int] = IGNORED,
+    ids: list[bytes] = IDS,
+    behind: bytes = b"",
+) -> bytes:
+    """A description of version 2, made here by the letter of its definition."""
+
+    def column(rows: list[bytes]) -> bytes:
+        return bytes(row[byte] for byte in range(len(rows[0]) if rows else 0) for row in rows)
+
+    head = json.dumps({**HEADER, **(header or {})}).encode()
+    columns = (
+        column([end.to_bytes(8, signed=True) for end in ends]),
+        column([holder.to_bytes(4) for holder in holders]),
+        column([count.to_bytes(4) for count in counts]),
+        bytes(ignored),
+        column(ids),
+    )
+    return zlib.compress(b"".join((len(head).to_bytes(4), head, *columns)) + behind)
+
+
+def test_columns_are_read_as_they_are_written_down(topic: Topic) -> None:
+    topic.append(_with_description(_columns(), 2))
+    assert topic.log.latest is not None
+    proposal = topic.log.latest.unpack()
+    assert proposal.ring == Ring((Node("a", "", (200,)), Node("b", "", (100,))))
+    first, second, third = map(StreamId, IDS)
+    assert proposal.generation == Generation(NOW, (Entry(100, (first,)), Entry(200, (second, third), 12)))
+
+
+COLUMNS = [
+    # the bytes, why they are no description
+    (_columns({"predecessor": 5}), "another predecessor"),
+    (_columns({"predecessor": "x"}), "no 64-bit integer"),
+    (_columns({"nodes": [["a", ""]]}), "node 1 of 1"),
+    (_columns({"nodes": [["a", ""], ["a", ""]]}), "stands in the ring twice"),
+    (_columns({"nodes": 3}), "lacks or garbles"),
+    (_columns({"nodes": [["a", ""], ["b"]]}), "lacks or garbles"),
+    (_columns({"nodes": [["a", ""], 7]}), "lacks or garbles"),
+    (_columns({"entries": 3}), "do not have the length"),
+    (_columns({"streams": 2}), "do not have the length"),
+    (_columns({"entries": -1}), "do not have the length"),
+    (_columns({"entries": 2**62, "streams": 2**62}), "do not have the length"),
+    (_columns({"entries": 2.0}), "no 64-bit integer"),
+    (_columns({"entries": None}), "no 64-bit integer"),
+    (_columns(behind=b"x"), "do not have the length"),
+    (_columns(ends=[200, 100]), "not sorted"),
+    (_columns(ends=[100, 100]), "held more than once"),
+    (_columns(counts=[3, 0]), "no streams"),
+    (_columns(counts=[1, 1]), "differ in length"),
+    (_columns(counts=[2**32 - 1, 2**32 - 1]), "lacks or garbles"),
+    (_columns(ignored=[0, 64]), "ignore_msb 64"),
+    (_columns(ids=[IDS[0], IDS[1], bytes(16)]), "version 0"),
+    (_columns({"entries": 0, "streams": 0}, ends=[], holders=[], counts=[], ignored=[], ids=[]), "no tokens"),
+    (zlib.compress(b""), "not JSON"),
+    (zlib.compress(b"\xff\xff\xff\xff"), "not JSON"),
+    (zlib.compress(b"\0\0\0\2{}"), "lacks or garbles"),
+]
+
+
+@pytest.mark.parametrize(("packed", "reason"), COLUMNS, ids=range(len(COLUMNS)))
+def test_columns_that_cannot_be(topic: Topic, packed: bytes, reason: str) -> None:
+    topic.refuse(_with_description(packed, 2), reason)
+
+
+def test_no_cut_of_the_columns_is_a_description(topic: Topic) -> None:
+    plain = zlib.decompress(_columns())
+    for end in range(len(plain)):
+        topic.append(_with_description(zlib.compress(plain[:end]), 2))
+    packed = _columns()
+    for end in range(len(packed)):
+        topic.append(_with_description(packed[:end], 2))
+    assert topic.log.latest is None
 
 
 # Several proposers

@@ -41,13 +41,13 @@ def test_empty_key_has_the_minimum_token() -> None:
     assert token(b"") == MIN_TOKEN
 
 
-def _unsigned_tail(key: bytes) -> bytes:
+def unsigned_tail(key: bytes) -> bytes:
     """The key with every byte of its tail below 0x80, the eighth excepted: there sign extension changes nothing."""
     start = len(key) & ~15
     return key[:start] + bytes(b if i == 7 else b & 0x7F for i, b in enumerate(key[start:]))
 
 
-@given(st.binary(min_size=1, max_size=80).map(_unsigned_tail))
+@given(st.binary(min_size=1, max_size=80).map(unsigned_tail))
 def test_equals_mmh3_where_sign_extension_changes_nothing(key: bytes) -> None:
     expected = mmh3.hash64(key, signed=True)[0]
     assert token(key) == (MAX_TOKEN if expected == MIN_TOKEN else expected)
@@ -60,12 +60,12 @@ def test_whole_blocks_are_unsigned(key: bytes) -> None:
 
 def test_the_minimum_result_becomes_the_maximum() -> None:
     # The 16-byte key whose first word is exactly -2^63, found by running the hash backwards.
-    key = _key_with_words(1 << 63, 0)
+    key = key_with_words(1 << 63, 0)
     assert mmh3.hash64(key, signed=True)[0] == MIN_TOKEN
     assert token(key) == MAX_TOKEN
 
 
-def _key_with_words(h1: int, h2: int) -> bytes:
+def key_with_words(h1: int, h2: int) -> bytes:
     """The one-block key whose murmur3 words are h1 and h2: every step of the hash is a bijection."""
     mask = 2**64 - 1
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+from collections.abc import Sequence
 from uuid import UUID
 
 import numpy as np
@@ -80,6 +82,28 @@ def test_every_shard_begins_at_the_same_token(count: int, ignore_msb: int) -> No
     streams = _assign(StreamTable.of([generation]), rows).stream_column().to_pylist()
     assert streams == [stream_for(generation, token).value for token, _ in rows]
     assert streams[0] != streams[1]
+
+
+RINGS = {
+    "evenly": range(MIN_TOKEN + 5, MAX_TOKEN, 2**58),
+    "all in one share": range(256),
+    "one": [0],
+    "two at the ends": [MIN_TOKEN, MAX_TOKEN],
+    "many below, few above": [*range(MIN_TOKEN, MIN_TOKEN + 90), 0, MAX_TOKEN - 1],
+    "many above": [-5, *range(MAX_TOKEN - 90, MAX_TOKEN + 1)],
+}
+
+
+@pytest.mark.parametrize("ends", RINGS.values(), ids=RINGS.keys())
+@pytest.mark.parametrize("per_entry", [1, 3])
+def test_wherever_the_tokens_of_the_ring_stand(ends: Sequence[int], per_entry: int) -> None:
+    """An entry is looked for where an even ring would have it; in others it is found all the same."""
+    generation = build_generation(Ring((Node("a", "dc", tuple(ends)),)), per_entry, timestamp=0, seed=0)
+    drawn = random.Random(1)
+    near = [end + d for end in ends for d in (-1, 0, 1) if MIN_TOKEN <= end + d <= MAX_TOKEN]
+    tokens = [*near, MIN_TOKEN, MAX_TOKEN, *(drawn.randrange(MIN_TOKEN, MAX_TOKEN) for _ in range(500))]
+    streams = _assign(StreamTable.of([generation]), [(token, 0) for token in tokens]).stream_column().to_pylist()
+    assert streams == [stream_for(generation, token).value for token in tokens]
 
 
 def test_an_empty_batch() -> None:

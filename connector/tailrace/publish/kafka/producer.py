@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -78,6 +78,8 @@ class KafkaProducer(ABC):
         self._refusals: dict[str, KafkaError] = {}
         self._failures: dict[str, KafkaError] = {}
         self._partitions: dict[str, int] = {}
+        self.sent = 0
+        """Records, and tombstones, of what belongs together, so far."""
 
     @abstractmethod
     def open(self) -> None:
@@ -115,6 +117,10 @@ class KafkaProducer(ABC):
         """Add a record to what belongs together. Waits while the producer's buffer is full."""
         self.begin()
         self._require_delivered()
+        self.sent += 1
+        self._put(record)
+
+    def _put(self, record: Record) -> None:
         self._require_fitting(record.topic)
         deadline = self._clock() + self._timeout
         while True:
@@ -129,10 +135,11 @@ class KafkaProducer(ABC):
                     ) from None
                 self.call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
 
-    def send_all(self, records: Iterable[Record]) -> None:
+    def send_all(self, records: Sequence[Record]) -> None:
         """As `send`, for many at once, in their order."""
         self.begin()
         self._require_delivered()
+        self.sent += len(records)
         topic = ""
         try:
             produce = self._open_producer.produce
@@ -143,7 +150,7 @@ class KafkaProducer(ABC):
                 try:
                     produce(topic, record.value, record.key, record.partition)
                 except BufferError:
-                    self.send(record)
+                    self._put(record)
         except KafkaException as exception:
             raise self._explain(f"a record for {topic}", self._cause(exception.args[0]), topic) from exception
         # What was delivered meanwhile is let go.
@@ -152,6 +159,7 @@ class KafkaProducer(ABC):
     def send_tombstone(self, topic: str, partition: int, key: bytes) -> None:
         """As `send`: the end of a key in a compacted topic."""
         self.begin()
+        self.sent += 1
         self.call(f"a tombstone for {topic}", lambda p: p.produce(topic, key=key, partition=partition))
 
     def call(self, doing: str, action: Callable[[Producer], T], topic: str | None = None) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -10,13 +11,16 @@ from tailrace.capture.parked import LotKey, Parked
 from tailrace.capture.resume import Resume
 from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
+from tailrace.publish.evidence import Header, Owner
 from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace.publish.kafka.client import LOG, Clock, Config
 from tailrace.publish.kafka.producer import KafkaProducer, Sizes
+from tailrace.publish.kafka.spans import Spans
 from tailrace.publish.kafka.transactions import KafkaTransactions
 from tailrace.publish.offsets import agent_of, encode_offsets, encode_parked, offsets_key, parked_key, read_offsets
 from tailrace.publish.record import Record
 from tailrace_common.kafka import PartitionReader, read_to_end
+from tailrace_common.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, host_partition, internal_topic
 
@@ -90,6 +94,8 @@ class KafkaPublisher:
         """
         self.open()
         topic = internal_topic(self._prefix, Internal.OFFSETS)
+        if isinstance(self._producer, KafkaTransactions):
+            self._settle(self._producer, topic)
         found = [(one.key, one.value) for one in read_to_end(self._config, topic, self._partition(topic))]
         resume = read_offsets(self._cluster, self._host, found)
         self._lots = {lot.key: lot for lot in resume.parked}
@@ -103,13 +109,31 @@ class KafkaPublisher:
             self._tenure.began = True
         return resume
 
+    def _settle(self, producer: KafkaTransactions, offsets: str) -> None:
+        """End what Kafka left without marks of our last transaction, before anything follows it (contracts.md 4)."""
+        with (
+            SchemaReader(self._config, self._prefix) as schemas,
+            closing(Spans(self._config, self._prefix, self._clock)) as spans,
+        ):
+            owner = Owner(self._prefix, self._cluster, self._host, schemas)
+            found = spans.unmarked(owner, self._patience)
+            if found:
+                where = offsets, self._partition(offsets)
+                commit = spans.committed(owner, found, where, self._resume)
+                names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(found))
+                LOG.warning(
+                    "Kafka has no marks of our last transaction in %s (as after KAFKA-20734); it was %s: marked so",
+                    *(names, "committed" if commit else "not committed"),
+                )
+                producer.mark(found, commit=commit)
+
     def history(self) -> tuple[HistoryRecord, ...]:
         """This host's schema history, as far as it is committed. Raises ServiceError, HistoryError."""
         topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
         found = read_to_end(self._config, topic, self._partition(topic))
         return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
 
-    def send_all(self, records: Iterable[Record]) -> None:
+    def send_all(self, records: Sequence[Record]) -> None:
         """As `send`, for many at once, in their order."""
         self._producer.send_all(records)
 
@@ -163,8 +187,12 @@ class KafkaPublisher:
         self._notes.clear()
         self._producer.close()
 
+    def _resume(self, records: Iterable[Header]) -> Resume:
+        return read_offsets(self._cluster, self._host, ((key, value) for _, key, value in records))
+
     def _signed(self, resume: Resume) -> bytes:
-        return encode_offsets(resume, None if self._tenure is None else self._tenure.id)
+        records = self._producer.sent if isinstance(self._producer, KafkaTransactions) else None
+        return encode_offsets(resume, None if self._tenure is None else self._tenure.id, records)
 
     def _taken(self, found: Iterable[tuple[bytes | None, bytes | None]], taken: bool = False) -> bool:
         """Whether another process than ours was the last to sign, or to forget, the host's record; `found` are keys and

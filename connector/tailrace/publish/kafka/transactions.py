@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,6 +14,10 @@ from tailrace_schemas.errors import ServiceError
 
 # The next start aborts it anyway; this only spares readers the wait where Kafka answers.
 _ABORT_SECONDS: Final = 1.0
+
+
+MARK: Final = b"mark"
+"""The key of a tombstone that is there for its transaction's mark alone; it says nothing."""
 
 
 class KafkaTransactions(KafkaProducer):
@@ -54,6 +58,7 @@ class KafkaTransactions(KafkaProducer):
         if self._began is None:
             self._refusals.clear()
             self._failures.clear()
+            self.sent = 0
             self.call("beginning a transaction", lambda p: p.begin_transaction())
             self._began = self._clock()
 
@@ -64,6 +69,25 @@ class KafkaTransactions(KafkaProducer):
         """Commit everything sent since the last commit. All or nothing."""
         self.begin()
         self._again("committing a transaction", lambda p: p.commit_transaction(self._timeout), self._timeout)
+        self._began = None
+
+    def mark(self, places: Iterable[tuple[str, int]], *, commit: bool) -> None:
+        """End what Kafka left without a mark in these places, topics and partitions, of a transaction of this id.
+
+        What a producer writes next belongs, to the broker, to what it has open there. So a tombstone is written to each
+        place, under MARK, and the transaction that it is in is committed or aborted.
+        """
+        self.begin()
+        for topic, partition in places:
+            self.send_tombstone(topic, partition, MARK)
+        left = self.call("waiting for acknowledgements", lambda p: p.flush(self._timeout))
+        self._require_delivered()
+        if left:
+            raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout} s")
+        if commit:
+            self.end()
+            return
+        self._again("aborting a transaction", lambda p: p.abort_transaction(self._timeout), self._timeout)
         self._began = None
 
     def close(self) -> None:

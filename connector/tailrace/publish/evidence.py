@@ -1,0 +1,105 @@
+"""Whether a transaction of ours was committed, judged by its records: for those of which Kafka lost the mark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.capture.resume import Resume
+from tailrace.position import Position
+from tailrace.publish.offsets import offsets_key
+from tailrace_schemas.avro import SchemaEntry, decode
+from tailrace_schemas.change import Op, Origin
+from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.topics import Internal, internal_topic
+
+Header = tuple[str, bytes | None, bytes | None]
+"""Topic, key and value of a record."""
+
+# Whose keys begin with the host id, and tell a position, if any, in their last parts but so many.
+_AFTER_POSITION: Final = {Internal.SCHEMA_HISTORY: 0, Internal.SCHEMA_CHANGES: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One record of this host. `told`: whether some offsets record, given, says that it is published; None for a record
+    that tells nothing, or would do no harm a second time."""
+
+    told: Callable[[Resume], bool | None]
+
+
+class Owner:
+    """Tells the records of one host from those of others, in all topics of a prefix; `schemas` decode changes."""
+
+    def __init__(self, prefix: str, cluster: str, host: str, schemas: Mapping[bytes, SchemaEntry]) -> None:
+        self._host = host
+        self._own = offsets_key(cluster, host)
+        self._schemas = schemas
+        self._internal = {internal_topic(prefix, which): which for which in Internal}
+
+    def trace(self, record: Header) -> Trace | None:
+        """What a record tells; None where it is not this host's."""
+        topic, key, value = record
+        which = self._internal.get(topic)
+        if which is None:
+            return None if value is None else self._change(value)
+        key = key or b""
+        if key == self._own or key.startswith((self._own + b"/", f"{self._host}/".encode())):
+            return Trace(_by_key(which, key))
+        return None
+
+    def is_offsets(self, record: Header) -> bool:
+        """Whether it is the host's offsets record."""
+        topic, key, value = record
+        return self._internal.get(topic) is Internal.OFFSETS and key == self._own and value is not None
+
+    def _change(self, value: bytes) -> Trace | None:
+        try:
+            change = decode(value, self._schemas)
+        except TailraceError:
+            return None
+        source = change.source
+        if source is None or source.host != self._host:
+            return None
+        at, table = Position(source.epoch, source.segment, source.offset), change.table.id
+
+        def told(by: Resume) -> bool:
+            if change.op is Op.TRUNCATE:
+                pending = any(one.position == at and one.table_id == table for one in by.truncations)
+                return not pending and by.schema is not None and at <= by.schema
+            parked = any(
+                (lot.epoch, lot.segment) == (at.epoch, at.segment) and at.offset in lot.offsets for lot in by.parked
+            )
+            return not parked and (source.origin is Origin.PARKED or (by.position is not None and at <= by.position))
+
+        return Trace(told)
+
+
+def committed(
+    unmarked: Collection[Trace], by: Resume, records: int | None, visible: Callable[[], Iterable[Trace]]
+) -> bool:
+    """Whether the transaction was committed, of which the records `unmarked` have no mark; its offsets record apart.
+
+    `by` is the last offsets record that readers have. Where the transaction's own has a mark, `records` is None, and
+    that one tells. Else `records` is how many there are, as it says itself (-1: it does not):
+    when all of them are there, or readers have one of them, it may count as committed, and must, as we may have been
+    told so; when some are missing, and readers have none, it never was, or nobody can know.
+    """
+    if records is None:
+        told = {trace.told(by) for trace in unmarked}
+        return True in told and False not in told
+    return len(unmarked) == records or any(trace.told(by) is False for trace in visible())
+
+
+def _by_key(which: Internal, key: bytes) -> Callable[[Resume], bool | None]:
+    after = _AFTER_POSITION.get(which)
+    parts = key.decode(errors="replace").split("/")
+    if after is None:
+        return lambda _: None
+    try:
+        epoch, segment, offset = (int(part) for part in parts[len(parts) - 3 - after : len(parts) - after])
+    except ValueError:
+        return lambda _: None
+    at = Position(epoch, segment, offset)
+    return lambda by: by.schema is not None and at <= by.schema

@@ -1,0 +1,183 @@
+"""What stands in Kafka behind the last stable offset: of transactions that are open, or that it lost the marks of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+
+from tailrace.capture.resume import Resume
+from tailrace.publish.evidence import Header, Owner, Trace, committed
+from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
+from tailrace.publish.offsets import records_of
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError
+
+Place = tuple[str, int]
+"""A topic and one of its partitions."""
+Span = tuple[int, int]
+"""The last stable offset of a partition, and its end: between them stands what has no mark yet."""
+
+_SECONDS: Final = 10
+_LOOK_SECONDS: Final = 0.05
+# A transaction is open for less, and its records have the times at which they were handed to the producer.
+_EARLIER_MS: Final = 60_000
+_AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are named so
+_FORBIDDEN: Final = KafkaError.TOPIC_AUTHORIZATION_FAILED
+_OWN: Final[Config] = {
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+}
+
+
+class Spans:
+    """Looks at all partitions of a prefix's topics; one thread at a time. Its methods raise ServiceError."""
+
+    def __init__(
+        self, config: Config, prefix: str, clock: Clock, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._prefix = prefix
+        self._clock = clock
+        self._sleep = sleep
+        self._errors = ClientErrors()
+        self._config: dict[str, Any] = {**QUIET, **config, "error_cb": self._errors}
+        self._admin = made(lambda: AdminClient(self._config, logger=LOG))
+        self._consumers: dict[bool, Consumer] = {}
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+
+    def unmarked(self, owner: Owner, patience: float) -> dict[Place, Span]:
+        """Where the oldest transaction without a mark is the owner's, who has none open now: its mark is lost.
+
+        Transactions of others that stand before are waited for, `patience` seconds at most: they end by themselves.
+        """
+        deadline = self._clock() + patience
+        goals: dict[Place, int] = {}
+        looked: dict[Place, tuple[int, bool]] = {}
+        while True:
+            spans = self._spans(goals or None)
+            goals = goals or {place: end for place, (_, end) in spans.items()}
+            left = {place: span for place, span in spans.items() if span[0] < goals[place]}
+            for place, (stable, end) in left.items():
+                if looked.get(place, (-1, False))[0] != stable:
+                    first = next(self._read(place, stable, end), None)
+                    looked[place] = stable, first is not None and owner.trace(first) is not None
+            ours = {place: span for place, span in left.items() if looked[place][1]}
+            if len(ours) == len(left):
+                return ours
+            if self._clock() > deadline:
+                LOG.info("transactions of others are open for longer than %.0f s: %s", patience, sorted(left))
+                return ours
+            self._sleep(_LOOK_SECONDS)
+
+    def committed(
+        self, owner: Owner, unmarked: Mapping[Place, Span], where: Place, read: Callable[[Iterable[Header]], Resume]
+    ) -> bool:
+        """Whether the transaction whose marks are lost there was committed (publish.evidence).
+
+        `where` is the place of its offsets record; `read` makes of that one's records what the last of them says.
+        """
+        records = [record for place, span in sorted(unmarked.items()) for record in self._read(place, *span)]
+        own = [value for record in records if owner.is_offsets(record) and (value := record[2]) is not None]
+        others = (owner.trace(record) for record in records if not owner.is_offsets(record))
+        traces = [trace for trace in others if trace is not None]
+        by = read(self._read(where, 0, None))
+        if not own:
+            return committed(traces, by, None, tuple)
+        claimed = records_of(own[-1])
+        return committed(traces, by, -1 if claimed is None else claimed, lambda: self._visible(owner, unmarked))
+
+    def _visible(self, owner: Owner, unmarked: Mapping[Place, Span]) -> Iterator[Trace]:
+        """What readers have of the owner's that was sent at about the same time, or later."""
+        since = min(self._sent_at(place, first) for place, (first, _) in unmarked.items()) - _EARLIER_MS
+        places = list(self._offsets(IsolationLevel.READ_COMMITTED))
+        wanted = [TopicPartition(topic, partition, since) for topic, partition in places]
+        try:
+            starts = self._consumer(committed=True).offsets_for_times(wanted, timeout=_SECONDS)
+        except KafkaException as error:
+            raise service_error("offsets by time", error.args[0], self._errors) from error
+        for start in starts:
+            if start.offset >= 0:
+                for record in self._read((start.topic, start.partition), start.offset, None):
+                    if (trace := owner.trace(record)) is not None:
+                        yield trace
+
+    def _spans(self, among: Collection[Place] | None) -> dict[Place, Span]:
+        """Of these places, or of all, those that have something without a mark."""
+        stable = self._offsets(IsolationLevel.READ_COMMITTED, among)
+        ends = self._offsets(IsolationLevel.READ_UNCOMMITTED, among)
+        return {place: (at, ends[place]) for place, at in stable.items() if at < ends.get(place, 0)}
+
+    def _offsets(self, isolation: IsolationLevel, among: Collection[Place] | None = None) -> dict[Place, int]:
+        """The last stable offsets, or the ends. Places that we may not look at, or that go meanwhile, are left out."""
+        if among is None:
+            among = self._places()
+        if not among:
+            return {}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+        asked = self._admin.list_offsets(
+            {TopicPartition(*place): latest for place in among}, isolation_level=isolation, request_timeout=_SECONDS
+        )
+        found: dict[Place, int] = {}
+        for where, future in asked.items():
+            try:
+                found[where.topic, where.partition] = future.result().offset
+            except KafkaException as error:
+                LOG.debug("the end of %s[%d]: %s", where.topic, where.partition, redact(error.args[0].str()))
+        return found
+
+    def _places(self) -> list[Place]:
+        try:
+            topics = self._admin.list_topics(timeout=_SECONDS).topics
+        except KafkaException as error:
+            raise service_error("listing topics", error.args[0], self._errors) from error
+        ours = (name for name in topics if name.startswith(f"{self._prefix}."))
+        return [(name, number) for name in ours for number in topics[name].partitions]
+
+    def _read(self, place: Place, first: int, end: int | None) -> Iterator[Header]:
+        """The records of a place from an offset on, committed or not; without an `end`, the committed ones."""
+        for message in self._messages(place, first, end):
+            yield message.topic(), message.key(), message.value()
+
+    def _sent_at(self, place: Place, first: int) -> int:
+        """The time of the first record from an offset on, in milliseconds."""
+        return next((int(message.timestamp()[1]) for message in self._messages(place, first, first + 1)), 0)
+
+    def _messages(self, place: Place, first: int, end: int | None) -> Iterator[Any]:
+        consumer = self._consumer(committed=end is None)
+        consumer.assign([TopicPartition(*place, first)])
+        deadline = self._clock() + _SECONDS
+        while self._clock() < deadline:
+            message: Any = consumer.poll(_LOOK_SECONDS)
+            if message is None or (message.topic(), message.partition()) != place:
+                continue
+            error = message.error()
+            if error is None and (end is None or message.offset() < end):
+                deadline = self._clock() + _SECONDS
+                yield message
+            elif error is None or error.code() == _AT_END:
+                return
+            elif error.code() == _FORBIDDEN:
+                LOG.warning("%s may not be read: what Kafka loses the mark of there cannot be told", place[0])
+                return
+        raise ServiceError(f"Kafka: {place[0]}[{place[1]}] gives nothing from offset {first} on{self._errors}")
+
+    def _consumer(self, *, committed: bool) -> Consumer:
+        if committed not in self._consumers:
+            own = {
+                "group.id": "tailrace-reader",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            }
+            whole = {**self._config, **_OWN, **own}
+            self._consumers[committed] = made(lambda: Consumer(whole, logger=LOG))
+        return self._consumers[committed]

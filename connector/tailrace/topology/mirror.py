@@ -1,0 +1,269 @@
+"""The mirror of the generations in CQL: what it does to its tables, and the thread in which an agent does it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from tailrace.ops.health import HealthBoard
+from tailrace.topology.mirror_import import copy_steps, generations_to_copy, log_ttls
+from tailrace.topology.mirror_plan import (
+    REWRITTEN_KEY,
+    MirrorOptions,
+    Seen,
+    Step,
+    fits_a_row,
+    marker,
+    remaining,
+    turn_ms,
+)
+from tailrace.topology.mirror_tables import MirrorTable, Shapes, default_replication, require_shapes, wanted
+from tailrace_common.closing import Closing
+from tailrace_common.generations import GenerationReader
+from tailrace_schemas.errors import SettingsError, TailraceError
+from tailrace_schemas.generations import PublishedGeneration
+
+_LOG: Final = logging.getLogger("tailrace.mirror")
+_CAUSE: Final = "mirror"
+_POLL_SECONDS: Final = 5.0
+# The tables are read in whole then: for what expires, and for what somebody else removed.
+_LOOK_MS: Final = 600_000
+_RETRY_SECONDS: Final = 1.0
+_RETRY_SECONDS_MOST: Final = 60.0
+
+
+class MirrorStore(Protocol):
+    """The mirror's keyspace; see topology.mirror_store.CqlStore. All raise ServiceError."""
+
+    @property
+    def keyspace(self) -> str:
+        """Its name."""
+
+    def shapes(self) -> Shapes | None:
+        """Its tables, and their columns' types; None where there is no such keyspace."""
+
+    def create_keyspace(self, replication: Mapping[str, int]) -> None:
+        """Make it, unless it is there by now."""
+
+    def create_table(self, table: MirrorTable) -> None:
+        """Make a table, unless it is there by now."""
+
+    def apply(self, step: Step) -> None:
+        """Write or remove; done, on a majority of the replicas, when it returns."""
+
+    def expirations(self, table: MirrorTable) -> Mapping[int, int | None]:
+        """The generations of cdc_generation_timestamps, -_descriptions or the v1 table, each with its `expired`."""
+
+    def partitions(self) -> Sequence[int]:
+        """The generations of which cdc_streams_descriptions_v2 has rows."""
+
+    def range_ends(self, time: int) -> Sequence[int]:
+        """Those of one generation."""
+
+    def local(self) -> Mapping[str, int | None]:
+        """cdc_local."""
+
+    def description(self, time: int) -> Sequence[tuple[Any, Sequence[Any], int]] | None:
+        """A generation's entries in cdc_generation_descriptions; None where it has none."""
+
+    def tables_of_cluster(self) -> Sequence[Mapping[str, Any]]:
+        """Rows of system_schema.tables: keyspace_name, table_name, cdc, default_time_to_live."""
+
+
+@dataclass(slots=True)
+class Mirror:
+    """Brings one keyspace up to date; any number of agents may do so at once, and stop anywhere.
+
+    `create`: make keyspace and tables that are missing. `replication`: copies by datacenter of a keyspace that is made;
+    None: `default_replication` of the ring. `ended` says whether to stop before the next statement.
+    """
+
+    store: MirrorStore
+    options: MirrorOptions
+    create: bool = True
+    replication: Mapping[str, int] | None = None
+    ended: Callable[[], bool] = lambda: False
+    _too_large: set[int] = field(default_factory=set)
+
+    def update(self, published: Sequence[PublishedGeneration], now_ms: int) -> int:
+        """Write what is missing of these generations, and remove what need not stay; how many steps that took.
+
+        Raises ServiceError, and SettingsError when the keyspace cannot be used as it is.
+        """
+        if not published:
+            return 0
+        has_v1 = self._prepare(published[-1], now_ms)
+        steps = 0
+        for step in remaining(published, self._look(published, has_v1), self.options, now_ms, self._too_large):
+            if self.ended():
+                return steps
+            self.store.apply(step)
+            steps += 1
+        if steps:
+            self._note_too_large(published)
+        return steps
+
+    def import_v1(self, now_ms: int) -> tuple[int, ...]:
+        """Copy what the v1 table has and the later ones lack (mirror_import); the generations that were copied.
+
+        To be called after `update`, which makes the tables. Raises ServiceError; whoever comes next goes on.
+        """
+        store = self.store
+        if MirrorTable.STREAMS_V1 not in (store.shapes() or {}) or REWRITTEN_KEY in store.local():
+            return ()
+        ttls = log_ttls(store.tables_of_cluster())
+        chosen: tuple[int, ...] = ()
+        if ttls:
+            chosen = generations_to_copy(store.expirations(MirrorTable.STREAMS_V1), ttls, now_ms)
+        copied = tuple(time for time in chosen if self._copy(time))
+        if self.ended():
+            return copied
+        store.apply(marker(chosen[-1] if chosen else None, now_ms))
+        _LOG.info("mirror: %s.cdc_streams_descriptions is read, %d generations copied", store.keyspace, len(copied))
+        return copied
+
+    def _copy(self, time: int) -> bool:
+        """One generation; False where it is there already, or nothing describes it."""
+        if self.ended() or time in self.store.expirations(MirrorTable.TIMESTAMPS):
+            return False
+        description = self.store.description(time)
+        if not description:
+            # As ScyllaDB does: to wait for it would keep all others from readers.
+            _LOG.error("mirror: %s has no description of generation %d: not copied", self.store.keyspace, time)
+            return False
+        for step in copy_steps(time, description, self.store.range_ends(time)):
+            if self.ended():
+                return False
+            self.store.apply(step)
+        return True
+
+    def _prepare(self, latest: PublishedGeneration, now_ms: int) -> bool:
+        """Make what is missing; whether there is a v1 table."""
+        tables, shapes = wanted(self.options.v1), self.store.shapes()
+        if shapes is None:
+            self._require_create(f"there is no keyspace {self.store.keyspace}")
+            self.store.create_keyspace(self.replication or default_replication(latest.unpack().ring))
+            shapes = {}
+        has_v1 = MirrorTable.STREAMS_V1 in shapes
+        require_shapes(self.store.keyspace, shapes, MirrorTable if self.options.v1 else tables, self.options.form)
+        for table in tables:
+            if table not in shapes:
+                self._require_create(f"keyspace {self.store.keyspace} has no table {table}")
+                self.store.create_table(table)
+                _LOG.info("mirror: made %s.%s", self.store.keyspace, table)
+            if table is MirrorTable.LOCAL and not has_v1 and REWRITTEN_KEY not in self.store.local():
+                # Nothing of an old installation is here: readers need not wait for an import. Before our own v1 table.
+                self.store.apply(marker(None, now_ms))
+        return has_v1 or self.options.v1
+
+    def _require_create(self, what: str) -> None:
+        if not self.create:
+            raise SettingsError(f"mirror: {what}; make it (docs/security.md 2), or set mirror.create = true")
+
+    def _look(self, published: Sequence[PublishedGeneration], has_v1: bool) -> Seen:
+        store = self.store
+        timestamps, partitions = store.expirations(MirrorTable.TIMESTAMPS), store.partitions()
+        begun = [one.timestamp for one in published if one.timestamp not in timestamps and one.timestamp in partitions]
+        return Seen(
+            timestamps=timestamps,
+            descriptions=store.expirations(MirrorTable.DESCRIPTIONS),
+            v1=store.expirations(MirrorTable.STREAMS_V1) if has_v1 else {},
+            partitions=frozenset(partitions),
+            range_ends={time: frozenset(store.range_ends(time)) for time in begun},
+            local=store.local(),
+        )
+
+    def _note_too_large(self, published: Sequence[PublishedGeneration]) -> None:
+        there = self.store.expirations(MirrorTable.DESCRIPTIONS)
+        for one in published:
+            if one.timestamp not in there and one.timestamp not in self._too_large:
+                generation = one.unpack().generation
+                if not fits_a_row(generation, self.options.largest_row):
+                    self._too_large.add(one.timestamp)
+                    _LOG.info(
+                        "mirror: generation %d has %d entries, too many for one row: only cdc_streams_descriptions_v2 "
+                        "has its streams",
+                        one.timestamp,
+                        len(generation.entries),
+                    )
+
+
+class MirrorThread(Closing):
+    """Keeps a mirror up to date from a thread of its own; whatever goes wrong is tried again, and stops nothing else.
+
+    The thread owns the reader that `open_reader` gives. `host` says when its turn is (`turn_ms`). `health` has
+    the problem, cause `mirror`, while there is one, and a gauge of the generations that the mirror is up to date with.
+    """
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        host: str,
+        open_reader: Callable[[], GenerationReader],
+        health: HealthBoard,
+        milliseconds: Callable[[], int],
+        poll_seconds: float = _POLL_SECONDS,
+        retry_seconds: float = _RETRY_SECONDS,
+    ) -> None:
+        self._mirror = mirror
+        self._host = host
+        self._open_reader = open_reader
+        self._health = health
+        self._milliseconds = milliseconds
+        self._poll_seconds = poll_seconds
+        self._retry_seconds = retry_seconds
+        self._ended = threading.Event()
+        self._imported = False
+        self._known: tuple[PublishedGeneration, ...] = ()
+        self._due_ms = 0
+        mirror.ended = self._ended.is_set
+        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after the statement at hand."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._open_reader() as reader:
+            for seconds in self._waits(lambda: self._turn(reader)):
+                self._ended.wait(seconds)
+
+    def _waits(self, turn: Callable[[], None]) -> Iterator[float]:
+        """How long to wait after each turn: the same time again, or after failures longer and longer."""
+        retry = self._retry_seconds
+        while not self._ended.is_set():
+            try:
+                turn()
+            except (
+                Exception
+            ) as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
+                if self._health.degrade(_CAUSE, f"the mirror in CQL is behind: {error}"):
+                    _LOG.error("%s", error, exc_info=None if isinstance(error, TailraceError) else error)
+                yield retry
+                retry = min(2 * retry, _RETRY_SECONDS_MOST)
+                continue
+            self._health.recover(_CAUSE)
+            retry = self._retry_seconds
+            yield self._poll_seconds
+
+    def _turn(self, reader: GenerationReader) -> None:
+        published, now_ms = reader.refresh(), self._milliseconds()
+        if published != self._known:
+            self._known = published
+            latest = published[-1].unpack()
+            self._due_ms = now_ms + turn_ms(latest.ring, latest.generation.timestamp, self._host)
+        if not published or now_ms < self._due_ms:
+            return
+        steps = self._mirror.update(published, now_ms)
+        if steps:
+            _LOG.info("mirror: %d statements, up to generation %d", steps, published[-1].timestamp)
+        self._health.gauge(mirrored_generations=len(published))
+        if not self._imported:
+            self._mirror.import_v1(now_ms)
+            self._imported = True
+        self._due_ms = now_ms + _LOOK_MS

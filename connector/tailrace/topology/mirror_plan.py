@@ -1,0 +1,240 @@
+"""What remains to be written of the mirror in CQL, from what is announced and what the tables have. Pure.
+
+A generation's description comes first, all of its rows, then its timestamp: who sees the timestamp finds the rest
+(stream-ids.md 4). Every write has a write time that follows from the generations, not from who writes it when: any
+number of agents may write the same at any time, again and late, and what was removed stays removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import zip_longest
+from typing import Final, TypeAlias
+
+from tailrace.topology.mirror_tables import IdForm, MirrorTable, quoted
+from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.ring import Ring
+from tailrace_schemas.streams import Generation
+
+TIMESTAMPS_KEY: Final = "timestamps"
+CURRENT_KEY: Final = "cdc_local"
+REWRITTEN_KEY: Final = "rewritten"
+LARGEST_ROW: Final = 1_000_000
+"""Bytes, about. A whole description in one row is written up to here: Cassandra takes no mutation above half a segment.
+Readers of ScyllaDB 4.4 and later read `cdc_streams_descriptions_v2`, which has a row for each entry."""
+
+TURN_MS: Final = 10_000
+MOST_TURN_MS: Final = 300_000
+BATCH_BYTES: Final = 128 << 10
+"""Rows written together are one mutation: well below the smallest max_mutation_size in use."""
+
+_ROW_BYTES: Final = 60
+_STREAM_BYTES: Final = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Rows of one partition, written as a whole; `written` is their write time in microseconds."""
+
+    table: MirrorTable
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...] = field(repr=False)
+    written: int
+
+    def cql(self, keyspace: str) -> str:
+        """The statement of each row, with a place for each of its `parameters`."""
+        columns, places = ", ".join(self.columns), ", ".join("?" * len(self.columns))
+        into = f"{quoted(keyspace)}.{self.table}"
+        return f"INSERT INTO {into} ({columns}) VALUES ({places}) USING TIMESTAMP ?"  # noqa: S608 - our own names
+
+    @property
+    def parameters(self) -> tuple[tuple[object, ...], ...]:
+        """What each row's statement takes."""
+        return tuple((*row, self.written) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A partition or row that goes: that whose `columns` have these values; `written` as a write's."""
+
+    table: MirrorTable
+    columns: tuple[str, ...]
+    values: tuple[object, ...]
+    written: int
+
+    def cql(self, keyspace: str) -> str:
+        """The statement."""
+        where = " AND ".join(f"{name} = ?" for name in self.columns)
+        table = f"{quoted(keyspace)}.{self.table}"
+        return f"DELETE FROM {table} USING TIMESTAMP ? WHERE {where}"  # noqa: S608 - our own names
+
+    @property
+    def parameters(self) -> tuple[tuple[object, ...], ...]:
+        """What the statement takes."""
+        return ((self.written, *self.values),)
+
+
+Step: TypeAlias = Write | Removal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorOptions:
+    """`v1`: also write the table for old readers. `keep_ms`: how long a superseded generation stays; None: always.
+
+    `batch_bytes` is about how large a write of several rows gets, `largest_row` the largest of a single one.
+    """
+
+    form: IdForm = IdForm.TUPLE
+    v1: bool = False
+    keep_ms: int | None = None
+    batch_bytes: int = BATCH_BYTES
+    largest_row: int = LARGEST_ROW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the tables have. Generations by timestamp (milliseconds), each with its `expired`, where it has that.
+
+    `partitions` are those of cdc_streams_descriptions_v2; `range_ends` the rows there are of each whose timestamp is
+    not announced yet. `v1` is empty where there is no such table. `local` is cdc_local, by key.
+    """
+
+    timestamps: Mapping[int, int | None] = field(default_factory=dict)
+    descriptions: Mapping[int, int | None] = field(default_factory=dict)
+    v1: Mapping[int, int | None] = field(default_factory=dict)
+    partitions: Collection[int] = ()
+    range_ends: Mapping[int, Collection[int]] = field(default_factory=dict)
+    local: Mapping[str, int | None] = field(default_factory=dict)
+
+
+def remaining(
+    published: Sequence[PublishedGeneration],
+    seen: Seen,
+    options: MirrorOptions,
+    now_ms: int,
+    too_large: Collection[int] = (),
+) -> Iterator[Step]:
+    """The steps that are left, in their order; `published` ascends by timestamp, as readers of the topic have it.
+
+    `too_large` are generations of which that is known (`fits_a_row`): it takes long to unpack them to find out.
+    """
+    for one, successor in zip_longest(published, published[1:]):
+        superseded = None if successor is None else successor.timestamp
+        if superseded is not None and is_removable(superseded, options, now_ms):
+            yield from _removals(one.timestamp, superseded, seen, options)
+            continue
+        yield from _announcement(one, seen, options, one.timestamp in too_large)
+        if superseded is not None and superseded <= now_ms and options.keep_ms is not None:
+            yield from _expirations(one.timestamp, superseded, seen)
+    latest = published[-1].timestamp if published else None
+    if latest is not None and (seen.local.get(CURRENT_KEY) or latest - 1) < latest:
+        yield Write(MirrorTable.LOCAL, ("key", "streams_timestamp"), ((CURRENT_KEY, latest),), latest * 1000)
+
+
+def turn_ms(ring: Ring, timestamp: int, host: str) -> int:
+    """How long a host holds back before it writes this generation: one begins at once, the next TURN_MS later.
+
+    All could begin at once, but one does: in a large cluster a generation is megabytes. Who it is follows from host
+    and generation; a host that the ring does not have is the last.
+    """
+    hosts = sorted((node.host for node in ring.nodes), key=lambda name: sha256(f"{timestamp} {name}".encode()).digest())
+    return min((hosts.index(host) if host in hosts else len(hosts)) * TURN_MS, MOST_TURN_MS)
+
+
+def is_removable(superseded: int, options: MirrorOptions, now_ms: int) -> bool:
+    """Whether a generation whose successor operates since then (milliseconds) need not be in the mirror any more."""
+    return options.keep_ms is not None and superseded + options.keep_ms <= now_ms
+
+
+def stream_rows(
+    time: int,
+    rows: Sequence[tuple[int, Sequence[object]]],
+    there: Collection[int] = (),
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[Write]:
+    """cdc_streams_descriptions_v2: a row for each range end, with its streams; without those that are there."""
+    batch: list[tuple[object, ...]] = []
+    size = 0
+    for range_end, streams in rows:
+        if range_end in there:
+            continue
+        batch.append((time, range_end, sorted(streams)))  # type: ignore[type-var]  # all bytes, or all pairs
+        size += _ROW_BYTES + _STREAM_BYTES * len(streams)
+        if size >= batch_bytes:
+            yield Write(MirrorTable.STREAMS, ("time", "range_end", "streams"), tuple(batch), time * 1000)
+            batch, size = [], 0
+    if batch:
+        yield Write(MirrorTable.STREAMS, ("time", "range_end", "streams"), tuple(batch), time * 1000)
+
+
+def timestamp_row(time: int) -> Write:
+    """What makes a generation known, written last."""
+    return Write(MirrorTable.TIMESTAMPS, ("key", "time"), ((TIMESTAMPS_KEY, time),), time * 1000)
+
+
+def marker(rewritten: int | None, now_ms: int) -> Write:
+    """What says that everything of the v1 table is in the later ones; with the last generation copied, if any."""
+    return Write(MirrorTable.LOCAL, ("key", "streams_timestamp"), ((REWRITTEN_KEY, rewritten),), now_ms * 1000)
+
+
+def fits_a_row(generation: Generation, largest: int = LARGEST_ROW) -> bool:
+    """Whether its whole description, and all of its streams, may be written as one row, of so many bytes at most."""
+    entries = generation.entries
+    size = len(entries) * _ROW_BYTES + sum(len(entry.streams) for entry in entries) * _STREAM_BYTES
+    return size <= largest
+
+
+def _announcement(one: PublishedGeneration, seen: Seen, options: MirrorOptions, is_too_large: bool) -> Iterator[Step]:
+    time, form = one.timestamp, options.form
+    is_known = time in seen.timestamps
+    is_described = is_too_large or time in seen.descriptions
+    is_in_v1 = is_too_large or time in seen.v1 or not options.v1
+    if is_known and is_described and is_in_v1:
+        return
+    generation = one.unpack().generation
+    fits = fits_a_row(generation, options.largest_row)
+    if not is_known:
+        rows = [(e.token_range_end, [form.value_of(s) for s in e.streams]) for e in generation.entries]
+        yield from stream_rows(time, rows, seen.range_ends.get(time, ()), options.batch_bytes)
+    if not is_described and fits:
+        described = [
+            (
+                form.range_end_of(entry.token_range_end),
+                [form.value_of(stream) for stream in entry.streams],
+                entry.sharding_ignore_msb,
+            )
+            for entry in generation.entries
+        ]
+        yield Write(MirrorTable.DESCRIPTIONS, ("time", "description"), ((time, described),), time * 1000)
+    if not is_in_v1 and fits:
+        streams = [form.value_of(stream) for stream in sorted(generation.streams())]
+        yield Write(MirrorTable.STREAMS_V1, ("time", "streams"), ((time, streams),), time * 1000)
+    if not is_known:
+        yield timestamp_row(time)
+
+
+def _expirations(time: int, superseded: int, seen: Seen) -> Iterator[Step]:
+    """`expired`, where the generation stands without it; where it is written only now, the next look sets it."""
+    written = superseded * 1000
+    if time in seen.timestamps and seen.timestamps[time] is None:
+        row = (TIMESTAMPS_KEY, time, superseded)
+        yield Write(MirrorTable.TIMESTAMPS, ("key", "time", "expired"), (row,), written)
+    for table, there in ((MirrorTable.DESCRIPTIONS, seen.descriptions), (MirrorTable.STREAMS_V1, seen.v1)):
+        if time in there and there[time] is None:
+            yield Write(table, ("time", "expired"), ((time, superseded),), written)
+
+
+def _removals(time: int, superseded: int, seen: Seen, options: MirrorOptions) -> Iterator[Step]:
+    """The other way round: the timestamp goes first, so that nobody finds half a description behind it."""
+    written = (superseded + (options.keep_ms or 0)) * 1000
+    if time in seen.timestamps:
+        yield Removal(MirrorTable.TIMESTAMPS, ("key", "time"), (TIMESTAMPS_KEY, time), written)
+    for table, there in (
+        (MirrorTable.STREAMS_V1, seen.v1),
+        (MirrorTable.DESCRIPTIONS, seen.descriptions),
+        (MirrorTable.STREAMS, seen.partitions),
+    ):
+        if time in there:
+            yield Removal(table, ("time",), (time,), written)

@@ -1,0 +1,55 @@
+"""Replicates a table through its log table: `python -m examples.log_reader shop.orders shop.copy`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from cassandra.cluster import Cluster
+from cassandra.metadata import TableMetadata
+
+from examples.log_reader.comparison import differences, rows_of
+from examples.log_reader.descriptions import Descriptions
+from examples.log_reader.reader import ProgressFile, Reader
+from examples.log_reader.replication import Replicator
+
+
+def main() -> int:
+    """Exit code: 1 when --compare finds a difference."""
+    parser = argparse.ArgumentParser(prog="python -m examples.log_reader", description=__doc__)
+    parser.add_argument("table", help="keyspace.table whose log is read")
+    parser.add_argument("target", help="keyspace.table of the same definition, which is written")
+    parser.add_argument("--contact", default="127.0.0.1", help="a node")
+    parser.add_argument("--port", type=int, default=9042)
+    parser.add_argument("--descriptions", default="tailrace_cdc", help="keyspace of the description tables")
+    parser.add_argument("--progress", type=Path, default=Path("progress.json"), help="file that says how far it is")
+    parser.add_argument("--window", type=float, default=60, help="seconds of the log that are read at once")
+    parser.add_argument("--confidence", type=float, default=60, help="seconds that the log may lag behind")
+    parser.add_argument("--once", action="store_true", help="end when there is nothing more to read yet")
+    parser.add_argument("--compare", action="store_true", help="compare both tables at the end")
+    arguments = parser.parse_args()
+    with Cluster([arguments.contact], port=arguments.port) as cluster, cluster.connect() as session:
+        table, target = (_table(cluster, name) for name in (arguments.table, arguments.target))
+        descriptions = Descriptions(session, arguments.descriptions)
+        progress = ProgressFile(arguments.progress)
+        log = f'{table.keyspace_name}."{table.name}_scylla_cdc_log"'
+        reader = Reader(session, log, descriptions, progress, window=arguments.window, confidence=arguments.confidence)
+        replicate = Replicator(session, target)
+        while True:
+            if not reader.read(replicate):
+                if arguments.once:
+                    break
+                time.sleep(1)
+        found = list(differences(session, table, target)) if arguments.compare else []
+        print(f"{rows_of(session, target)} rows in {arguments.target}", *found, sep="\n")
+        return 1 if found else 0
+
+
+def _table(cluster: Cluster, name: str) -> TableMetadata:
+    keyspace, _, table = name.partition(".")
+    return cluster.metadata.keyspaces[keyspace].tables[table]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

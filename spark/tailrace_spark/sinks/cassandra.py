@@ -1,0 +1,185 @@
+"""A Cassandra or ScyllaDB cluster that log tables are written to. The Spark half's one importer of cassandra-driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cassandra import AlreadyExists, ConsistencyLevel, InvalidRequest
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.concurrent import execute_concurrent
+from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.protocol import ConfigurationException
+from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
+
+from tailrace_common.secrets import redact
+from tailrace_common.settings_sinks import LogTablesSinkSettings
+from tailrace_schemas.errors import ServiceError
+
+_FIRST_UNSET: Final = 4  # the native protocol's first version in which a value may be left out without being deleted
+
+
+class RefusedError(Exception):
+    """The cluster refuses a statement as such: its values or names are at fault, and it would refuse it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one partition, written by one statement: each row's values in Cassandra's bytes, None for none."""
+
+    statement: str
+    rows: tuple[tuple[bytes | None, ...], ...]
+
+
+class CassandraStore:
+    """A connection to one cluster, made when it is first needed. One thread at a time.
+
+    Everything raises ServiceError where the cluster does not answer, with what the driver said, and RefusedError
+    where it refuses what was asked of it.
+    """
+
+    def __init__(self, settings: LogTablesSinkSettings, section: str) -> None:
+        """`section` names the settings in messages. Raises SettingsError for TLS files that cannot be read."""
+        self._settings = settings
+        self._where = settings.location
+        self._tls = settings.tls_context(section)
+        self._cluster: Cluster | None = None
+        self._session: Session | None = None
+        self._prepared: dict[str, PreparedStatement] = {}
+
+    def connect(self) -> None:
+        """Connect if that has not been done."""
+        if self._session is not None:
+            return
+        cluster = _driver(self._settings, self._tls)
+        try:
+            self._session = cluster.connect()
+        except Exception as error:
+            cluster.shutdown()
+            raise self._failed(error) from error
+        self._cluster = cluster
+
+    def columns(self, keyspace: str, table: str) -> Mapping[str, str]:
+        """The types of a table's columns by name, as the cluster prints them; empty where there is no such table."""
+        rows = self._execute(
+            "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
+            (keyspace, table),
+        )
+        return dict(rows)
+
+    def fields(self, keyspace: str, user_type: str) -> Sequence[str]:
+        """The fields of a user type; empty where there is no such type."""
+        rows = self._execute(
+            "SELECT field_names FROM system_schema.types WHERE keyspace_name = %s AND type_name = %s",
+            (keyspace, user_type),
+        )
+        return tuple(rows[0][0]) if rows else ()
+
+    def define(self, statement: str) -> None:
+        """Run a statement that makes or alters a table or type; the driver waits until the nodes agree."""
+        with suppress(AlreadyExists):  # another stream was faster
+            self._execute(statement)
+
+    def write(self, batches: Iterable[Batch]) -> None:
+        """Write batches in any order, several at a time; some of them may be written where it raises."""
+        self.connect()
+        assert self._session is not None  # noqa: S101 - connect made it
+        statements = [(self._statement(batch), ()) for batch in batches]
+        try:
+            execute_concurrent(
+                self._session, statements, concurrency=self._settings.concurrency, raise_on_first_error=True
+            )
+        except (InvalidRequest, ConfigurationException) as error:
+            raise RefusedError(_said(error)) from error
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """End the driver's threads and connections."""
+        cluster, self._cluster, self._session = self._cluster, None, None
+        self._prepared.clear()
+        if cluster is not None:
+            cluster.shutdown()
+
+    def _statement(self, batch: Batch) -> BoundStatement | BatchStatement:
+        prepared = self._prepare(batch.statement)
+        bound = [self._bind(prepared, row) for row in batch.rows]
+        if len(bound) == 1:
+            return bound[0]
+        together = BatchStatement(batch_type=BatchType.UNLOGGED)
+        for statement in bound:
+            together.add(statement)
+        return together
+
+    def _bind(self, prepared: PreparedStatement, row: Sequence[bytes | None]) -> BoundStatement:
+        """Cassandra's own bytes as they are; the driver would only make them again, and not always the same."""
+        bound = BoundStatement(prepared)
+        absent = UNSET_VALUE if prepared.protocol_version >= _FIRST_UNSET else None
+        bound.values = [absent if value is None else value for value in row]
+        return bound
+
+    def _prepare(self, statement: str) -> PreparedStatement:
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            assert self._session is not None  # noqa: S101 - who prepares has connected
+            try:
+                prepared = self._prepared[statement] = self._session.prepare(statement)
+            except InvalidRequest as error:
+                raise RefusedError(_said(error)) from error
+            except Exception as error:
+                raise self._failed(error) from error
+        return prepared
+
+    def _execute(self, statement: str, values: tuple[str, ...] | None = None) -> list[tuple[Any, ...]]:
+        self.connect()
+        assert self._session is not None  # noqa: S101 - connect made it
+        try:
+            return list(self._session.execute(statement, values))
+        except AlreadyExists:
+            raise
+        except (InvalidRequest, ConfigurationException) as error:
+            raise RefusedError(_said(error)) from error
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> ServiceError:
+        return ServiceError(f"Cassandra at {self._where}: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    """In one line, without secrets."""
+    return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
+
+
+def _driver(settings: LogTablesSinkSettings, tls: Any) -> Cluster:
+    policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.datacenter or ""))
+    profile = ExecutionProfile(
+        load_balancing_policy=policy,
+        consistency_level=ConsistencyLevel.name_to_value[settings.consistency],
+        request_timeout=settings.request_timeout_seconds,
+        row_factory=tuple_factory,
+    )
+    auth = None
+    if settings.username is not None and settings.password is not None:
+        auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
+    more = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
+    logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
+    return Cluster(
+        list(settings.contact_points),
+        port=settings.port,
+        auth_provider=auth,
+        ssl_context=tls,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
+        connect_timeout=settings.connect_timeout_seconds,
+        **more,
+    )
+
+
+def _not_downgrading(record: logging.LogRecord) -> bool:
+    """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
+    return not str(record.msg).startswith("Downgrading core protocol version")

@@ -1,0 +1,272 @@
+"""The sink of log tables: every change a row of `<table>_scylla_cdc_log`, in a Cassandra or ScyllaDB cluster."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Protocol
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import DecodeError, ServiceError, UnsupportedError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import table_of_topic
+from tailrace_spark.sinks.cassandra import Batch, RefusedError
+from tailrace_spark.sinks.log_layout import (
+    LogTable,
+    add_field_statement,
+    add_statement,
+    create_statement,
+    create_type_statement,
+    insert_statement,
+    log_table,
+    user_types,
+)
+from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+
+log = logging.getLogger("tailrace_spark")
+
+DEAD_LETTERS: Final = "tailrace_dead_letters"
+# Of one partition, so one mutation to Cassandra; far below the least that any segment size allows.
+_BATCH_ROWS: Final = 32
+_BATCH_BYTES: Final = 64 * 1024
+
+
+class LogStore(Protocol):
+    """What the sink asks of a cluster (tailrace_spark.sinks.cassandra.CassandraStore, which see)."""
+
+    def connect(self) -> None: ...
+
+    def columns(self, keyspace: str, table: str) -> Mapping[str, str]: ...
+
+    def fields(self, keyspace: str, user_type: str) -> Sequence[str]: ...
+
+    def define(self, statement: str) -> None: ...
+
+    def write(self, batches: Iterable[Batch]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A log table that is there, with all columns that one definition needs."""
+
+    log: LogTable
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """One update's rows, and the places of its changes."""
+
+    target: _Target | None
+    rows: list[LogRow]
+    changes: tuple[Delivered, ...]
+
+
+class LogTablesSink:
+    """Writes changes into log tables; see `UpdateSink` for the promises, `log_layout` for the tables.
+
+    Cassandra has no transactions over partitions: a batch that fails half-way was written in part, and all of it is
+    written again. That is no harm, for a row's key, values and write time follow from the mutation alone, so rows that
+    are there already are written as they were, whichever replica's copy they come from. What no log table can hold, or
+    the cluster refuses, goes to `tailrace_dead_letters` in the same keyspace, update by update.
+    """
+
+    def __init__(
+        self, store: LogStore, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400
+    ) -> None:
+        """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever)."""
+        self._store = store
+        self._prefix = prefix
+        self._keyspace = keyspace
+        self._ttl = ttl_seconds
+        self._targets: dict[int, tuple[Table, _Target | UnsupportedError]] = {}
+        self._buried: set[str] = set()
+
+    def write_times(self, change: Change) -> Iterable[int]:
+        """The times under which a change stands in the log."""
+        return write_times(change)
+
+    def reach(self) -> None:
+        """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
+        self._store.connect()
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace."""
+        summary = Summary()
+        try:
+            for piece in pieces:
+                summary += self._piece(piece)
+        except BaseException:
+            self._targets.clear()  # what the cluster has may have changed meanwhile
+            raise
+        return summary
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._store.close()
+
+    def _piece(self, piece: Piece) -> Summary:
+        letters = list(piece.dead_letters)
+        updates = [self._update(changes, letters) for changes in _updates(piece.changes)]
+        try:
+            self._store.write(_batches(updates, self._ttl))
+        except RefusedError:
+            updates = [update for update in updates if self._alone(update, letters)]
+        self._bury(letters)
+        changes = sum(len(update.changes) for update in updates if update.target is not None)
+        return Summary(changes, sum(len(update.rows) for update in updates), len(letters))
+
+    def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> _Update:
+        try:
+            target = self._target(changes[-1].change.table)
+            return _Update(target, log_rows(changes), changes)
+        except DecodeError as error:
+            letters += [DeadLetter(delivered.place, str(error)) for delivered in changes]
+            return _Update(None, [], changes)
+
+    def _alone(self, update: _Update, letters: list[DeadLetter]) -> bool:
+        """Write one update, since the cluster refused it or another; False where it is this one."""
+        try:
+            self._store.write(_batches([update], self._ttl))
+        except RefusedError as error:
+            letters += [DeadLetter(delivered.place, f"Cassandra refuses it: {error}") for delivered in update.changes]
+            return False
+        return True
+
+    def _target(self, table: Table) -> _Target:
+        """The log table of a definition, made or widened first where needed. Raises UnsupportedError."""
+        known = self._targets.get(id(table))
+        if known is None or known[0] is not table:
+            try:
+                found: _Target | UnsupportedError = self._prepare(log_table(table, self._keyspace_of(table.keyspace)))
+            except UnsupportedError as error:
+                found = error
+                log.error("%s; its changes go to %s", error, DEAD_LETTERS)
+            known = self._targets[id(table)] = table, found
+        if isinstance(known[1], UnsupportedError):
+            raise known[1]
+        return known[1]
+
+    def _prepare(self, wanted: LogTable) -> _Target:
+        try:
+            self._make_types(wanted)
+            there = self._store.columns(wanted.keyspace, wanted.name)
+            if not there:
+                self._store.define(create_statement(wanted, self._ttl))
+                log.info("%s has the log table %s", wanted.base, wanted)
+                there = self._store.columns(wanted.keyspace, wanted.name)
+            for name in [name for name in wanted.columns if name not in there]:
+                self._store.define(add_statement(wanted, name))
+                log.info("%s: column %s added", wanted, name)
+        except RefusedError as error:
+            raise ServiceError(
+                f"log table {wanted}: {error}; the keyspace must exist, and this role may make and alter tables in it"
+            ) from error
+        for name, cql_type in wanted.columns.items():
+            if there.get(name, str(cql_type)) != str(cql_type):
+                raise UnsupportedError(
+                    f"{wanted}: column {name} is {there[name]} there, and {cql_type} is to be written; drop or rename "
+                    "the log table, or write into another keyspace"
+                )
+        return _Target(wanted, insert_statement(wanted))
+
+    def _make_types(self, wanted: LogTable) -> None:
+        for user_type in user_types(wanted):
+            fields = self._store.fields(wanted.keyspace, user_type.name)
+            if not fields:
+                self._store.define(create_type_statement(wanted.keyspace, user_type))
+                continue
+            for name in user_type.fields:
+                if name not in fields:
+                    self._store.define(add_field_statement(wanted.keyspace, user_type, name))
+
+    def _keyspace_of(self, keyspace: str) -> str:
+        return self._keyspace.format(keyspace=keyspace)
+
+    def _bury(self, letters: Sequence[DeadLetter]) -> None:
+        """Note records that are in no log table, in the keyspace of the table whose topic they are in."""
+        by_keyspace: dict[str, list[DeadLetter]] = {}
+        for letter in letters:
+            table = table_of_topic(self._prefix, letter.place.topic)
+            if table is not None:
+                by_keyspace.setdefault(self._keyspace_of(table[0]), []).append(letter)
+            log.warning("set aside: %s", _words(letter))
+        for keyspace, some in by_keyspace.items():
+            place = f'"{keyspace.replace(chr(34), chr(34) * 2)}".{DEAD_LETTERS}'
+            try:
+                if keyspace not in self._buried:
+                    self._store.define(_create_letters(place))
+                    self._buried.add(keyspace)
+                self._store.write(Batch(_insert_letter(place), (_letter_row(letter),)) for letter in some)
+            except RefusedError as error:
+                raise ServiceError(f"{place}: {error}; the keyspace must exist") from error
+
+
+def _updates(changes: Iterable[Delivered]) -> Iterator[tuple[Delivered, ...]]:
+    for _, together in groupby(changes, _mutation):
+        yield tuple(together)
+
+
+def _mutation(delivered: Delivered) -> tuple[object, ...]:
+    place, source = delivered.place, delivered.change.source
+    if source is None:
+        return place.topic, place.partition, place.offset
+    return place.topic, place.partition, source.host, source.epoch, source.segment, source.offset, source.origin
+
+
+def _batches(updates: Iterable[_Update], ttl_seconds: int) -> Iterator[Batch]:
+    """The rows by statement and stream, in batches that Cassandra takes as one mutation each."""
+    by_stream: dict[tuple[str, bytes], list[tuple[bytes | None, ...]]] = {}
+    for update in updates:
+        if update.target is not None:
+            for row in update.rows:
+                bound = _bound(update.target, row, ttl_seconds)
+                by_stream.setdefault((update.target.statement, row.stream), []).append(bound)
+    for (statement, _), rows in by_stream.items():
+        some: list[tuple[bytes | None, ...]] = []
+        size = 0
+        for values in rows:
+            weight = sum(len(value) for value in values if value is not None)
+            if some and (len(some) >= _BATCH_ROWS or size + weight > _BATCH_BYTES):
+                yield Batch(statement, tuple(some))
+                some, size = [], 0
+            some.append(values)
+            size += weight
+        yield Batch(statement, tuple(some))
+
+
+def _bound(target: _Target, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
+    values = [row.values.get(name) for name in target.log.columns]
+    return (*values, struct.pack(">q", row.written), struct.pack(">i", ttl_seconds))
+
+
+def _create_letters(place: str) -> str:
+    return (
+        f"CREATE TABLE IF NOT EXISTS {place} (topic text, partition int, offset bigint, schema_id text, reason text, "
+        "PRIMARY KEY ((topic, partition), offset))"
+    )
+
+
+def _insert_letter(place: str) -> str:
+    return f"INSERT INTO {place} (topic, partition, offset, schema_id, reason) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+
+
+def _letter_row(letter: DeadLetter) -> tuple[bytes, ...]:
+    place = letter.place
+    return (
+        place.topic.encode(),
+        struct.pack(">i", place.partition),
+        struct.pack(">q", place.offset),
+        place.schema_id.hex().encode(),
+        letter.reason.encode(),
+    )
+
+
+def _words(letter: DeadLetter) -> str:
+    return f"{letter.place.topic}, partition {letter.place.partition}, offset {letter.place.offset}: {letter.reason}"

@@ -1,0 +1,214 @@
+"""Whole table updates out of micro-batches, which end anywhere: for sinks that write all of an update at once.
+
+An update belongs to the batch that has its first change. What is behind that batch's end is read ahead, and left out
+of the next batch, so it makes no difference where a batch ends, nor how often it is delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from tailrace_schemas.change import Change, Op, Origin, record_times
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.streams import Assignment
+from tailrace_spark.assign import StreamTable
+from tailrace_spark.sinks.protocol import Delivered, Piece
+
+log = logging.getLogger("tailrace_spark")
+
+WAIT_SECONDS: Final = 300.0
+"""How long the rest of an update is waited for. In a transaction it comes within its time-out; without transactions
+(agent.delivery) an agent that died between two changes of an update publishes all of it once more, when it is back."""
+
+KafkaPartition = tuple[str, int]
+WriteTimes = Callable[[Change], Iterable[int]]
+"""The times in microseconds for which a sink needs a change's streams."""
+
+ReadOn = Callable[[KafkaPartition, int], tuple[Iterable[Piece], int | None]]
+"""What stands in a partition from an offset on: some of it, and where it goes on; None at the partition's end."""
+
+# Who wrote: one producer's records of a partition are in its log's order, and no two of its mutations are mixed.
+_Writer = tuple[str, int, str, bool]
+_Mutation = tuple[int, int, int, Origin]
+
+
+@dataclass(slots=True)
+class _Open:
+    """An update that is not whole yet; `changes` by index."""
+
+    mutation: _Mutation
+    changes: dict[int, Delivered] = field(default_factory=dict)
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.first is not None and self.last is not None and len(self.changes) == self.last - self.first + 1
+
+    def add(self, delivered: Delivered) -> None:
+        source = delivered.change.source
+        if source is None:
+            return
+        self.changes[source.index] = delivered
+        if source.begins_update:
+            self.first = source.index
+        if source.ends_update:
+            self.last = source.index
+
+    def in_order(self) -> list[Delivered]:
+        return [self.changes[index] for index in sorted(self.changes)]
+
+
+class Updates:
+    """Puts changes together to updates; each partition's in the order of its offsets."""
+
+    def __init__(self) -> None:
+        self._open: dict[_Writer, _Open] = {}
+        self._seen: set[_Writer] = set()
+        self.left_out = 0
+
+    @property
+    def waiting(self) -> set[KafkaPartition]:
+        """The partitions with updates that are not whole."""
+        return {(topic, partition) for topic, partition, _, _ in self._open}
+
+    def feed(self, delivered: Delivered) -> Iterator[list[Delivered]]:
+        """The updates that this change makes whole.
+
+        One that another mutation of the same writer follows is taken for whole without what is missing, which cannot
+        be decoded. What begins with another change than an update's first, at a partition's beginning, was written
+        with the batch before, and is left out.
+        """
+        source = delivered.change.source
+        if source is None or delivered.change.op is Op.TRUNCATE:
+            yield [delivered]
+            return
+        writer = _writer(delivered)
+        mutation = (source.epoch, source.segment, source.offset, source.origin)
+        known = self._open.get(writer)
+        if known is not None and known.mutation != mutation:
+            yield self._give_up(writer)
+            known = None
+        if known is None:
+            if not source.begins_update and writer not in self._seen:
+                self.left_out += 1
+                return
+            known = self._open[writer] = _Open(mutation)
+        self._seen.add(writer)
+        known.add(delivered)
+        if known.whole:
+            yield self._open.pop(writer).in_order()
+
+    def feed_rest(self, delivered: Delivered) -> Iterator[list[Delivered]]:
+        """As `feed`, for changes behind the batch's end: those of other updates are not taken."""
+        source = delivered.change.source
+        if source is None:
+            return
+        writer = _writer(delivered)
+        known = self._open.get(writer)
+        if known is None:
+            return
+        if known.mutation != (source.epoch, source.segment, source.offset, source.origin):
+            yield self._give_up(writer)
+        else:
+            yield from self.feed(delivered)
+
+    def give_up(self) -> Iterator[list[Delivered]]:
+        """All that are not whole, as they are."""
+        for writer in list(self._open):
+            yield self._give_up(writer)
+
+    def _give_up(self, writer: _Writer) -> list[Delivered]:
+        changes = self._open.pop(writer).in_order()
+        place, source = changes[0].place, changes[0].change.source
+        log.warning(
+            "%s, partition %d, offset %d: an update of %d changes in all that lacks some of them, which cannot be "
+            "decoded or never came; it is written without them",
+            place.topic,
+            place.partition,
+            place.offset,
+            0 if source is None else source.count,
+        )
+        return changes
+
+
+class WholeUpdates:
+    """The pieces of one micro-batch for an UpdateSink, as often as they are asked for.
+
+    `pieces` gives the batch's own, each partition in offset order; `ends` has the offset behind each partition's last
+    record of it. Asking for them raises ServiceError while the rest of an update is not in Kafka, WAIT_SECONDS long.
+    """
+
+    def __init__(
+        self,
+        pieces: Callable[[], Iterable[Piece]],
+        ends: Mapping[KafkaPartition, int],
+        read_on: ReadOn,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pieces = pieces
+        self._ends = ends
+        self._read_on = read_on
+        self._clock = clock
+        self._missed: float | None = None
+
+    def __iter__(self) -> Iterator[Piece]:
+        updates = Updates()
+        for piece in self._pieces():
+            whole = [one for delivered in piece.changes for update in updates.feed(delivered) for one in update]
+            yield Piece(tuple(whole), piece.dead_letters)
+        for update in self._rest(updates):
+            yield Piece(tuple(update))
+        if updates.left_out:
+            log.debug("%d changes were written with the batch before", updates.left_out)
+
+    def _rest(self, updates: Updates) -> Iterator[list[Delivered]]:
+        for partition in sorted(updates.waiting):
+            place: int | None = self._ends[partition]
+            while place is not None and partition in updates.waiting:
+                found, place = self._read_on(partition, place)
+                for piece in found:
+                    for delivered in piece.changes:
+                        yield from updates.feed_rest(delivered)
+        if not updates.waiting:
+            return
+        self._missed = self._clock() if self._missed is None else self._missed
+        if self._clock() - self._missed < WAIT_SECONDS:
+            waiting = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(updates.waiting))
+            raise ServiceError(f"the rest of a mutation is not in Kafka yet: {waiting}")
+        yield from updates.give_up()
+
+
+def with_streams(piece: Piece, table: StreamTable, times: WriteTimes) -> Piece:
+    """The piece with the streams of all write times of its changes, looked up together."""
+    asked: list[tuple[int, int, int]] = []
+    for number, delivered in enumerate(piece.changes):
+        own = None if delivered.assignment is None else record_times(delivered.change)[0]
+        asked += [
+            (number, delivered.change.token, written) for written in sorted(times(delivered.change)) if written != own
+        ]
+    if not asked:
+        return piece
+    numbers, tokens, written = zip(*asked, strict=True)
+    found = table.assign(np.array(tokens, dtype=np.int64), np.array(written, dtype=np.int64))
+    others: dict[int, list[tuple[int, Assignment]]] = {}
+    for number, at, generation, stream in zip(numbers, written, found.generations, found.streams, strict=True):
+        others.setdefault(number, []).append((at, Assignment(int(generation), bytes(stream))))
+    changes = [
+        replace(delivered, others=tuple(others[number])) if number in others else delivered
+        for number, delivered in enumerate(piece.changes)
+    ]
+    return replace(piece, changes=tuple(changes))
+
+
+def _writer(delivered: Delivered) -> _Writer:
+    source = delivered.change.source
+    if source is None:
+        raise ValueError("a change without a source has no writer")
+    return delivered.place.topic, delivered.place.partition, source.host, source.origin is Origin.REPLAY

@@ -1,0 +1,57 @@
+"""What a batch used is noted once, and holds when the batch comes again, whatever is published by then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+
+from tailrace_schemas.generations import PublishedGeneration
+from tailrace_spark.batchlog import KEPT_BATCHES, BatchLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _published(number: int) -> PublishedGeneration:
+    return PublishedGeneration(
+        uuid=UUID(int=number), timestamp=number, predecessor=None, offset=0, appended=0, version=2, packed=b""
+    )
+
+
+A, B, C = map(_published, (1, 2, 3))
+
+
+def test_what_was_known_then_is_used_again(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = str(tmp_path)
+    assert BatchLog(spark, checkpoint).used(7, [A, B], 20) == ([A, B], 20)
+    assert BatchLog(spark, checkpoint).used(7, [A, B, C], 90) == ([A, B], 20)
+    assert BatchLog(spark, checkpoint).used(8, [A, B, C], 90) == ([A, B, C], 90)
+    assert not caplog.records
+    # Of a ring that is long gone a generation may have gone too: newer ones stay out all the same.
+    assert BatchLog(spark, checkpoint).used(7, [B, C], 95) == ([B], 20)
+    assert "batch 7: of the generations it used, 1 are gone" in caplog.text
+    assert BatchLog(spark, checkpoint).used(7, [C], 99) == ([C], 99)
+    assert BatchLog(spark, checkpoint).used(7, [A, B, C], 120) == ([C], 99)
+
+
+def test_a_note_that_was_cut_off_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    log = BatchLog(spark, str(tmp_path))
+    log.used(7, [A], 20)
+    file = tmp_path / "tailrace" / "7.json"
+    whole = file.read_bytes()
+    for end in (0, 1, len(whole) - 1):
+        file.write_bytes(whole[:end])
+        (tmp_path / "tailrace" / ".7.json.crc").unlink(missing_ok=True)
+        assert log.used(7, [B], 30 + end) == ([B], 30 + end)
+
+
+def test_old_notes_go(spark: SparkSession, tmp_path: Path) -> None:
+    log = BatchLog(spark, str(tmp_path))
+    for batch in (0, 1, KEPT_BATCHES):
+        log.used(batch, [A], 20)
+    assert sorted(file.name for file in (tmp_path / "tailrace").glob("*.json")) == ["1.json", f"{KEPT_BATCHES}.json"]

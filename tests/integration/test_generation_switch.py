@@ -1,0 +1,247 @@
+"""Generations that come late, come by halves and switch in the middle of a load: every change keeps its own stream."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.streams import Assignment, Generation
+from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.sinks.protocol import Delivered, Piece, Summary
+from tests.integration.feed import Feed
+from tests.integration.queries import status_of, until
+from tests.unit.schemas.naive import naive_place, naive_shard
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG = Log(table({"id": "int"}, {"number": "int"}, regular={"v": "int"}, keyspace="shop", name="items"))
+PARTITIONS = 12
+AHEAD_MS = 5_500
+"""So long before it operates a generation must be in the topic, and a moment more."""
+FAR_MS = 3_600_000
+
+
+class Recording:
+    """A sink that keeps what it is given, batch by batch, and dies once in the middle of the load if it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Delivered]] = []
+        self.dies = False
+        self.taken = threading.Condition()
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        changes = [change for piece in pieces for change in piece.changes]
+        with self.taken:
+            self.batches.append(changes)
+            self.taken.notify_all()
+        if self.dies and changes:
+            self.dies = False
+            raise RuntimeError("killed before the checkpoint")
+        return Summary(changes=len(changes))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def until(self, count: int) -> None:
+        """Wait until so many changes were delivered."""
+        with self.taken:
+            assert self.taken.wait_for(lambda: sum(map(len, self.batches)) >= count, 60)
+
+
+class Load:
+    """Changes of many partitions, whose write times are what the test wants; each is a row of its own."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self.written: dict[bytes, int] = {}
+        """Key -> write time in microseconds."""
+
+    def write(self, *times_ms: int) -> None:
+        """One transaction: for each time a change at its first and its last microsecond, and just before it."""
+        first = len(self.written)
+        times = [ms * 1000 + d for ms in times_ms for d in (-1, 0, 999) for _ in range(PARTITIONS)]
+        changes = [LOG.insert((first + n,), (0,), micros, v=1) for n, micros in enumerate(times)]
+        self._feed.publish(changes)
+        self.written.update(zip(map(key_of, changes), times, strict=True))
+
+
+def key_of(change: Change) -> bytes:
+    """Each change has a partition of its own."""
+    assert change.key is not None
+    return change.key
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """An empty cluster's topics."""
+    feed = Feed(kafka.bootstrap, prefix)
+    yield feed
+    feed.close()
+
+
+@pytest.fixture
+def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
+    """Settings of a stream of its own."""
+    return Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {"checkpoint": str(tmp_path / "checkpoint")},
+        }
+    )
+
+
+@contextmanager
+def running(stream: Stream, stop: threading.Event) -> Iterator[list[str]]:
+    """The stream runs while inside; the list is why it ended, if it did so by itself."""
+    ended: list[str] = []
+
+    def run() -> None:
+        try:
+            stream.run(processingTime="0 seconds")
+        except ServiceError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        if not ended:
+            stop.set()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def looked_up(generations: list[Generation], token: int, written: int) -> Assignment:
+    """By write time and token, in the simplest way: no column, no numpy, no look-up of ours."""
+    operating = [generation for generation in generations if generation.timestamp * 1000 <= written]
+    generation = operating[-1] if operating else generations[0]
+    entries = list(generation.entries)
+    entry = entries[naive_place([one.token_range_end for one in entries], token)]
+    stream = entry.streams[naive_shard(len(entry.streams), entry.sharding_ignore_msb, token)]
+    return Assignment(generation.timestamp, stream.value)
+
+
+def noted(settings: Settings, batch: int) -> tuple[int, int]:
+    """How many generations a batch knew, and until when (ms)."""
+    file = json.loads(Path(settings.stream.checkpoint, "tailrace", f"{batch}.json").read_text())
+    return len(file["generations"]), file["known_until"]
+
+
+def test_generations_switch_in_the_middle_of_a_load(
+    spark: SparkSession, feed: Feed, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink, load, progress = Recording(), Load(feed), list[Progress]()
+    stop = threading.Event()
+    with running(Stream(spark, settings, sink, stop=stop, on_batch=progress.append), stop):
+        generations, _ = first_and_second(spark, feed, sink, load)
+    check_the_wait(progress, caplog)
+    check(sink, load, settings, generations, progress)
+
+
+@pytest.mark.long
+def test_a_stream_that_dies_between_generations(
+    spark: SparkSession, feed: Feed, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batch that the death interrupted comes again, and equal, although there is one generation more by then."""
+    sink, load, progress = Recording(), Load(feed), list[Progress]()
+    stop = threading.Event()
+    small = settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": 150})})
+    with running(Stream(spark, small, sink, stop=stop, on_batch=progress.append), stop) as ended:
+        generations, switch = first_and_second(spark, feed, sink, load)
+        sink.dies = True
+        load.write(generations[0].timestamp, switch, switch + 2 * FAR_MS)
+        until(lambda: bool(ended))
+    before = list(sink.batches)
+    generations.append(feed.announce(switch + FAR_MS, switch))
+    stop.clear()
+    with running(Stream(spark, small, sink, stop=stop, on_batch=progress.append), stop):
+        load.write(switch, switch + FAR_MS, switch + 2 * FAR_MS)
+        sink.until(len(load.written) + len(before[-1]))
+    again = sink.batches.pop(len(before))
+    assert sorted(map(_known, again)) == sorted(map(_known, before[-1]))
+    assert {one.assignment.generation for one in again if one.assignment is not None} <= {
+        g.timestamp for g in generations[:2]
+    }
+    assert len(sink.batches) > 4
+    check_the_wait(progress, caplog)
+    check(sink, load, settings, generations, progress)
+
+
+def first_and_second(spark: SparkSession, feed: Feed, sink: Recording, load: Load) -> tuple[list[Generation], int]:
+    """A load that begins before any generation; the first comes late and by halves, the second in the middle of it.
+
+    Returns both, and the second's time (ms). Everything is delivered when it returns.
+    """
+    began = now_ms() - FAR_MS
+    load.write(began, now_ms())
+    until(lambda: status_of(spark).startswith("Holding batch 0 for the generations: "))
+    commit = feed.announce_half(began)
+    until(lambda: "no valid generation" in status_of(spark))
+    assert not sink.batches
+    generations = [commit()]
+    sink.until(len(load.written))
+    load.write(began - FAR_MS, began, now_ms(), now_ms() + AHEAD_MS)
+    switch = now_ms() + AHEAD_MS
+    generations.append(feed.announce(switch, began))
+    load.write(began - 1, switch - 1, switch, switch + 1, switch + FAR_MS)
+    sink.until(len(load.written))
+    return generations, switch
+
+
+def check_the_wait(progress: list[Progress], caplog: pytest.LogCaptureFixture) -> None:
+    """The first batch says that it waited, for how long, and for what; the log has said so meanwhile; others none."""
+    first, *others = progress
+    assert first.held_seconds > 0
+    assert any("no valid generation" in why for why in first.held_for)
+    assert "held 0.0 s" not in str(first)
+    assert "no valid generation is published yet" in str(first)
+    assert "holding batch 0 for the generations: " in caplog.text
+    assert {(one.held_seconds, one.held_for) for one in others} == {(0.0, ())}
+
+
+def _known(delivered: Delivered) -> tuple[bytes, Assignment | None]:
+    return key_of(delivered.change), delivered.assignment
+
+
+def check(
+    sink: Recording, load: Load, settings: Settings, generations: list[Generation], progress: list[Progress]
+) -> None:
+    """Every change once; each as the look-up says: in all generations where the batch could know, else in its own."""
+    delivered = [key_of(one.change) for batch in sink.batches for one in batch]
+    assert sorted(delivered) == sorted(load.written)
+    settled, used = 0, set[int]()
+    for number, batch in enumerate(sink.batches):
+        count, known_until = noted(settings, number)
+        times = [load.written[key_of(one.change)] for one in batch]
+        for one, written in zip(batch, times, strict=True):
+            assert one.assignment == looked_up(generations[:count], one.change.token, written)
+            if written // 1000 <= known_until:
+                assert one.assignment == looked_up(generations, one.change.token, written)
+                settled += 1
+            used.add(one.assignment.generation)
+        [marks] = [one.marks for one in progress if one.batch == number]
+        assert marks.get("ahead", 0) == sum(written // 1000 > known_until for written in times)
+        assert marks.get("before_first", 0) == sum(written < generations[0].timestamp * 1000 for written in times)
+    assert used == {generation.timestamp for generation in generations}
+    assert settled > len(load.written) // 3
+    assert len(sink.batches) > 1

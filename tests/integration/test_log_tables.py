@@ -1,0 +1,324 @@
+"""Log tables as users of ScyllaDB's CDC know them: a live node, an agent, Kafka, the stream, and SELECTs in CQL."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+from cassandra.cluster import Session
+
+from examples.log_reader.comparison import differences, rows_of
+from examples.log_reader.descriptions import Descriptions
+from examples.log_reader.reader import LogRow, ProgressFile, Reader, write_time
+from examples.log_reader.reader import Progress as Done
+from examples.log_reader.replication import Replicator
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.publish.kafka import KafkaLog
+from tailrace_common.generations import GenerationReader
+from tailrace_common.settings import Settings
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec
+from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.streams import Generation, build_generation, stream_for
+from tailrace_schemas.tokens import token
+from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.sinks.choice import open_sink
+from tests.integration.agents import AgentProcess, cql, create_keyspace, published, settings_for, start_here
+from tests.integration.guide import EXAMPLES, TABLES, Example
+from tests.integration.replicated import statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+YEAR_2100 = 4_102_444_800_000
+"""Milliseconds: a generation of then can still be announced, and USING TIMESTAMP writes into it today."""
+LATER = YEAR_2100 * 1000 + 5
+HISTORY = 180
+KEY = 1_000
+"""Of rows in two tables and two generations."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A keyspace whose tables have their log tables, and how that came."""
+
+    session: Session
+    keyspace: str
+    settings: Settings
+    first: Generation
+    second: Generation
+    batches: list[Progress]
+
+    def log(self, table: str, columns: str, key: int | None = None) -> list[tuple[object, ...]]:
+        """Rows of a log table, or those of one partition of its table, in the order of their streams."""
+        where = "" if key is None else f" WHERE pk = {key} ALLOW FILTERING"
+        rows = self.session.execute(f"SELECT {columns} FROM {self.keyspace}.{table}_scylla_cdc_log{where}")
+        return [tuple(_plain(value) for value in row) for row in rows]
+
+
+def follow(spark: SparkSession, settings: Settings, checkpoint: Path) -> list[Progress]:
+    """Stream what is there, then end."""
+    stream = settings.stream.model_copy(update={"checkpoint": str(checkpoint)})
+    batches: list[Progress] = []
+    name, chosen = settings.stream_sink()
+    with closing(open_sink(name, chosen, settings.topics.prefix)) as sink:
+        running = Stream(spark, settings.model_copy(update={"stream": stream}), sink, on_batch=batches.append)
+        running.run(availableNow=True)
+    return batches
+
+
+@pytest.fixture(scope="module")
+def logged(
+    spark: SparkSession, cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Logged]:
+    """What the guide's statements leave in the log tables."""
+    place, unique = tmp_path_factory.mktemp("log"), uuid4().hex[:12]
+    prefix, keyspace = f"log{unique}", f"ks_{unique}"
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace)
+        session.execute(f"CREATE TYPE {keyspace}.ut (a int, b int, c int)")
+        for statement in TABLES.values():
+            session.execute(statement.format(ks=keyspace))
+        start_here(session, cassandra, kafka, prefix, keyspace)
+        with AgentProcess(place, settings_for(cassandra, kafka, prefix, keyspace)) as agent:
+            agent.until_ready()
+            first, second = announce(kafka, prefix)
+            write(session, keyspace)
+            agent.until(lambda: _arrived(kafka, prefix, f"{prefix}.{keyspace}.p"))
+            assert agent.stop() == 0
+        settings = Settings.model_validate(
+            {
+                "kafka": {"bootstrap.servers": kafka.bootstrap},
+                "topics": {"prefix": prefix},
+                "stream": {"max_offsets_per_trigger": 120},
+                "sink": {"log": {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}},
+            }
+        )
+        batches = follow(spark, settings, place / "checkpoint")
+        yield Logged(session, keyspace, settings, first, second, batches)
+
+
+def _arrived(kafka: LocalKafka, prefix: str, topic: str) -> bool:
+    """Whether the last row is published."""
+    changes = [record.change for record in published(kafka, prefix, topic)]
+    return any(cell.value == b"the last" for change in changes for cell in change.cells)
+
+
+def announce(kafka: LocalKafka, prefix: str) -> tuple[Generation, Generation]:
+    """The generation that the agent made, and a second one of the same ring, of 2100."""
+    config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
+    topic = internal_topic(prefix, Internal.GENERATIONS)
+    with GenerationReader.open(config, topic) as reader:
+        [known] = reader.refresh()
+    ring, first = known.unpack().ring, known.unpack().generation
+    second = build_generation(ring, timestamp=YEAR_2100, seed=2)
+    log = KafkaLog(config, topic)
+    proposal = Proposal(uuid=uuid4(), predecessor=first.timestamp, ring=ring, generation=second)
+    for record_key, value in encode_proposal(proposal):
+        log.append(record_key, value)
+    return first, second
+
+
+LISTS = ("l = [1, 2, 1]", "l = l + [3]", "l = [0] + l", "l[1] = 5", "l = l - [1]", "l = null")
+
+
+def write(session: Session, keyspace: str) -> None:
+    """The guide's statements; rows of one key in two tables and two generations; columns added and dropped."""
+    for key, example in enumerate(EXAMPLES):
+        for statement in example.statements:
+            session.execute(_in_cql(statement, f"{keyspace}.{example.table}", key))
+    for assignment in LISTS:
+        session.execute(f"UPDATE {keyspace}.t SET {assignment} WHERE pk = {KEY + 1} AND ck = 0")
+    for table in ("t", "o"):
+        for ck, using in enumerate(("", f"USING TIMESTAMP {LATER}", "USING TIMESTAMP 7")):
+            session.execute(f"INSERT INTO {keyspace}.{table} (pk, ck, v) VALUES ({KEY}, {ck}, 7) {using}")
+    inserts = [
+        f"INSERT INTO {keyspace}.{table} (pk, ck, v) VALUES ({KEY + 2}, {ck}, 7)" for table in "to" for ck in "123"
+    ]
+    session.execute(f"BEGIN BATCH {'; '.join(inserts)}; APPLY BATCH")
+    for statement in statements(6, HISTORY, f"{keyspace}.a"):
+        session.execute(statement)
+    for pk in range(3):
+        for at in (7, LATER, LATER + 1):
+            session.execute(f"UPDATE {keyspace}.a USING TIMESTAMP {at} SET s = {pk} WHERE pk = {pk}")
+    session.execute(f"ALTER TABLE {keyspace}.p ADD added text")
+    session.execute(f"INSERT INTO {keyspace}.p (pk, pk2, ck, ck2, v, added) VALUES (-1, '', 0, 0, 1, 'new')")
+    session.execute(f"ALTER TABLE {keyspace}.p DROP v")
+    session.execute(f"INSERT INTO {keyspace}.p (pk, pk2, ck, ck2, added) VALUES (-1, '', 1, 0, 'the last')")
+
+
+def _in_cql(statement: str, table: str, key: int) -> str:
+    words = [table if word == "T" else word for word in statement.split(" ")]
+    return " ".join(words).replace("$", str(key))
+
+
+def _plain(value: Any) -> object:
+    """The driver's collections as Python's own."""
+    match type(value).__name__:
+        case "OrderedMapSerializedKey":
+            return dict(value)
+        case "SortedSet":
+            return set(value)
+        case _:
+            return tuple(value) if isinstance(value, tuple) else value
+
+
+def micros(time_uuid: Any) -> int:
+    """The write time of a cdc$time, as ScyllaDB's guide computes it."""
+    return (UUID(str(time_uuid)).time - 0x01B21DD213814000) // 10
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_of_the_guide(logged: Logged, example: Example) -> None:
+    assert logged.log(example.table, example.columns, EXAMPLES.index(example)) == example.rows
+
+
+def test_a_lists_cells_have_their_time_uuids(logged: Logged) -> None:
+    rows: Any = logged.log("t", 'l, "cdc$deleted_l", "cdc$deleted_elements_l"', KEY + 1)
+    cells: dict[UUID, int] = {}
+    seen = []
+    for added, deleted, removed in rows:
+        if deleted:
+            cells.clear()
+        cells |= added or {}
+        for path in removed or ():
+            del cells[path]
+        seen.append([value for _, value in sorted(cells.items(), key=lambda cell: cell[0].time)])
+    assert seen == [[1, 2, 1], [1, 2, 1, 3], [0, 1, 2, 1, 3], [0, 5, 2, 1, 3], [0, 5, 2, 3], []]
+
+
+def test_a_partition_key_has_one_stream_in_every_table_and_another_in_another_generation(logged: Logged) -> None:
+    key = token(codec(CqlType("int")).encode(KEY))
+    first, second = (stream_for(generation, key).value for generation in (logged.first, logged.second))
+    assert first != second
+    for table in ("t", "o"):
+        # Time 7 is before the first generation, which it is assigned to.
+        assert sorted(logged.log(table, 'ck, "cdc$stream_id"', KEY)) == [(0, first), (1, second), (2, first)]
+    marks = [batch.marks for batch in logged.batches]
+    assert sum(mark.get("before_first", 0) for mark in marks) >= 4
+    assert sum(mark.get("ahead", 0) for mark in marks) == 2 + 6
+
+
+def test_a_mutation_of_two_tables_is_a_batch_in_each(logged: Logged) -> None:
+    for table in ("t", "o"):
+        rows = logged.log(table, '"cdc$batch_seq_no", ck, "cdc$end_of_batch"', KEY + 2)
+        assert rows == [(0, 1, None), (1, 2, None), (2, 3, True)]
+
+
+def test_streams_are_in_the_order_of_time_and_batches_end_once(logged: Logged) -> None:
+    for table in TABLES:
+        streams: dict[object, list[tuple[int, object, Any]]] = {}
+        ends: Counter[object] = Counter()
+        rows: Any = logged.log(table, '"cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$end_of_batch"')
+        for stream, at, number, end in rows:
+            streams.setdefault(stream, []).append((micros(at), at, number))
+            ends[at] += bool(end)
+        for places in streams.values():
+            for (written, at, number), (next_written, next_at, next_number) in pairwise(places):
+                assert written <= next_written
+                assert next_number == (number + 1 if next_at == at else 0)
+        assert set(ends.values()) == {1}
+    assert len(streams) > 1
+
+
+def test_columns_come_and_stay(logged: Logged) -> None:
+    rows = logged.log("p", 'ck, v, "cdc$deleted_v", added, "cdc$deleted_added"', -1)
+    assert rows == [(0, 1, None, "new", None), (1, None, None, "the last", None)]
+
+
+@pytest.mark.long
+def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
+    """From the beginning, in batches that end elsewhere."""
+    columns = {table: logged.log(table, _all(logged, table)) for table in TABLES}
+    again = logged.settings.stream.model_copy(update={"max_offsets_per_trigger": 90})
+    batches = follow(spark, logged.settings.model_copy(update={"stream": again}), tmp_path / "again")
+    assert len(batches) > len(logged.batches)
+    assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
+
+
+def describe(session: Session, keyspace: str, *generations: Generation) -> None:
+    """The description tables, as docs/stream-ids.md section 4 has them: all of a description, then its timestamp."""
+    session.execute(
+        f"CREATE TABLE {keyspace}.cdc_generation_timestamps (key text, time timestamp, expired timestamp, "
+        "PRIMARY KEY (key, time)) WITH CLUSTERING ORDER BY (time DESC)"
+    )
+    session.execute(
+        f"CREATE TABLE {keyspace}.cdc_streams_descriptions_v2 (time timestamp, range_end bigint, "
+        "streams frozen<set<frozen<tuple<bigint, bigint>>>>, PRIMARY KEY (time, range_end))"
+    )
+    describe = session.prepare(
+        f"INSERT INTO {keyspace}.cdc_streams_descriptions_v2 (time, range_end, streams) VALUES (?, ?, ?)"
+    )
+    tell = session.prepare(f"INSERT INTO {keyspace}.cdc_generation_timestamps (key, time) VALUES ('timestamps', ?)")
+    for generation in generations:
+        for entry in generation.entries:
+            words = {(stream.token, int.from_bytes(stream.value[8:], "big", signed=True)) for stream in entry.streams}
+            session.execute(describe, (generation.timestamp, entry.token_range_end, words))
+        session.execute(tell, (generation.timestamp,))
+
+
+class Killed(Exception):
+    """The reader's end, in the middle of a window."""
+
+
+def test_a_reader_of_scylladbs_kind_replicates_a_table(logged: Logged, tmp_path: Path) -> None:
+    """Killed in each generation, it goes on; nothing of the second generation comes before the first is finished."""
+    session, keyspace = logged.session, logged.keyspace
+    session.execute(
+        TABLES["a"].format(ks=keyspace).replace(f"{keyspace}.a ", f"{keyspace}.b ").replace(" AND cdc = true", "")
+    )
+    describe(session, keyspace, logged.first, logged.second)
+    progress = ProgressFile(tmp_path / "progress.json")
+    tables = session.cluster.metadata.keyspaces[keyspace].tables
+    replicate, now = Replicator(session, tables["b"]), time.time() + 60
+    seen: list[tuple[int, LogRow]] = []
+    patience = 40
+
+    def consume(write: Sequence[LogRow]) -> None:
+        if len(seen) == patience:
+            raise Killed
+        replicate(write)
+        seen.append((write_time(write[0]), write[0]))
+
+    def reader(at: float) -> Reader:
+        """A new process: it knows what the progress file says."""
+        descriptions = Descriptions(session, keyspace)
+        log = f"{keyspace}.a_scylla_cdc_log"
+        return Reader(session, log, descriptions, progress, window=25, confidence=5, now=lambda: at)
+
+    with pytest.raises(Killed):
+        reader(now).read_all(consume)
+    patience = -1
+    reader(now).read_all(consume)
+    known = progress.load()
+    assert known is not None
+    assert known.generation == logged.first.timestamp
+    assert list(differences(session, tables["a"], tables["b"])), "the second generation's changes are not there yet"
+    # Seventy-four years later, of which nobody wants to read every minute.
+    progress.save(Done(logged.first.timestamp, YEAR_2100 * 1000 - 10_000_000))
+    assert reader(YEAR_2100 / 1000 - 1).read_all(consume) == 0, "not finished while it may still grow"
+    reader(YEAR_2100 / 1000 + 60).read_all(consume)
+    assert progress.load() == Done(YEAR_2100, YEAR_2100 * 1000 + 50_000_000)
+    assert list(differences(session, tables["a"], tables["b"])) == []
+    assert rows_of(session, tables["b"]) > 10
+    started = [written >= YEAR_2100 * 1000 for written, _ in seen]
+    assert started == sorted(started)
+    assert started.count(True) == 6
+
+
+def _all(logged: Logged, table: str) -> str:
+    """All columns of a log table, and the write time of its rows."""
+    rows = logged.session.execute(
+        "SELECT column_name FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
+        (logged.keyspace, f"{table}_scylla_cdc_log"),
+    )
+    return ", ".join([*(f'"{row[0]}"' for row in rows), 'writetime("cdc$operation")'])

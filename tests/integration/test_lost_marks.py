@@ -1,0 +1,159 @@
+"""Kafka loses the marks of a transaction where partitions have no leader (KAFKA-20734): readers get it all the same,
+once, if it was committed, and not at all if it was not."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tailrace.capture.resume import Resume
+from tailrace.local import LocalKafka
+from tailrace.local.kafka import KafkaSettings
+from tailrace.local.ports import free_port
+from tailrace.position import Position
+from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Sizes, Tenure
+from tailrace.publish.record import Record
+from tailrace_common.kafka import TopicReader
+from tailrace_common.settings import TopicSettings
+from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
+from tailrace_schemas.topics import Internal
+from tests.integration.feed import Feed
+from tests.services.proxy import Proxy
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
+LOG = Log(PLAIN)
+TIMEOUT = 3
+ROWS = 12
+INTERNAL = (Internal.OFFSETS, Internal.SCHEMA_HISTORY, Internal.SCHEMA_CHANGES, Internal.PROGRESS)
+
+
+class Desk:
+    """A broker that sends marks by way of a proxy, and one host's publisher."""
+
+    def __init__(self, directory: Path) -> None:
+        address, internal = "127.0.0.1", free_port("127.0.0.1")
+        port, controller = free_port(address), free_port(address)
+        self.proxy = Proxy((address, internal))
+        self.proxy.__enter__()
+        listeners = f"PLAINTEXT://{address}:{port},CONTROLLER://{address}:{controller},INTERNAL://{address}:"
+        self.kafka = LocalKafka(
+            directory,
+            KafkaSettings(
+                port=port,
+                controller_port=controller,
+                properties={
+                    "listeners": f"{listeners}{internal}",
+                    "advertised.listeners": f"PLAINTEXT://{address}:{port},INTERNAL://{address}:{self.proxy.port}",
+                    # It would ask the coordinator the same way, and hold the records.
+                    "transaction.partition.verification.enable": "false",
+                    "inter.broker.listener.name": "INTERNAL",
+                    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+                },
+            ),
+        )
+        self.kafka.start()
+        self.prefix = "p"
+        self.config: dict[str, bool | int | float | str] = {"bootstrap.servers": self.kafka.bootstrap}
+        self.topics = KafkaTopics(self.config, TopicSettings(prefix=self.prefix))
+        self.topics.ensure_internal(INTERNAL)
+        feed = Feed(self.kafka.bootstrap, self.prefix)
+        self.encoder: Encoder = feed.add(PLAIN)
+        self.topic = feed.topic(PLAIN)
+        feed.close()
+        self.host = source().host
+
+    def publisher(self) -> KafkaPublisher:
+        """One for the host; not started."""
+        return KafkaPublisher(
+            self.config,
+            prefix=self.prefix,
+            cluster="c",
+            host=self.host,
+            clock=time.monotonic,
+            timeout=TIMEOUT,
+            tenure=Tenure(uuid4().hex),
+            sizes=Sizes(limits=self.topics.limits),
+        )
+
+    def records(self, offset: int) -> list[Record]:
+        """Changes of one mutation each, in both partitions, from an offset of segment 5 on."""
+        at = replace(source(), segment=5)
+        made = (
+            (n, replace(LOG.insert((n,), (), 7, v="a"), source=replace(at, offset=n)))
+            for n in range(offset, offset + ROWS)
+        )
+        return [Record(self.topic, n % 2, None, self.encoder.value(change)) for n, change in made]
+
+    def crash(self) -> None:
+        """kill -9, and a start in which no mark arrives before the broker's partitions have a leader again."""
+        self.proxy.refuse()
+        self.kafka.kill()
+        time.sleep(TIMEOUT)  # so that the broker aborts by itself what is open
+        self.kafka.start()
+        self.proxy.flow()
+
+    def seen(self) -> Counter[int]:
+        """How often readers have the change at each offset."""
+        known = {key: entry_from_record(key, value) for key, value in schema_records(self.encoder, self.topic)}
+        with TopicReader(self.config, self.topic, beginning=True) as reader:
+            values = [record.value for _, record in reader.read_to_end() if record.value is not None]
+        changes = (decode(value, known) for value in values)
+        return Counter(change.source.offset for change in changes if change.source is not None)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path / "kafka")
+    try:
+        yield desk
+    finally:
+        desk.kafka.stop()
+        desk.proxy.__exit__(None, None, None)
+
+
+def resume(offset: int) -> Resume:
+    """Published up to there."""
+    return Resume(position=Position(1, 5, offset))
+
+
+def flush(publisher: KafkaPublisher) -> None:
+    """Wait until Kafka has what was sent; so the transaction before is over, too."""
+    publisher._producer.call("flushing", lambda producer: producer.flush(TIMEOUT))
+
+
+@pytest.mark.long
+def test_what_was_committed_is_read_and_what_was_not_is_not(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka says that a transaction is committed, and loses every mark of it; then those of one that was not."""
+    with closing(desk.publisher()) as first:
+        first.start()
+        first.send_all(desk.records(0))
+        flush(first)
+        desk.proxy.refuse()
+        first.commit(resume(ROWS - 1))
+        desk.crash()
+    with closing(desk.publisher()) as second:
+        assert second.start() == resume(ROWS - 1)
+        assert "it was committed: marked so" in caplog.text
+        assert desk.seen() == Counter(range(ROWS))
+        second.send_all(desk.records(ROWS))
+        flush(second)
+        desk.crash()
+    with closing(desk.publisher()) as third:
+        assert third.start() == resume(ROWS - 1)
+        assert "it was not committed: marked so" in caplog.text
+        third.send_all(desk.records(ROWS))
+        third.commit(resume(2 * ROWS - 1))
+    assert desk.seen() == Counter(range(2 * ROWS))
+    with closing(desk.publisher()) as fourth:
+        caplog.clear()
+        assert fourth.start() == resume(2 * ROWS - 1)
+        assert "marked so" not in caplog.text

@@ -1,0 +1,191 @@
+"""The mirror on a real Cassandra: several agents at once, and what ScyllaDB's documentation has readers ask."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cassandra.cluster import Session
+
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.topology.mirror import Mirror
+from tailrace.topology.mirror_plan import MirrorOptions
+from tailrace.topology.mirror_store import CqlStore
+from tailrace.topology.mirror_tables import IdForm, MirrorTable
+from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.ring import Node, Ring
+from tests.integration.agents import AgentProcess, cql, settings_for
+from tests.unit.topology.mirror_memory import published
+
+BEGIN = 1_760_000_000_484
+APART = 65_000
+DAY = 86_400_000
+AGENTS = 2
+
+
+@pytest.fixture
+def generations(cassandra: LocalCassandra) -> tuple[PublishedGeneration, ...]:
+    """Three, of rings in the session's datacenter; the second needs several writes."""
+    with closing(LiveCluster(Contact(port=cassandra.port))) as live:
+        (node,) = live.ring().nodes
+    small = Ring((Node(node.host, node.datacenter, (-(2**62), 5, 2**62)),))
+    large = Ring((Node(node.host, node.datacenter, tuple(range(-(2**60), 2**60, 2**49))),))
+    return published(small, large, small, begin=BEGIN, apart=APART, streams=2)
+
+
+@pytest.fixture
+def clusters(cassandra: LocalCassandra) -> Iterator[list[LiveCluster]]:
+    """Several agents' connections."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(closing(LiveCluster(Contact(port=cassandra.port)))) for _ in range(AGENTS)]
+
+
+@pytest.fixture
+def session(cassandra: LocalCassandra) -> Iterator[Session]:
+    """CQL."""
+    with cql(cassandra) as session:
+        yield session
+
+
+def as_cql(milliseconds: int) -> str:
+    """A time as ScyllaDB's documentation writes it in WHERE."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "+0000"
+
+
+def words(pair: tuple[int, int]) -> bytes:
+    """A stream id from its two numbers."""
+    return b"".join(number.to_bytes(8, "big", signed=True) for number in pair)
+
+
+def test_agents_that_mirror_together_and_the_readers_queries(
+    clusters: list[LiveCluster], session: Session, generations: tuple[PublishedGeneration, ...], keyspace_name: str
+) -> None:
+    together = threading.Barrier(AGENTS)
+    options = MirrorOptions(v1=True, keep_ms=DAY)
+
+    def run(cluster: LiveCluster) -> None:
+        together.wait(60)
+        Mirror(CqlStore(cluster, keyspace_name, IdForm.TUPLE), options).update(generations, BEGIN + 2 * APART)
+
+    with ThreadPoolExecutor(AGENTS) as pool:
+        list(pool.map(run, clusters))
+
+    query = f"SELECT time FROM {keyspace_name}.cdc_generation_timestamps WHERE key = 'timestamps'"
+    first, second, third = (one.timestamp for one in generations)
+    found = [round(row.time.replace(tzinfo=UTC).timestamp() * 1000) for row in session.execute(query)]
+    assert found == [third, second, first]
+
+    for one in generations:
+        generation = one.unpack().generation
+        query = f"SELECT * FROM {keyspace_name}.cdc_streams_descriptions_v2 WHERE time = '{as_cql(one.timestamp)}'"
+        rows = list(session.execute(query))
+        assert [row.range_end for row in rows] == [entry.token_range_end for entry in generation.entries]
+        for row, entry in zip(rows, generation.entries, strict=True):
+            assert {words(pair) for pair in row.streams} == {stream.value for stream in entry.streams}
+        query = f"SELECT streams FROM {keyspace_name}.cdc_streams_descriptions WHERE time = '{as_cql(one.timestamp)}'"
+        (v1,) = session.execute(query)
+        assert {words(pair) for pair in v1.streams} == {stream.value for stream in generation.streams()}
+        query = f"SELECT * FROM {keyspace_name}.cdc_generation_descriptions WHERE time = '{as_cql(one.timestamp)}'"
+        (described,) = session.execute(query)
+        assert [
+            (int(end), [words(pair) for pair in streams], ignore_msb)
+            for end, streams, ignore_msb in described.description
+        ] == [
+            (entry.token_range_end, [stream.value for stream in entry.streams], entry.sharding_ignore_msb)
+            for entry in generation.entries
+        ]
+
+    store = CqlStore(clusters[0], keyspace_name, IdForm.TUPLE)
+    assert store.local() == {"cdc_local": third, "rewritten": None}
+    mirror = Mirror(store, options, create=False)
+    mirror.update(generations, third)
+    assert store.expirations(MirrorTable.TIMESTAMPS) == {first: second, second: third, third: None}
+    assert store.expirations(MirrorTable.STREAMS_V1) == {first: second, second: third, third: None}
+    mirror.update(generations, second + DAY)
+    assert sorted(store.partitions()) == [second, third]
+    assert store.expirations(MirrorTable.DESCRIPTIONS) == {second: third, third: None}
+    assert mirror.update(generations, second + DAY) == 0
+
+
+def test_the_v1_table_of_an_old_installation_is_imported_once(
+    clusters: list[LiveCluster], session: Session, generations: tuple[PublishedGeneration, ...], keyspace_name: str
+) -> None:
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    session.execute(f"CREATE KEYSPACE {keyspace_name} WITH replication = {replication}")
+    pair = "frozen<tuple<bigint, bigint>>"
+    session.execute(
+        f"CREATE TABLE {keyspace_name}.cdc_streams_descriptions "
+        f"(time timestamp PRIMARY KEY, streams frozen<set<{pair}>>, expired timestamp)"
+    )
+    entry = f"frozen<tuple<text, frozen<list<{pair}>>, tinyint>>"
+    session.execute(
+        f"CREATE TABLE {keyspace_name}.cdc_generation_descriptions "
+        f"(time timestamp PRIMARY KEY, description frozen<list<{entry}>>, expired timestamp)"
+    )
+    # A log table, whose changes never expire: everything is copied.
+    session.execute(f"CREATE TABLE {keyspace_name}.t_scylla_cdc_log (id blob PRIMARY KEY)")
+    old = BEGIN - 400 * DAY
+    for time in (old, old + DAY):
+        session.execute(
+            f"INSERT INTO {keyspace_name}.cdc_streams_descriptions (time, streams) "
+            f"VALUES ({time}, {{(-5, 2), (7, -3)}})"
+        )
+        session.execute(
+            f"INSERT INTO {keyspace_name}.cdc_generation_descriptions (time, description) "
+            f"VALUES ({time}, [('-4', [(-5, 2)], 12), ('9', [(7, -3)], 12)])"
+        )
+    mirrors = [Mirror(CqlStore(cluster, keyspace_name, IdForm.TUPLE), MirrorOptions()) for cluster in clusters]
+    together = threading.Barrier(AGENTS)
+
+    def run(mirror: Mirror) -> None:
+        mirror.update(generations[:1], BEGIN)
+        together.wait(60)
+        mirror.import_v1(BEGIN)
+
+    with ThreadPoolExecutor(AGENTS) as pool:
+        list(pool.map(run, mirrors))
+    store = mirrors[0].store
+    assert set(store.expirations(MirrorTable.TIMESTAMPS)) == {old, old + DAY, BEGIN}
+    assert store.local() == {"cdc_local": BEGIN, "rewritten": old + DAY}
+    rows = session.execute(
+        f"SELECT range_end, streams FROM {keyspace_name}.cdc_streams_descriptions_v2 WHERE time = '{as_cql(old)}'"
+    )
+    assert [(row.range_end, sorted(row.streams)) for row in rows] == [(-4, [(-5, 2)]), (9, [(7, -3)])]
+    assert mirrors[1].import_v1(BEGIN) == ()
+
+
+def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
+    cassandra: LocalCassandra, kafka: LocalKafka, session: Session, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    keyspace = f"{keyspace_name}_t"
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {replication}")
+    session.execute(f"CREATE TABLE {keyspace}.t (a int, b text, v int, PRIMARY KEY ((a, b))) WITH cdc = true")
+    session.execute(f"INSERT INTO {keyspace}.t (a, b, v) VALUES (143, 'it''s, café', 1)")
+    settings = settings_for(cassandra, kafka, prefix, keyspace)
+    settings = {**settings, "mirror": {"keyspace": keyspace_name, "stream_ids": "blob"}}
+    with AgentProcess(tmp_path, settings) as agent:
+        agent.until(lambda: agent.status().get("gauges", {}).get("mirrored_generations") == 1)
+        # A key as people write it: what Cassandra makes of it, and the owner that nodetool would name.
+        found = json.loads(agent.command("generations", "lookup", "--table", f"{keyspace}.t", "143, 'it''s, café'"))
+        (row,) = session.execute(f"SELECT token(a, b) AS t FROM {keyspace}.t")
+        assert found["token"] == row.t
+        (node,) = session.execute("SELECT host_id, data_center FROM system.local")
+        assert found["hosts"] == {node.data_center: str(node.host_id)}
+        listed = agent.command("generations", "show")
+        assert found["stream"] in listed
+        streams = {
+            stream.hex()
+            for row in session.execute(f"SELECT streams FROM {keyspace_name}.cdc_streams_descriptions_v2")
+            for stream in row.streams
+        }
+        assert streams
+        assert all(stream in listed for stream in streams)
+        assert found["stream"] in streams

@@ -1,0 +1,121 @@
+"""Which columns a log table has, and the CQL that makes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tailrace_schemas.errors import UnsupportedError
+from tailrace_spark.sinks.log_layout import (
+    add_field_statement,
+    add_statement,
+    create_statement,
+    create_type_statement,
+    insert_statement,
+    log_name,
+    log_table,
+    user_types,
+)
+from tests.unit.tables import table
+
+EVERYTHING = table(
+    {"pk": "int", "Pk2": "text"},
+    {"ck": "timeuuid desc"},
+    {"s": "int"},
+    {
+        "v": "text", "l": "list<int>", "c": "set<frozen<list<text>>>", "m": "map<int, frozen<addr>>", "u": "addr",
+        "f": "frozen<map<int, text>>", "t": "tuple<int, text>",
+    },
+)  # fmt: skip
+
+
+def test_columns_are_those_of_scylladbs_log_tables() -> None:
+    columns = {name: str(cql_type) for name, cql_type in log_table(EVERYTHING, "ks").columns.items()}
+    assert columns == {
+        "cdc$stream_id": "blob",
+        "cdc$time": "timeuuid",
+        "cdc$batch_seq_no": "int",
+        "cdc$operation": "tinyint",
+        "cdc$ttl": "bigint",
+        "cdc$end_of_batch": "boolean",
+        "pk": "int",
+        "Pk2": "text",
+        "ck": "timeuuid",
+        "s": "int",
+        "cdc$deleted_s": "boolean",
+        "v": "text",
+        "cdc$deleted_v": "boolean",
+        "l": "frozen<map<timeuuid, int>>",
+        "cdc$deleted_l": "boolean",
+        "cdc$deleted_elements_l": "frozen<set<timeuuid>>",
+        "c": "frozen<set<frozen<list<text>>>>",
+        "cdc$deleted_c": "boolean",
+        "cdc$deleted_elements_c": "frozen<set<frozen<list<text>>>>",
+        "m": "frozen<map<int, frozen<addr>>>",
+        "cdc$deleted_m": "boolean",
+        "cdc$deleted_elements_m": "frozen<set<int>>",
+        "u": "frozen<addr>",
+        "cdc$deleted_u": "boolean",
+        "cdc$deleted_elements_u": "frozen<set<smallint>>",
+        "f": "frozen<map<int, text>>",
+        "cdc$deleted_f": "boolean",
+        "t": "frozen<tuple<int, text>>",
+        "cdc$deleted_t": "boolean",
+    }
+
+
+def test_the_table_expires_window_by_window() -> None:
+    log = log_table(table({"pk": "int"}, regular={"V": "int"}, name="Quo'te"), "ks")
+    assert create_statement(log, 86_400) == (
+        'CREATE TABLE IF NOT EXISTS ks."Quo\'te_scylla_cdc_log" ("cdc$stream_id" blob, "cdc$time" timeuuid, '
+        '"cdc$batch_seq_no" int, "cdc$operation" tinyint, "cdc$ttl" bigint, "cdc$end_of_batch" boolean, pk int, '
+        '"V" int, "cdc$deleted_V" boolean, PRIMARY KEY ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no")) '
+        "WITH comment = 'CDC log for ks.Quo''te' AND gc_grace_seconds = 0 AND compaction = "
+        "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'MINUTES', "
+        "'compaction_window_size': '60', 'expired_sstable_check_frequency_seconds': '1800'}"
+    )
+    assert "gc_grace" not in create_statement(log, 0)
+    assert "'compaction_window_size': '1'" in create_statement(log, 1)
+
+
+def test_rows_are_written_with_their_own_time() -> None:
+    log = log_table(table({"pk": "int"}, regular={"V": "int"}), "other")
+    assert insert_statement(log) == (
+        'INSERT INTO other.t_scylla_cdc_log ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", '
+        '"cdc$ttl", "cdc$end_of_batch", pk, "V", "cdc$deleted_V") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) '
+        "USING TIMESTAMP ? AND TTL ?"
+    )
+    assert add_statement(log, "cdc$deleted_V") == 'ALTER TABLE other.t_scylla_cdc_log ADD "cdc$deleted_V" boolean'
+
+
+def test_user_types_come_before_those_that_hold_them() -> None:
+    log = log_table(EVERYTHING, "Other")
+    [addr] = user_types(log)
+    assert create_type_statement("Other", addr) == (
+        'CREATE TYPE IF NOT EXISTS "Other".addr (street text, zip int, tags frozen<set<text>>)'
+    )
+    assert add_field_statement("ks", addr, "tags") == "ALTER TYPE ks.addr ADD tags frozen<set<text>>"
+
+
+def test_a_name_that_is_too_long_is_cut_and_told_apart() -> None:
+    names = {log_name(table({"pk": "int"}, name=name)) for name in ("t", "a" * 33, "a" * 34, "b" * 48)}
+    assert names == {
+        "t_scylla_cdc_log",
+        f"{'a' * 33}_scylla_cdc_log",
+        f"{'a' * 26}_bb7c06_scylla_cdc_log",
+        f"{'b' * 26}_bb7c06_scylla_cdc_log",
+    }
+    assert max(map(len, names)) == 48
+
+
+@pytest.mark.parametrize(
+    ("of", "reason"),
+    [
+        (replace(table({"pk": "int"}, regular={"n": "counter"}), flags=frozenset({"counter"})), "counter tables have"),
+        (table({"pk": "int"}, regular={"cdc$time": "int"}), "column cdc\\$time is called"),
+    ],
+)
+def test_what_has_no_log_table(of: object, reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        log_table(of, "ks")  # type: ignore[arg-type]  # a Table from the list above

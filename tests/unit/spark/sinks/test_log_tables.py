@@ -1,0 +1,190 @@
+"""The sink of log tables on a cluster in memory: tables made and widened, batches cut, what is refused set aside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.digest import change_digest
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.streams import Assignment
+from tailrace_spark.sinks.cassandra import Batch, RefusedError
+from tailrace_spark.sinks.log_rows import write_times
+from tailrace_spark.sinks.log_tables import LogTablesSink
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary, UpdateSink
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+STREAM = bytes(15) + b"\x01"
+ORDERS = table({"id": "int"}, {"n": "int"}, regular={"v": "text"}, keyspace="shop", name="orders")
+LOG = Log(ORDERS)
+Row = tuple[bytes | None, ...]
+
+
+@dataclass
+class Cluster:
+    """As much of Cassandra as the sink sees; `down` and `refuses` make it fail."""
+
+    keyspaces: frozenset[str] = frozenset({"shop"})
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    types: dict[str, list[str]] = field(default_factory=dict)
+    rows: dict[str, dict[Row, dict[str, bytes]]] = field(default_factory=dict)
+    statements: list[str] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    down: bool = False
+    refuses: bytes | None = None
+
+    def connect(self) -> None:
+        if self.down:
+            raise ServiceError("Cassandra is down")
+
+    def columns(self, keyspace: str, name: str) -> Mapping[str, str]:
+        self.connect()
+        return dict(self.tables.get(f"{keyspace}.{name}", {}))
+
+    def fields(self, keyspace: str, user_type: str) -> Sequence[str]:
+        return self.types.get(f"{keyspace}.{user_type}", [])
+
+    def define(self, statement: str) -> None:
+        self.statements.append(statement)
+        if made := re.fullmatch(r"CREATE TABLE IF NOT EXISTS (\S+) \((.*), PRIMARY KEY .*", statement):
+            if made[1].split(".")[0].strip('"') not in self.keyspaces:
+                raise RefusedError("no such keyspace")
+            parts = re.findall(r'("?[\w$]+"?) ((?:[^,<]|<.*?>+)+)(?:, |$)', made[2])
+            self.tables[made[1].replace('"', "")] = {name.strip('"'): cql_type for name, cql_type in parts}
+        elif added := re.fullmatch(r"ALTER TABLE (\S+) ADD (\S+) (.*)", statement):
+            self.tables[added[1]][added[2].strip('"')] = added[3]
+        elif made := re.fullmatch(r"CREATE TYPE IF NOT EXISTS (\S+) \((.*)\)", statement):
+            self.types[made[1]] = [part.split(" ")[0] for part in made[2].split(", ")]
+        elif added := re.fullmatch(r"ALTER TYPE (\S+) ADD (\S+) (.*)", statement):
+            self.types[added[1]].append(added[2])
+
+    def write(self, batches: Iterable[Batch]) -> None:
+        self.connect()
+        for batch in batches:
+            if any(self.refuses is not None and self.refuses in row for row in batch.rows):
+                raise RefusedError("too large")
+            self.batches.append(batch)
+            matched = re.match(r"INSERT INTO (\S+) \((.*?)\) VALUES", batch.statement)
+            assert matched is not None
+            names = [name.strip('"') for name in matched[2].split(", ")]
+            for row in batch.rows:
+                values = {name: value for name, value in zip(names, row, strict=False) if value is not None}
+                assert values.keys() <= self.tables[matched[1].replace('"', "")].keys()
+                self.rows.setdefault(matched[1].replace('"', ""), {})[row[:3]] = values
+
+    def close(self) -> None:
+        pass
+
+
+def piece(*mutations: Sequence[Change], letters: Sequence[DeadLetter] = ()) -> Piece:
+    """Each sequence is one mutation's update of one table."""
+    found: list[Delivered] = []
+    for number, mutation in enumerate(mutations):
+        for index, change in enumerate(mutation):
+            assert change.source is not None
+            source = replace(change.source, offset=1000 + number, index=index, count=len(mutation))
+            placed = replace(change, source=source)
+            placed = replace(placed, digest=change_digest(placed))
+            others = tuple((time, Assignment(1, STREAM)) for time in sorted(write_times(placed)))
+            place = Place(f"t.{change.table}", 0, len(found), b"schema-1")
+            found.append(Delivered(place, placed, None, -1, others))
+    return Piece(tuple(found), tuple(letters))
+
+
+def test_it_is_a_sink_of_whole_updates() -> None:
+    assert isinstance(LogTablesSink(Cluster(), "t"), UpdateSink)
+
+
+def test_the_log_table_is_made_and_written() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    first = [LOG.insert((1,), (number,), 5, v="x") for number in range(3)]
+    assert sink.write([piece(first, [LOG.delete((1,), (1,), 6)])]) == Summary(4, 4, 0)
+    rows = cluster.rows["shop.orders_scylla_cdc_log"]
+    numbers = [row["cdc$batch_seq_no"][-1] for row in rows.values()]
+    assert numbers == [0, 1, 2, 0]
+    assert len(cluster.statements) == 1
+    before = dict(rows)
+    again = piece(first, [LOG.delete((1,), (1,), 6)])
+    assert sink.write([again]) == Summary(4, 4, 0)
+    assert LogTablesSink(cluster, "t").write([again, again]) == Summary(8, 8, 0)
+    assert cluster.rows["shop.orders_scylla_cdc_log"] == before
+    assert len(cluster.statements) == 1
+
+
+def test_columns_are_added_and_none_is_taken_away() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    wider = Log(table({"id": "int"}, {"n": "int"}, {}, {"m": "map<int, addr>"}, keyspace="shop", name="orders"))
+    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    sink.write([piece([wider.insert((1,), (1,), 6)]), piece([LOG.insert((1,), (2,), 7, v="x")])])
+    columns = cluster.tables["shop.orders_scylla_cdc_log"]
+    assert [name for name in columns if not name.startswith("cdc$")] == ["id", "n", "v", "m"]
+    assert columns["cdc$deleted_elements_m"] == "frozen<set<int>>"
+    assert cluster.types == {"shop.addr": ["street", "zip", "tags"]}
+    assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
+
+
+def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
+    cluster = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": ["street"]})
+    typed = Log(table({"id": "int"}, regular={"u": "addr"}, keyspace="shop", name="people"))
+    LogTablesSink(cluster, "t", keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])])
+    assert cluster.types == {"shop_log.addr": ["street", "zip", "tags"]}
+    assert list(cluster.tables) == ["shop_log.people_scylla_cdc_log"]
+
+
+def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
+    cluster = Cluster(keyspaces=frozenset())
+    sink = LogTablesSink(cluster, "t")
+    batch = [piece([LOG.insert((1,), (1,), 5, v="x")])]
+    with pytest.raises(ServiceError, match="orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
+        sink.write(batch)
+    cluster.keyspaces = frozenset({"shop"})
+    assert sink.write(batch).rows == 1
+    cluster.down = True
+    with pytest.raises(ServiceError, match="down"):
+        sink.write(batch)
+    with pytest.raises(ServiceError, match="down"):
+        sink.reach()
+
+
+def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    anew = Log(table({"id": "int"}, {"n": "int"}, regular={"v": "bigint"}, keyspace="shop", name="orders"))
+    other = Log(table({"id": "int"}, keyspace="shop", name="others"))
+    found = sink.write([piece([anew.insert((1,), (1,), 6, v=7)], [other.insert((1,), (), 6)])])
+    assert found == Summary(1, 1, 1)
+    [letter] = cluster.rows["shop.tailrace_dead_letters"].values()
+    assert b"column v is text there, and bigint is to be written" in letter["reason"]
+    assert letter["schema_id"] == b"schema-1".hex().encode()
+
+
+def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
+    cluster = Cluster(refuses=b"huge")
+    mutations = [[LOG.insert((1,), (n,), n, v="huge" if n == 2 else "x")] for n in range(1, 5)]
+    letter = DeadLetter(Place("t.shop.orders", 1, 77), "no Avro")
+    found = LogTablesSink(cluster, "t").write([piece(*mutations, letters=[letter])])
+    assert found == Summary(3, 3, 2)
+    assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
+    reasons = [row["reason"] for row in cluster.rows["shop.tailrace_dead_letters"].values()]
+    assert reasons == [b"no Avro", b"Cassandra refuses it: too large"]
+
+
+def test_batches_are_of_one_stream_and_small() -> None:
+    cluster = Cluster()
+    many = [LOG.insert((1,), (number,), 5, v="x" * 3_000) for number in range(100)]
+    LogTablesSink(cluster, "t").write([piece(many)])
+    assert sum(len(batch.rows) for batch in cluster.batches) == 100
+    assert max(len(batch.rows) for batch in cluster.batches) <= 32
+    assert all(sum(len(value or b"") for row in batch.rows for value in row) <= 65_536 for batch in cluster.batches)
+    assert all(len({row[0] for row in batch.rows}) == 1 for batch in cluster.batches)
+    assert {(row[-2], row[-1]) for batch in cluster.batches for row in batch.rows} == {
+        ((5).to_bytes(8, "big"), (86_400).to_bytes(4, "big"))
+    }
