@@ -235,6 +235,7 @@ def test_a_generation_of_which_no_change_is_kept_goes_for_every_reader() -> None
     records = len(hasty.topic.records)
 
     hasty.step(100)
+    hasty.step(100)
     one.step()
     assert len(hasty.topic.records) == records + 1, "too early"
     assert one.known() == (first, second)
