@@ -21,7 +21,8 @@ class Health:
     transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
     are levels, such as mutations that are parked now; `lags` are seconds from writing to commit of each topic's last
     change. `caught_up` is when nothing that Cassandra had released was left
-    to read. `headroom` is cdc_raw's; `ring` says how the node's ring stands to the latest generation, `generation`.
+    to read. `headroom` is cdc_raw's; `ring` says how the node's ring stands to the latest generation, `generation` is
+    that one.
     """
 
     ready: bool = False
@@ -34,8 +35,8 @@ class Health:
     caught_up: float = 0.0
     seen_alive: float = 0.0
     headroom: Headroom | None = None
-    generation: PublishedGeneration | None = None
     ring: RingHealth | None = None
+    generation: PublishedGeneration | None = None
 
     def live(self, now: float, limit_seconds: float = 60.0) -> bool:
         """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
@@ -141,13 +142,13 @@ class HealthBoard:
         """How full cdc_raw is now."""
         self._change(headroom=headroom)
 
-    def generation(self, generation: PublishedGeneration) -> None:
-        """The newest generation that is known."""
-        self._change(generation=generation)
-
     def ring(self, ring: RingHealth) -> None:
         """How the ring stands now."""
         self._change(ring=ring)
+
+    def generation(self, generation: PublishedGeneration) -> None:
+        """The newest generation that is known."""
+        self._change(generation=generation)
 
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""

@@ -235,6 +235,7 @@ def test_a_generation_of_which_no_change_is_kept_goes_for_every_reader() -> None
     records = len(hasty.topic.records)
 
     hasty.step(100)
+    hasty.step(100)
     one.step()
     assert len(hasty.topic.records) == records + 1, "too early"
     assert one.known() == (first, second)
@@ -331,22 +332,21 @@ def test_an_append_that_fails_is_a_proposal_that_dies() -> None:
 
 
 def test_an_event_ends_the_wait_and_a_changed_ring_begins_anew() -> None:
-    agent, looks = Agent(), threading.Semaphore(0)
-    show = agent.look
+    agent = Agent()
 
-    def look() -> Ring:
-        looks.release()
-        return show()
+    def waits_for(words: str) -> bool:
+        return agent.health.ring is not None and words in agent.health.ring.waits_for
 
-    agent.look = look  # type: ignore[method-assign]  # counts
-    agent.__post_init__()
     with KeeperThread(agent.keeper, agent.open, agent.topic, agent.board) as thread:
-        assert looks.acquire(timeout=60)
-        until(lambda: agent.health.ring is not None and agent.state()[0] is RingState.COVERED)
+        until(lambda: waits_for("nothing"))
         agent.ring = NEW
         thread.stir(False)
-        assert looks.acquire(timeout=60)
-        until(lambda: agent.state()[0] is RingState.SETTLING)
+        until(lambda: waits_for("30 s"))
+        agent.clock.now += 20
+        thread.stir(False)
+        until(lambda: waits_for("10 s"))
+        thread.stir()
+        until(lambda: waits_for("30 s"))
 
 
 def test_it_ends_while_kafka_does_not_answer() -> None:

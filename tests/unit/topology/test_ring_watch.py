@@ -135,7 +135,7 @@ def test_the_first_generation_waits_for_nothing_but_normal_nodes() -> None:
 def test_who_sees_a_change_late_does_not_propose_the_old_ring() -> None:
     """The generation of the new ring comes before the news of it."""
     agent = Agent()
-    assert agent.states([(0, OLD), (100, OLD)]) == [COVERED, COVERED]
+    assert agent.states([(at, OLD) for at in range(0, 101, 20)]) == [COVERED] * 6
     agent.rings.append(NEW)
     assert agent.states([(101, OLD), (110, OLD), (120, OLD), (130.9, OLD)]) == [SETTLING] * 4
     assert agent.look(NEW, 131).state is COVERED
