@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from cassandra.cluster import Cluster
@@ -15,20 +16,20 @@ from examples.log_reader.reader import ProgressFile, Reader
 from examples.log_reader.replication import Replicator
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Exit code: 1 when --compare finds a difference."""
     parser = argparse.ArgumentParser(prog="python -m examples.log_reader", description=__doc__)
     parser.add_argument("table", help="keyspace.table whose log is read")
     parser.add_argument("target", help="keyspace.table of the same definition, which is written")
     parser.add_argument("--contact", default="127.0.0.1", help="a node")
     parser.add_argument("--port", type=int, default=9042)
-    parser.add_argument("--descriptions", default="tailrace_cdc", help="keyspace of the description tables")
+    parser.add_argument("--descriptions", default="tailrace", help="keyspace of the description tables")
     parser.add_argument("--progress", type=Path, default=Path("progress.json"), help="file that says how far it is")
     parser.add_argument("--window", type=float, default=60, help="seconds of the log that are read at once")
     parser.add_argument("--confidence", type=float, default=60, help="seconds that the log may lag behind")
     parser.add_argument("--once", action="store_true", help="end when there is nothing more to read yet")
     parser.add_argument("--compare", action="store_true", help="compare both tables at the end")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     with Cluster([arguments.contact], port=arguments.port) as cluster, cluster.connect() as session:
         table, target = (_table(cluster, name) for name in (arguments.table, arguments.target))
         descriptions = Descriptions(session, arguments.descriptions)

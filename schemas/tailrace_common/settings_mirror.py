@@ -33,11 +33,6 @@ class MirrorSettings(Section):
     v1: bool = Field(
         default=False, description="Write cdc_streams_descriptions too, for readers older than ScyllaDB 4.4"
     )
-    keep_days: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        examples=[30.0],
-        description="A generation goes from the mirror so long after another took its place. Unset: it stays",
-    )
 
     @field_validator("keyspace")
     @classmethod

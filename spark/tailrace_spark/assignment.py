@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,8 @@ def generations_of_task(config: Mapping[str, Scalar], prefix: str) -> TableSourc
     """What each task asks: the generations topic, read to its end when the task starts (docs/contracts.md 5).
 
     The reader stays with the worker process, so that later tasks only read on. A task holds while no generation is
-    valid or the end cannot be reached.
+    valid or the end cannot be reached, and says each reason once where its executor logs: Spark has no way for a task
+    that runs to tell its query.
     """
     return partial(_read, dict(config), internal_topic(prefix, Internal.GENERATIONS))
 
@@ -69,7 +71,7 @@ def _given(table: StreamTable) -> StreamTable:
 
 # Of this worker process, and with it what was read and unpacked.
 _readers: dict[str, GenerationReader] = {}
-_tables: dict[str, tuple[tuple[int, int], StreamTable]] = {}
+_tables: dict[str, tuple[tuple[UUID, ...], StreamTable]] = {}
 
 
 def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
@@ -77,20 +79,22 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
     reader = _readers.get(key)
     if reader is None:
         reader = _readers[key] = GenerationReader.open(config, topic)
+    said = ""
     while True:
         try:
             published = reader.refresh()
         except ServiceError as error:
-            log.warning("holding: %s", error)
+            words = str(error)
         else:
             if published:
-                span = published[0].timestamp, published[-1].timestamp  # new ones come at the end, old ones go
-                before, table = _tables.get(key, (span, None))
-                if table is None or before != span:
-                    table = StreamTable.of_published(published, reader.known_until)
-                    _tables[key] = span, table
-                return replace(table, known_until=reader.known_until)
-            log.warning("holding: %s has no valid generation yet: is an agent running?", topic)
+                uuids = tuple(generation.uuid for generation in published)
+                if key not in _tables or _tables[key][0] != uuids:
+                    _tables[key] = uuids, StreamTable.of_published(published, reader.known_until)
+                return replace(_tables[key][1], known_until=reader.known_until)
+            words = f"{topic} has no valid generation yet: is an agent running?"
+        if words != said:  # a task may hold for hours
+            log.warning("holding: %s", words)
+            said = words
         time.sleep(_HOLD_SECONDS)
 
 

@@ -38,7 +38,7 @@ T = TypeVar("T")
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _STOP_MILLISECONDS: Final = 120_000
-_REST_RECORDS: Final = 20_000
+_REST_RECORDS: Final = 2_000
 # What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
 # overflows the stack on a long one, such as Py4JJavaError itself has.
 _INTERRUPTED: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-PARTITIONS = 6
+PARTITIONS = 3
 
 
 def statements(seed: int, count: int, table: str) -> Iterator[str]:
@@ -16,7 +16,7 @@ def statements(seed: int, count: int, table: str) -> Iterator[str]:
 
 
 def _statement(chance: random.Random, table: str, number: int) -> str:
-    pk, ck, ck2 = chance.randrange(PARTITIONS), chance.randrange(4), chance.choice("xyz")
+    pk, ck, ck2 = chance.randrange(PARTITIONS), chance.randrange(2), chance.choice("xyz")
     row = f"pk = {pk} AND ck = {ck} AND ck2 = '{ck2}'"
     key = f"{pk}, {ck}, '{ck2}'"
     element = chance.randrange(5)
@@ -36,13 +36,14 @@ def _statement(chance: random.Random, table: str, number: int) -> str:
         f"DELETE FROM {table} WHERE pk = {pk} AND ck = {ck}",
         f"DELETE FROM {table} WHERE pk = {pk} AND ck = {ck} AND ck2 > 'x'",
         f"DELETE FROM {table} WHERE pk = {pk} AND ck >= {ck} AND ck < {ck + 2}",
+        f"DELETE FROM {table} WHERE pk = {pk} AND ck > {ck} AND ck <= {ck + 1}",
         f"UPDATE {table} SET s = null WHERE pk = {pk}",
         f"BEGIN UNLOGGED BATCH UPDATE {table} SET v = {number} WHERE {row}; "
         f"DELETE FROM {table} WHERE pk = {pk} AND ck = {ck + 1}; APPLY BATCH",
         f"BEGIN UNLOGGED BATCH UPDATE {table} USING TIMESTAMP {number + 9} SET w = 'old' WHERE {row}; "
         f"UPDATE {table} SET w = 'new', v = 1 WHERE {row}; APPLY BATCH",
     )
-    if number % 90 == 89:
+    if number % 60 == 29:
         return f"DELETE FROM {table} WHERE pk = {pk}"
     # Data is more often written than deleted, else there would be little to compare.
-    return chance.choice(choices + 2 * choices[:10])
+    return chance.choice(choices + 6 * choices[:10])

@@ -15,13 +15,19 @@ from uuid import UUID, uuid4
 import pytest
 from cassandra.cluster import Session
 
+from examples.log_reader.__main__ import main
 from examples.log_reader.comparison import differences, rows_of
 from examples.log_reader.descriptions import Descriptions
 from examples.log_reader.reader import LogRow, ProgressFile, Reader, write_time
 from examples.log_reader.reader import Progress as Done
 from examples.log_reader.replication import Replicator
+from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
+from tailrace.topology.mirror import Mirror
+from tailrace.topology.mirror_plan import MirrorOptions
+from tailrace.topology.mirror_store import CqlStore
+from tailrace.topology.mirror_tables import IdForm
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.cql.types import CqlType
@@ -99,7 +105,7 @@ def logged(
             {
                 "kafka": {"bootstrap.servers": kafka.bootstrap},
                 "topics": {"prefix": prefix},
-                "stream": {"max_offsets_per_trigger": 120},
+                "stream": {"max_offsets_per_trigger": 300},
                 "sink": {"log": {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}},
             }
         )
@@ -239,44 +245,37 @@ def test_columns_come_and_stay(logged: Logged) -> None:
 def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
     """From the beginning, in batches that end elsewhere."""
     columns = {table: logged.log(table, _all(logged, table)) for table in TABLES}
-    again = logged.settings.stream.model_copy(update={"max_offsets_per_trigger": 90})
+    again = logged.settings.stream.model_copy(update={"max_offsets_per_trigger": 200})
     batches = follow(spark, logged.settings.model_copy(update={"stream": again}), tmp_path / "again")
     assert len(batches) > len(logged.batches)
     assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
 
 
-def describe(session: Session, keyspace: str, *generations: Generation) -> None:
-    """The description tables, as docs/stream-ids.md section 4 has them: all of a description, then its timestamp."""
-    session.execute(
-        f"CREATE TABLE {keyspace}.cdc_generation_timestamps (key text, time timestamp, expired timestamp, "
-        "PRIMARY KEY (key, time)) WITH CLUSTERING ORDER BY (time DESC)"
-    )
-    session.execute(
-        f"CREATE TABLE {keyspace}.cdc_streams_descriptions_v2 (time timestamp, range_end bigint, "
-        "streams frozen<set<frozen<tuple<bigint, bigint>>>>, PRIMARY KEY (time, range_end))"
-    )
-    describe = session.prepare(
-        f"INSERT INTO {keyspace}.cdc_streams_descriptions_v2 (time, range_end, streams) VALUES (?, ?, ?)"
-    )
-    tell = session.prepare(f"INSERT INTO {keyspace}.cdc_generation_timestamps (key, time) VALUES ('timestamps', ?)")
-    for generation in generations:
-        for entry in generation.entries:
-            words = {(stream.token, int.from_bytes(stream.value[8:], "big", signed=True)) for stream in entry.streams}
-            session.execute(describe, (generation.timestamp, entry.token_range_end, words))
-        session.execute(tell, (generation.timestamp,))
+def mirror(logged: Logged, cassandra: LocalCassandra, keyspace: str) -> None:
+    """The description tables of both generations, as agents write them ([mirror])."""
+    topic = internal_topic(logged.settings.topics.prefix, Internal.GENERATIONS)
+    with (
+        closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live,
+        GenerationReader.open(logged.settings.kafka.reveal(), topic) as reader,
+    ):
+        store = CqlStore(live, keyspace, IdForm.TUPLE)
+        assert Mirror(store, MirrorOptions()).update(reader.refresh(), logged.first.timestamp) > 2
 
 
 class Killed(Exception):
     """The reader's end, in the middle of a window."""
 
 
-def test_a_reader_of_scylladbs_kind_replicates_a_table(logged: Logged, tmp_path: Path) -> None:
+def test_a_reader_of_scylladbs_kind_replicates_a_table(
+    logged: Logged, cassandra: LocalCassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Killed in each generation, it goes on; nothing of the second generation comes before the first is finished."""
     session, keyspace = logged.session, logged.keyspace
     session.execute(
         TABLES["a"].format(ks=keyspace).replace(f"{keyspace}.a ", f"{keyspace}.b ").replace(" AND cdc = true", "")
     )
-    describe(session, keyspace, logged.first, logged.second)
+    described = f"{keyspace}_cdc"
+    mirror(logged, cassandra, described)
     progress = ProgressFile(tmp_path / "progress.json")
     tables = session.cluster.metadata.keyspaces[keyspace].tables
     replicate, now = Replicator(session, tables["b"]), time.time() + 60
@@ -291,7 +290,7 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(logged: Logged, tmp_path:
 
     def reader(at: float) -> Reader:
         """A new process: it knows what the progress file says."""
-        descriptions = Descriptions(session, keyspace)
+        descriptions = Descriptions(session, described)
         log = f"{keyspace}.a_scylla_cdc_log"
         return Reader(session, log, descriptions, progress, window=25, confidence=5, now=lambda: at)
 
@@ -309,10 +308,17 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(logged: Logged, tmp_path:
     reader(YEAR_2100 / 1000 + 60).read_all(consume)
     assert progress.load() == Done(YEAR_2100, YEAR_2100 * 1000 + 50_000_000)
     assert list(differences(session, tables["a"], tables["b"])) == []
-    assert rows_of(session, tables["b"]) > 10
+    assert rows_of(session, tables["b"]) >= 10
+    assert {operation for (operation,) in logged.log("a", '"cdc$operation"')} == set(range(1, 9))
     started = [written >= YEAR_2100 * 1000 for written, _ in seen]
     assert started == sorted(started)
     assert started.count(True) == 6
+    words = [f"{keyspace}.a", f"{keyspace}.b", "--contact", cassandra.address, "--port", str(cassandra.port)]
+    words += ["--descriptions", described, "--progress", str(tmp_path / "progress.json"), "--once", "--compare"]
+    assert main(words) == 0
+    session.execute(f"UPDATE {keyspace}.b SET v = 7 WHERE pk = 0 AND ck = 99 AND ck2 = 'z'")
+    assert main(words) == 1
+    assert "(0, 99, 'z'): missing and ('None'," in capsys.readouterr().out
 
 
 def _all(logged: Logged, table: str) -> str:

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import tailrace_spark
@@ -16,7 +18,9 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import stream_for
+from tailrace_spark import assignment
 from tests.integration.feed import GENERATION_AT, Feed
+from tests.integration.queries import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -102,6 +106,32 @@ def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, setti
     assert [item.key for item in found[2].columns.tags.set] == ["a"]
     assert (found[3].columns.v, found[3].deleted) == (None, ["v"])
     assert found[2].source.datacenter == "dc1"
+
+
+def test_a_task_holds_until_a_generation_is_valid(
+    feed: Feed, kafka: LocalKafka, prefix: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a task calls when it starts, here in a thread: it returns when there is something to assign by."""
+    monkeypatch.setattr(assignment, "_readers", {})
+    source = assignment.generations_of_task({"bootstrap.servers": kafka.bootstrap}, prefix)
+    with ThreadPoolExecutor(1) as worker:
+        task = worker.submit(source)
+        until(lambda: "holding: Kafka: " in caplog.text)
+        commit = feed.announce_half()
+        until(lambda: "no valid generation yet: is an agent running?" in caplog.text)
+        assert not task.done()
+        generation = commit()
+        table = task.result(60)
+        again = worker.submit(source).result(60)
+    for known in (table, again):
+        assert known.timestamps.tolist() == [GENERATION_AT]
+        found = known.assign(np.array([5], dtype=np.int64), np.array([GENERATION_AT * 1000], dtype=np.int64))
+        assert found.streams.tolist() == [stream_for(generation, 5).value]
+    assert table.known_until is not None
+    assert again.known_until is not None
+    assert again.known_until >= table.known_until
+    [reader] = assignment._readers.values()  # a worker's stay open as long as it lives
+    reader.close()
 
 
 def test_a_table_that_nobody_published_is_named(spark: SparkSession, feed: Feed, settings: Settings) -> None:

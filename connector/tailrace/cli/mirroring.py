@@ -15,7 +15,6 @@ from tailrace.topology.mirror_store import CqlStore
 from tailrace.topology.mirror_tables import IdForm
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
-from tailrace_common.settings_mirror import MirrorSettings
 from tailrace_schemas.topics import Internal, internal_topic
 
 _DAY_MS: Final = 86_400_000
@@ -24,7 +23,7 @@ _DAY_MS: Final = 86_400_000
 @contextmanager
 def mirroring(settings: Settings, cluster: LiveCluster, host: str, health: HealthBoard) -> Iterator[None]:
     """Keep the mirror that the settings ask for, if they do, as long as the context lasts; `host` is this node's id."""
-    mirror = mirror_of(settings.mirror, cluster)
+    mirror = mirror_of(settings, cluster)
     if mirror is None:
         yield
         return
@@ -36,15 +35,16 @@ def mirroring(settings: Settings, cluster: LiveCluster, host: str, health: Healt
         yield
 
 
-def mirror_of(settings: MirrorSettings, cluster: LiveCluster) -> Mirror | None:
+def mirror_of(settings: Settings, cluster: LiveCluster) -> Mirror | None:
     """The mirror of the settings; None where they name no keyspace."""
-    if settings.keyspace is None:
+    mirror, days = settings.mirror, settings.generations.retention_days
+    if mirror.keyspace is None:
         return None
-    form = IdForm(settings.stream_ids)
-    keep_ms = None if settings.keep_days is None else round(settings.keep_days * _DAY_MS)
+    form = IdForm(mirror.stream_ids)
+    keep_ms = None if days is None else round(days * _DAY_MS)
     return Mirror(
-        CqlStore(cluster, settings.keyspace, form),
-        MirrorOptions(form=form, v1=settings.v1, keep_ms=keep_ms),
-        create=settings.create,
-        replication=settings.replication,
+        CqlStore(cluster, mirror.keyspace, form),
+        MirrorOptions(form=form, v1=mirror.v1, keep_ms=keep_ms),
+        create=mirror.create,
+        replication=mirror.replication,
     )

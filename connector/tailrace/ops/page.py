@@ -14,7 +14,7 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.2rem 1rem .2rem 0;"
     "border-bottom:1px solid #ddd;vertical-align:top;font-variant-numeric:tabular-nums}"
-    ".good{color:#176b2c}.bad{color:#a01818}svg{max-width:100%;height:auto}"
+    ".good{color:#176b2c}.bad{color:#a01818}svg{width:100%;height:auto}"
 )
 
 

@@ -48,7 +48,8 @@ def ring_svg(ring: Ring, generation: Generation, keys: Sequence[tuple[str, int]]
     colours = _colours(around)
     placed = [place(generation, around, label, token) for label, token in keys]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'width="{WIDTH}" height="{HEIGHT}" role="img" '
         f'aria-label="The token ring of generation {generation.timestamp}">',
         f'<style>{_STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
         *_heading(ring, generation, around),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Final, TypeAlias
 
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, quoted
@@ -120,6 +120,7 @@ def remaining(
 
     `too_large` are generations of which that is known (`fits_a_row`): it takes long to unpack them to find out.
     """
+    yield from _gone(published, seen, options, now_ms)
     for one, successor in zip_longest(published, published[1:]):
         superseded = None if successor is None else successor.timestamp
         if superseded is not None and is_removable(superseded, options, now_ms):
@@ -131,6 +132,22 @@ def remaining(
     latest = published[-1].timestamp if published else None
     if latest is not None and (seen.local.get(CURRENT_KEY) or latest - 1) < latest:
         yield Write(MirrorTable.LOCAL, ("key", "streams_timestamp"), ((CURRENT_KEY, latest),), latest * 1000)
+
+
+def _gone(published: Sequence[PublishedGeneration], seen: Seen, options: MirrorOptions, now_ms: int) -> Iterator[Step]:
+    """What became of generations that are in the tables and not in the topic: gone there, or imported.
+
+    By the same rule as all others; but not before the import is done, whose rows are not announced yet.
+    """
+    if not published or options.keep_ms is None or REWRITTEN_KEY not in seen.local:
+        return
+    oldest = published[0].timestamp
+    older = sorted(time for time in {*seen.timestamps, *seen.partitions} if time < oldest)
+    for time, superseded in pairwise([*older, oldest]):
+        if is_removable(superseded, options, now_ms):
+            yield from _removals(time, superseded, seen, options)
+        elif superseded <= now_ms:
+            yield from _expirations(time, superseded, seen)
 
 
 def turn_ms(ring: Ring, timestamp: int, host: str) -> int:

@@ -104,6 +104,7 @@ class LogTablesSink:
                 summary += self._piece(piece)
         except BaseException:
             self._targets.clear()  # what the cluster has may have changed meanwhile
+            self._buried.clear()
             raise
         return summary
 
@@ -117,7 +118,9 @@ class LogTablesSink:
         try:
             self._store.write(_batches(updates, self._ttl))
         except RefusedError:
-            updates = [update for update in updates if self._alone(update, letters)]
+            self._targets.clear()  # somebody may have dropped a log table, which is made anew then
+            again = [self._update(update.changes, letters) for update in updates if update.target is not None]
+            updates = [update for update in again if self._alone(update, letters)]
         self._bury(letters)
         changes = sum(len(update.changes) for update in updates if update.target is not None)
         return Summary(changes, sum(len(update.rows) for update in updates), len(letters))
@@ -191,12 +194,13 @@ class LogTablesSink:
 
     def _bury(self, letters: Sequence[DeadLetter]) -> None:
         """Note records that are in no log table, in the keyspace of the table whose topic they are in."""
+        if letters:
+            log.warning("%d records are in no log table; the first: %s", len(letters), _words(letters[0]))
         by_keyspace: dict[str, list[DeadLetter]] = {}
         for letter in letters:
             table = table_of_topic(self._prefix, letter.place.topic)
             if table is not None:
                 by_keyspace.setdefault(self._keyspace_of(table[0]), []).append(letter)
-            log.warning("set aside: %s", _words(letter))
         for keyspace, some in by_keyspace.items():
             place = f'"{keyspace.replace(chr(34), chr(34) * 2)}".{DEAD_LETTERS}'
             try:

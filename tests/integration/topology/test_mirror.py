@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,14 +15,17 @@ import pytest
 from cassandra.cluster import Session
 
 from tailrace.cluster import Contact, LiveCluster
-from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
 from tailrace.topology.mirror import Mirror
 from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace.topology.mirror_store import CqlStore
 from tailrace.topology.mirror_tables import IdForm, MirrorTable
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tests.integration.agents import AgentProcess, cql, settings_for
+from tests.services.choice import Means
 from tests.unit.topology.mirror_memory import published
 
 BEGIN = 1_760_000_000_484
@@ -189,3 +193,54 @@ def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
         assert streams
         assert all(stream in listed for stream in streams)
         assert found["stream"] in streams
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["4.0", "4.1", "5.0", "6.0"])
+def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, release: str) -> None:
+    """Each makes each table on its own node at the same moment, as agents do that find nothing."""
+    if means is Means.CONTAINERS:
+        pytest.skip("the releases are run as child processes")
+    small = CassandraSettings(release=release, heap_mib=384)
+    with ExitStack() as stack:
+        one = stack.enter_context(LocalCassandra(tmp_path / "one", small))
+        second = replace(small, address="127.0.0.2", storage_port=one.storage_port, seeds=(one.address,))
+        two = stack.enter_context(LocalCassandra(tmp_path / "two", second))
+        live = [
+            stack.enter_context(closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))))
+            for node in (one, two)
+        ]
+        assert wait_until(lambda: len(live[0].ring().nodes) == len(live[1].ring().nodes) == len(live), 120)
+        generations = published(live[0].ring(), live[0].ring(), begin=BEGIN, apart=APART)
+        together = threading.Barrier(len(live))
+        mirrors = [Mirror(CqlStore(cluster, "mirror", IdForm.TUPLE), MirrorOptions(v1=True)) for cluster in live]
+
+        def is_done(mirror: Mirror) -> bool:
+            """Tried again as the agent's thread does: the other node's schema arrives meanwhile."""
+            try:
+                mirror.update(generations, BEGIN)
+            except ServiceError:
+                return False
+            return True
+
+        mirrors[0].store.create_keyspace({live[0].local().datacenter: 2})
+        assert wait_until(lambda: live[0].schema_version() == live[1].schema_version(), 60)
+
+        def run(mirror: Mirror) -> bool:
+            for table in MirrorTable:
+                together.wait(60)
+                mirror.store.create_table(table)
+            return wait_until(lambda: is_done(mirror), 120)
+
+        with ThreadPoolExecutor(len(live)) as pool:
+            assert list(pool.map(run, mirrors)) == [True, True]
+        ids = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = 'mirror'"
+        assert wait_until(lambda: live[0].schema_version() == live[1].schema_version(), 60)
+        first, other = ({row["table_name"]: row["id"] for row in cluster.execute(ids)} for cluster in live)
+        assert first == other
+        assert set(first) == set(MirrorTable)
+        for mirror in mirrors:
+            assert mirror.update(generations, BEGIN) == 0
+            for generation in generations:
+                ends = [entry.token_range_end for entry in generation.unpack().generation.entries]
+                assert list(mirror.store.range_ends(generation.timestamp)) == ends

@@ -163,6 +163,11 @@ def test_chunks_and_commit_record_are_of_one_version(topic: Topic, of_chunk: int
         assert other.log.latest is not None
 
 
+@pytest.mark.parametrize("version", [-1, 0])
+def test_a_proposal_of_no_version_is_ignored(topic: Topic, version: int) -> None:
+    topic.refuse(_with_description(_columns(), version), "chunk is missing")
+
+
 def test_a_generation_of_another_ring_is_no_proposal() -> None:
     wrong = replace(FIRST, ring=LARGE)
     with pytest.raises(ValueError, match="do not end at the tokens"):

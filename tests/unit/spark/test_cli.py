@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.cli import stream
 
 
@@ -30,3 +30,20 @@ def test_a_sink_that_cannot_be_opened(
     assert reason in str(raised.value)
     assert "hunter2" not in str(raised.value)
     assert raised.value.exit_code == 1
+
+
+def test_log_tables_of_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    config = tmp_path / "tailrace.toml"
+    config.write_text('[sink.there]\ntype = "log-tables"\nport = 1\nusername = "u"\npassword = "hunter2"\n')
+    with pytest.raises(ServiceError, match=r"^sink\.there cannot be opened: Cassandra at 127\.0\.0\.1:1: ") as raised:
+        stream(config=config, sink=None, once=True)
+    assert "refused" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_log_tables_with_a_certificate_that_is_not_there(tmp_path: Path) -> None:
+    config = tmp_path / "tailrace.toml"
+    config.write_text(f'[sink.x]\ntype = "log-tables"\ntls = true\ntls_ca_file = "{tmp_path}/none.pem"\n')
+    with pytest.raises(SettingsError, match=r"^sink\.x\.tls_\.\.\.: "):
+        stream(config=config, sink=None, once=True)

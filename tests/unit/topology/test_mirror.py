@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -13,6 +14,7 @@ import pytest
 from tailrace.ops.health import HealthBoard
 from tailrace.testing import Crash
 from tailrace.topology.mirror import Mirror, MirrorThread
+from tailrace.topology.mirror_import import copy_steps
 from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, Removal, Write, timestamp_row, turn_ms
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace, create_table, default_replication
 from tailrace_common.generations import GenerationReader
@@ -234,6 +236,50 @@ def test_a_superseded_generation_expires_and_then_goes() -> None:
         assert store.partitions() == sorted(expired)
         assert mirror.update(THREE, now) == 0
     assert store.local()["cdc_local"] == THIRD
+
+
+@pytest.mark.parametrize("step", [None, *range(8)])
+def test_what_the_topic_let_go_goes_from_the_tables(step: int | None) -> None:
+    """Also where whoever removed it died, and by then the topic does not have it either."""
+    complete = mirrored(THREE, KEPT)
+    Mirror(complete, KEPT).update(THREE, THIRD + DAY)
+    store = mirrored(THREE, KEPT)
+    begun = len(store.statements)
+
+    def die(count: int) -> None:
+        if step is not None and count == begun + step:
+            raise Crash
+
+    store.before = die
+    with suppress(Crash):
+        Mirror(store, KEPT).update(THREE if step is not None else THREE[2:], THIRD + DAY)
+    store.before = lambda _: None
+    Mirror(store, KEPT).update(THREE[2:], THIRD + DAY)
+    assert store.content() == complete.content()
+    assert readable(store) == {THIRD: 3}
+    assert Mirror(store, KEPT).update(THREE[2:], THIRD + DAY) == 0
+
+
+def test_imported_generations_expire_like_any_other_once_the_import_is_done() -> None:
+    store = mirrored(THREE[:1], KEPT)
+    imported = [BEGIN - 5 * DAY, BEGIN - 4 * DAY, BEGIN - DAY // 2]
+    for time in imported:
+        for step in copy_steps(time, [("5", [(1, 1)], 0)]):
+            store.put(step)
+    unfinished = MemoryStore(tables=store.tables)
+    for one in store.statements:
+        if isinstance(one, Write) and one.rows[0][0] != "rewritten":
+            unfinished.put(one)
+    for time in imported:
+        for step in copy_steps(time, [("5", [(1, 1)], 0)]):
+            unfinished.put(step)
+    mirror = Mirror(store, KEPT)
+    mirror.update(THREE[:1], BEGIN)
+    assert store.expirations(MirrorTable.TIMESTAMPS) == {imported[1]: imported[2], imported[2]: BEGIN, BEGIN: None}
+    # Those that an old ScyllaDB announced in its v1 table; the import comes next.
+    unfinished.tables = {**(store.tables or {})}
+    Mirror(unfinished, KEPT).update(THREE[:1], BEGIN)
+    assert set(unfinished.expirations(MirrorTable.TIMESTAMPS)) == {*imported, BEGIN}
 
 
 def test_what_need_not_be_there_any_more_is_never_written() -> None:

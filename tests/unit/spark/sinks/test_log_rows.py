@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
@@ -103,6 +104,7 @@ _L = [(str(UUID(bytes=bytes(16))), 1)]
             LOG.update((1,), (2,), AT, m={3: "b", 1: None}),
             [(AT, 0, 1, True, {**K, "m": [{"key": 3, "value": "b"}], "cdc$deleted_elements_m": [1]})],
         ),
+        (LOG.update((1,), (2,), AT, m={1: None}), [(AT, 0, 1, True, {**K, "cdc$deleted_elements_m": [1]})]),
         (LOG.update((1,), (2,), AT, m=None), [(AT + 1, 0, 1, True, {**K, "cdc$deleted_m": True})]),
         (
             LOG.update((1,), (2,), AT, c={5: True, 4: None}),
@@ -225,19 +227,65 @@ def test_copies_and_repetitions_give_the_same_rows_each_with_a_key_of_its_own(
 
 @given(row_changes())
 def test_nothing_of_a_change_is_left_out(change: Change) -> None:
-    """Each cell, marker and deletion stands in exactly one row of its write time, TTL and kind."""
+    """What its rows say, taken apart again, is what it says: each cell with its write time and TTL, once."""
+    cells = {(cell.column.name, cell.path): cell for cell in change.cells}
+    change = replace(change, source=LOG.insert((1,), (2,), 1).source, cells=tuple(cells.values()))
     if not _says_something(change):
         return
-    change = replace(change, source=LOG.insert((1,), (2,), 1).source)
     found = rows(change)
-    times = {row.written for row in found}
-    assert times == write_times(change)
-    last = {(cell.column.name, cell.path, cell.written, cell.value is None): cell for cell in change.cells}
-    simple = {cell.column.name for cell in last.values() if cell.path is None and cell.value is not None}
-    assert {name for row in found for name in row.values if name in {"v", "w"}} == simple
-    operations = [row.values["cdc$operation"][0] for row in found]
-    assert (2 in operations) == (change.marker is not None)
-    assert (3 in operations) == (change.deletion is not None)
+    assert {row.written for row in found} == write_times(change)
+    said = [fact for row in found for fact in _facts(row)]
+    assert len(set(said)) == len(said)
+    assert set(said) == _expected(change)
+
+
+Fact = tuple[str, bytes | None, int, int, bytes | None]
+"""(column, path, write time, TTL, value), or (operation, None, write time, TTL, None)."""
+
+
+def _expected(change: Change) -> set[Fact]:
+    facts: set[Fact] = {
+        (
+            cell.column.name, cell.path, cell.written,
+            0 if cell.value is None else cell.ttl or 0, cell.value,
+        )
+        for cell in change.cells
+    }  # fmt: skip
+    facts |= {(f"{gone.column.name}!", None, gone.deletion.written + 1, 0, None) for gone in change.column_deletions}
+    if change.marker is not None:
+        facts.add(("insert", None, change.marker.written, change.marker.ttl or 0, None))
+    if change.deletion is not None:
+        facts.add(("delete", None, change.deletion.written, 0, None))
+    return facts
+
+
+def _facts(row: LogRow) -> list[Fact]:
+    ttl = int.from_bytes(row.values.get("cdc$ttl", b""), "big")
+    at, values = row.written, row.values
+    found: list[Fact] = []
+    if values["cdc$operation"] in (b"\x02", b"\x03"):
+        found.append(({2: "insert", 3: "delete"}[values["cdc$operation"][0]], None, at, ttl, None))
+    for name in ("v", "w", "s"):
+        if name in values:
+            found.append((name, None, at, ttl, values[name]))
+        if f"cdc$deleted_{name}" in values:
+            found.append((name, None, at, 0, None))
+    for name in ("l", "sl"):
+        if f"cdc$deleted_{name}" in values:
+            found.append((f"{name}!", None, at, 0, None))
+        parts = list(_parts(values.get(name)))
+        found += [(name, path, at, ttl, value) for path, value in zip(parts[::2], parts[1::2], strict=True)]
+        found += [(name, path, at, 0, None) for path in _parts(values.get(f"cdc$deleted_elements_{name}"))]
+    return found
+
+
+def _parts(collection: bytes | None) -> Iterator[bytes]:
+    """The elements of a serialized collection; those of a map are keys and values in turn."""
+    at = 4
+    while collection is not None and at < len(collection):
+        size = int.from_bytes(collection[at : at + 4], "big")
+        yield collection[at + 4 : at + 4 + size]
+        at += 4 + size
 
 
 def _says_something(change: Change) -> bool:

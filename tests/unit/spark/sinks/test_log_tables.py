@@ -71,10 +71,13 @@ class Cluster:
             self.batches.append(batch)
             matched = re.match(r"INSERT INTO (\S+) \((.*?)\) VALUES", batch.statement)
             assert matched is not None
+            there = self.tables.get(matched[1].replace('"', ""))
+            if there is None:
+                raise RefusedError("unconfigured table")
             names = [name.strip('"') for name in matched[2].split(", ")]
             for row in batch.rows:
                 values = {name: value for name, value in zip(names, row, strict=False) if value is not None}
-                assert values.keys() <= self.tables[matched[1].replace('"', "")].keys()
+                assert values.keys() <= there.keys()
                 self.rows.setdefault(matched[1].replace('"', ""), {})[row[:3]] = values
 
     def close(self) -> None:
@@ -175,6 +178,15 @@ def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
     reasons = [row["reason"] for row in cluster.rows["shop.tailrace_dead_letters"].values()]
     assert reasons == [b"no Avro", b"Cassandra refuses it: too large"]
+
+
+def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    del cluster.tables["shop.orders_scylla_cdc_log"], cluster.rows["shop.orders_scylla_cdc_log"]
+    assert sink.write([piece([LOG.insert((1,), (2,), 6, v="x")], [LOG.delete((1,), (2,), 7)])]) == Summary(2, 2, 0)
+    assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 2
 
 
 def test_batches_are_of_one_stream_and_small() -> None:
