@@ -177,7 +177,7 @@ class StreamTable:
         if len(place) and np.all(place == place[0]):
             return self.generations[int(place[0])].look_up(tokens)
         streams = np.empty(len(tokens), dtype=_STREAM)
-        for one in np.unique(place):
+        for one in np.flatnonzero(np.bincount(place)):
             rows = np.flatnonzero(place == one)
             streams[rows] = self.generations[int(one)].look_up(tokens[rows])
         return streams

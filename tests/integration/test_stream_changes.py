@@ -115,9 +115,8 @@ def test_a_task_holds_until_a_generation_is_valid(
     monkeypatch.setattr(assignment, "_readers", {})
     source = assignment.generations_of_task({"bootstrap.servers": kafka.bootstrap}, prefix)
     with ThreadPoolExecutor(1) as worker:
-        task = worker.submit(source)
-        until(lambda: "holding: Kafka: " in caplog.text)
         commit = feed.announce_half()
+        task = worker.submit(source)
         until(lambda: "no valid generation yet: is an agent running?" in caplog.text)
         assert not task.done()
         generation = commit()
