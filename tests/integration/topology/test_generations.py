@@ -16,11 +16,13 @@ from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
 from tailrace.local import LocalKafka
+from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.proposals import propose
 from tailrace.topology.publication import ensure_first, publish
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import TopicSettings
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration, commit_at, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
@@ -42,7 +44,14 @@ class Cluster:
         self._opened = opened
         topics = KafkaTopics(self.config, TopicSettings(prefix=prefix))
         topics.ensure_internal([Internal.GENERATIONS])
-        assert topics.problems({self.topic: 1}) == []
+        assert wait_until(lambda: self._problems(topics) == [], 30), self._problems(topics)
+
+    def _problems(self, topics: KafkaTopics) -> list[str]:
+        """Of the topic, which a busy broker does not know at once when it has made it."""
+        try:
+            return topics.problems({self.topic: 1})
+        except ServiceError as error:
+            return [str(error)]
 
     def reader(self) -> GenerationReader:
         """A reader that nobody has used yet."""
