@@ -125,6 +125,7 @@ def test_a_table_switched_on_later_is_published_from_there_on(bench: Bench) -> N
     assert bench.keys() == Counter(range(10, 20))
 
 
+@pytest.mark.long
 def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None:
     """Another agent died inside a transaction: what we committed behind it in .offsets must be found all the same."""
     bench.create()

@@ -147,6 +147,7 @@ def noted(settings: Settings, batch: int) -> tuple[int, int]:
     return len(file["generations"]), file["known_until"]
 
 
+@pytest.mark.long
 def test_generations_switch_in_the_middle_of_a_load(
     spark: SparkSession, feed: Feed, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

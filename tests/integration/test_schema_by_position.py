@@ -206,6 +206,7 @@ def test_ddl_while_the_agent_is_killed_again_and_again(bench: Bench) -> None:
     check(bench)
 
 
+@pytest.mark.long
 def test_ddl_in_segments_without_cdc_data(bench: Bench) -> None:
     """They have no index and vanish: read while the agent runs, and known after kill -9 when nothing tells of it."""
     create(bench)
