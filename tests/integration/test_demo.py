@@ -87,9 +87,11 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
 
 def test_a_closed_terminal_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
+    # The terminal is the controlling one of a session of its own, as in a window; nohup around the tests is not.
+    terminal = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+    window = f"{terminal}; import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
     demo = subprocess.Popen(
-        # The terminal is the controlling one of a session of its own, as in a window.
-        [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {PROGRAM[2]}", "demo"],
+        [sys.executable, "-c", f"{window}; {PROGRAM[2]}", "demo"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
