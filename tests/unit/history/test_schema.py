@@ -149,7 +149,9 @@ def test_changes_of_tables_with_cdc(payload: bytes, keys: list[bytes]) -> None:
     changes = [decoded(message) for message in messages_at(HISTORY, Transcoder("p"), payload, 7, SOURCE)]
     assert [change.key for change in changes] == keys
     for index, change in enumerate(changes):
-        assert change.source == replace(SOURCE, index=index, count=len(changes))
+        assert change.source is not None
+        # Where updates begin and end is told apart, in the tests of what splits them.
+        assert replace(change.source, flags=0) == replace(SOURCE, index=index, count=len(changes))
 
 
 def test_every_order_of_tables_with_and_without_cdc() -> None:

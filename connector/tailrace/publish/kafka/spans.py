@@ -23,6 +23,8 @@ Span = tuple[int, int]
 
 _SECONDS: Final = 10
 _LOOK_SECONDS: Final = 0.05
+# Most of what has no mark at an instant has one by then; of hundreds of partitions only the rest is read.
+_STILL_SECONDS: Final = 0.2
 # A transaction is open for less, and its records have the times at which they were handed to the producer.
 _EARLIER_MS: Final = 60_000
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are named so
@@ -63,21 +65,26 @@ class Spans:
         """
         deadline = self._clock() + patience
         goals: dict[Place, int] = {}
-        looked: dict[Place, tuple[int, bool]] = {}
+        seen: dict[Place, tuple[int, float]] = {}
+        ours: dict[Place, bool] = {}
         while True:
             spans = self._spans(goals or None)
             goals = goals or {place: end for place, (_, end) in spans.items()}
             left = {place: span for place, span in spans.items() if span[0] < goals[place]}
+            now = self._clock()
             for place, (stable, end) in left.items():
-                if looked.get(place, (-1, False))[0] != stable:
+                if seen.get(place, (-1, now))[0] != stable:
+                    seen[place] = stable, now
+                    ours.pop(place, None)
+                elif place not in ours and now - seen[place][1] >= _STILL_SECONDS:
                     first = next(self._read(place, stable, end), None)
-                    looked[place] = stable, first is not None and owner.trace(first) is not None
-            ours = {place: span for place, span in left.items() if looked[place][1]}
-            if len(ours) == len(left):
-                return ours
-            if self._clock() > deadline:
+                    ours[place] = first is not None and owner.trace(first) is not None
+            found = {place: span for place, span in left.items() if ours.get(place)}
+            if len(found) == len(left):
+                return found
+            if now > deadline:
                 LOG.info("transactions of others are open for longer than %.0f s: %s", patience, sorted(left))
-                return ours
+                return found
             self._sleep(_LOOK_SECONDS)
 
     def committed(
