@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Annotated
 
 import typer
+from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -46,6 +47,7 @@ def stream(
     Example: tailrace stream -c tailrace.toml
     """
     settings = load_settings(config, os.environ)
+    set_on_retry_hooks(())  # our own log says of a retry what matters
     target = _sink(settings, sink)  # before Spark, which takes its time to start
     stop = threading.Event()
     with _stopping(stop):

@@ -133,10 +133,13 @@ class Stream:
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        """While inside, py4j does not tell how a batch that waited ended, nor Spark that it has no jobs of it.
+        """While inside, py4j does not tell how a batch that waited ended, nor Spark what it interrupts by that.
 
-        Spark's scheduler says so in a thread of its own, at any time after the query has stopped: its level stays.
+        Its scheduler says that it has no jobs of the batch, in a thread of its own, at any time after the query has
+        stopped: that one's level stays.
         """
+        context = self._spark.sparkContext
+        context.setLogLevel("ERROR")
         jvm: Any = self._spark._jvm  # noqa: SLF001 - PySpark's own levels are for all loggers at once
         log4j = jvm.org.apache.logging.log4j
         log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.DAGScheduler", log4j.Level.ERROR)
@@ -146,6 +149,7 @@ class Stream:
         try:
             yield
         finally:
+            context.setLogLevel("WARN")
             logger.setLevel(before)
 
     def close(self) -> None:

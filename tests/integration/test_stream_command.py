@@ -108,7 +108,7 @@ def test_a_held_batch_ends_without_a_word_of_java(
     log = tmp_path / "stream.log"
     process = start(tmp_path, kafka, prefix, log)
     try:
-        wait_for(lambda: "holding the batch for the generations" in log.read_text(), process, log)
+        wait_for(lambda: "holding batch 0 for the generations" in log.read_text(), process, log)
         (os.killpg if group else os.kill)(process.pid, number)
         assert process.wait(60) == 0, log.read_text()
     finally:
