@@ -50,7 +50,7 @@ _MISSING: Final = frozenset(
 )
 # librdkafka looks for a coordinator whenever a group.id is set; we are in no group and do not need one.
 _HARMLESS: Final = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
-_OWN: Final[Mapping[str, Scalar]] = {
+READING: Final[Mapping[str, Scalar]] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "enable.auto.commit": False,
@@ -58,6 +58,7 @@ _OWN: Final[Mapping[str, Scalar]] = {
     "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
 }
+"""How our consumers read, whatever the settings say: what is committed, from where they are told, in no group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class PartitionReader(Closing):
 
     def _assigned(self) -> Consumer:
         if self._consumer is None:
-            config = {"group.id": "tailrace-reader", **self._with(_OWN)}
+            config = {"group.id": "tailrace-reader", **self._with(READING)}
             self._consumer = _made(lambda: Consumer(config, logger=_LOG))
             # Not OFFSET_BEGINNING, for which librdkafka asks half a second later. Where 0 is deleted, it is reset.
             self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, 0)])
@@ -239,7 +240,7 @@ class TopicReader(Closing):
         self._next: dict[int, int] = dict.fromkeys(self._partitions(), 0)
         if not beginning:
             self._next = self._ends(IsolationLevel.READ_COMMITTED)
-        whole: dict[str, Any] = {"group.id": "tailrace-reader", **config, **_OWN, "error_cb": self._remember}
+        whole: dict[str, Any] = {"group.id": "tailrace-reader", **config, **READING, "error_cb": self._remember}
         self._consumer: Consumer = _made(lambda: Consumer(whole, logger=_LOG))
         self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in self._next.items()])
 

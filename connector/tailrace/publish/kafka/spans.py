@@ -13,6 +13,7 @@ from tailrace.capture.resume import Resume
 from tailrace.publish.evidence import Header, Owner, Trace, committed
 from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
 from tailrace.publish.offsets import records_of
+from tailrace_common.kafka import READING
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
 
@@ -29,13 +30,6 @@ _STILL_SECONDS: Final = 0.2
 _EARLIER_MS: Final = 60_000
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are named so
 _FORBIDDEN: Final = KafkaError.TOPIC_AUTHORIZATION_FAILED
-_OWN: Final[Config] = {
-    "enable.partition.eof": True,
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "earliest",
-    "allow.auto.create.topics": False,
-}
 
 
 class Spans:
@@ -185,6 +179,6 @@ class Spans:
                 "group.id": "tailrace-reader",
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
             }
-            whole = {**self._config, **_OWN, **own}
+            whole = {**self._config, **READING, **own}
             self._consumers[committed] = made(lambda: Consumer(whole, logger=LOG))
         return self._consumers[committed]
