@@ -58,6 +58,7 @@ class KafkaTransactions(KafkaProducer):
         if self._began is None:
             self._refusals.clear()
             self._failures.clear()
+            self._unsettled.clear()
             self.sent = 0
             self.call("beginning a transaction", lambda p: p.begin_transaction())
             self._began = self._clock()
