@@ -1,24 +1,25 @@
 """Merges changes of one table into its state and what the view shows, in the caller's transaction.
 
 First all changes of the piece are merged with each other: a row is read, merged and written once however many
-changes it has. Then partition by partition what is deleted, then static rows, then rows in chunks. What merging did
-not change is not written.
+changes it has. Then partition by partition what is deleted, then static rows, then rows.
+
+Rows are staged first, as they read where nothing else is known of them, and the database takes in those of which that
+holds: the fast path. Of the others it gives the states, which are merged here. What merging does not change is not
+written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import sqlalchemy as sa
 
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key, range_limits
-from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
-from tailrace_schemas.table import Column, ColumnKind, Table
+from tailrace_schemas.table import ColumnKind
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -27,15 +28,36 @@ from tailrace_spark.rowstate.deletions import (
     merge_partitions,
 )
 from tailrace_spark.rowstate.row import RowState, state_of
-from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import Delivered
-from tailrace_spark.sinks.sql_catalog import Target, overwrite
+from tailrace_spark.sinks.sql_catalog import Target
 from tailrace_spark.sinks.sql_layout import ColumnPlace
-from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
-from tailrace_spark.sinks.sql_state import CHUNK, END, ROW, STATIC, Head, RowKey, StateTable, Stored, chunks
-from tailrace_spark.sinks.sql_types import ToSql, to_sql
+from tailrace_spark.sinks.sql_names import END, ROW, STATIC
+from tailrace_spark.sinks.sql_shown import Clustering, ShownTable
+from tailrace_spark.sinks.sql_staged import StagedRows
+from tailrace_spark.sinks.sql_state import Head, RowKey, StateTable, Stored
 
-Clustering = tuple[bytes | None, ...]
+
+@dataclass(slots=True)
+class Said:
+    """What changes say of one row: one change, as it came, or the state of several."""
+
+    clustering: Clustering
+    one: Delivered
+    merged: RowState | None = None
+
+    def add(self, other: Delivered) -> None:
+        """Take in another change of the row. A copy of the one change, as each replica publishes it, says no more."""
+        first = self.one.change
+        copy = bool(first.digest) and first.digest == other.change.digest and self.one.assignment == other.assignment
+        if copy and self.merged is None:
+            return
+        self.merged = self.state
+        self.merged.absorb(state_of(other.change, other.assignment))
+
+    @property
+    def state(self) -> RowState:
+        """The state that all of it says; made anew where one change says it."""
+        return state_of(self.one.change, self.one.assignment) if self.merged is None else self.merged
 
 
 @dataclass(slots=True)
@@ -44,7 +66,7 @@ class Gathered:
 
     deletions: dict[bytes, PartitionState] = field(default_factory=dict)
     statics: dict[bytes, RowState] = field(default_factory=dict)
-    rows: dict[RowKey, tuple[Clustering, RowState]] = field(default_factory=dict)
+    rows: dict[RowKey, Said] = field(default_factory=dict)
 
 
 def gather(delivered: Iterable[Delivered]) -> Gathered:
@@ -71,9 +93,11 @@ def gather(delivered: Iterable[Delivered]) -> Gathered:
         else:
             clustering = change.clustering or ()
             at = ROW + clustering_key(change.table, clustering)
-            _, row = found.rows.setdefault((key, at), (clustering, said := state_of(change, one.assignment)))
-            if row is not said:
-                row.absorb(said)
+            known = found.rows.get((key, at))
+            if known is None:
+                found.rows[key, at] = Said(clustering, one)
+            else:
+                known.add(one)
     for key, parts in ranges.items():
         partition = PartitionState(None, flatten(parts))
         found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
@@ -92,13 +116,16 @@ class TableMerge:
 
     def __init__(self, target: Target, dialect: str) -> None:
         self.target = target
-        table = target.layout.definition
-        self._state = StateTable(target.state, overwrite(target.state, dialect))
-        self._rows = _Shown(target, table, dialect, static=False)
-        self._statics = None if target.static is None else _Shown(target, table, dialect, static=True)
+        self._state = StateTable(target.state, dialect)
+        self._rows = ShownTable(target, dialect, static=False)
+        self._statics = None if target.static is None else ShownTable(target, dialect, static=True)
+        self._staged = StagedRows(self._state, self._rows)
 
-    def merge(self, connection: sa.Connection, found: Gathered) -> int:
-        """Merge what was gathered; how many rows' states changed (those that a deletion removed count too)."""
+    def merge(self, connection: sa.Connection, found: Gathered, at: int | None = None) -> int:
+        """Merge what was gathered, shown as it reads at a time, in seconds since the epoch.
+
+        Gives how many rows' states changed (those that a deletion removed count too).
+        """
         keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows)}
         heads = self._state.heads(connection, keys)
         changed = 0
@@ -108,13 +135,13 @@ class TableMerge:
             after = partitions[key] = merge_partitions(before, said)
             if after != before:
                 self._state.write_deletions(connection, key, before, after)
-                changed += self._delete(connection, key, before, after)
-        changed += self._merge_statics(connection, found, heads, partitions)
-        for chunk in chunks(found.rows.items(), CHUNK):
-            changed += self._merge_rows(connection, dict(chunk), partitions)
+                changed += self._delete(connection, key, before, after, at)
+        changed += self._merge_statics(connection, found, heads, partitions, at)
+        if found.rows:
+            changed += self._merge_rows(connection, found.rows, partitions, at)
         return changed
 
-    def show_again(self, connection: sa.Connection, stale: list[ColumnPlace]) -> None:
+    def show_again(self, connection: sa.Connection, stale: list[ColumnPlace], at: int | None = None) -> None:
         """Bring rows up to date that have a value in these columns, which the source dropped, or reads otherwise now.
 
         Of a dropped column they lose the value, which may be their last one.
@@ -127,9 +154,11 @@ class TableMerge:
                 known = self._state.rows(connection, keys)
                 if not place.live:
                     shown.clear(connection, keys, place)
-                shown.update(connection, {key: known[key].state for key in keys if key in known})
+                shown.update(connection, {key: known[key].state for key in keys if key in known}, at)
 
-    def _delete(self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState) -> int:
+    def _delete(
+        self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState, at: int | None
+    ) -> int:
         """Take a partition's new deletions to its rows. Rows that are older as a whole go without being read."""
         areas = [part for part in after.ranges if part not in before.ranges]
         if after.deletion is not None and after.deletion != before.deletion:
@@ -140,10 +169,10 @@ class TableMerge:
             self._rows.delete_older(connection, key, low, high, area.deletion.written)
             changed += self._state.delete_older(connection, key, low, high, area.deletion.written)
             for stored in self._state.between(connection, key, low, high):
-                states = {at: _shadowed(one, RowState(), area.deletion) for at, one in stored.items()}
-                touched = {at: state for at, state in states.items() if stored[at].differs(state)}
+                states = {row: _shadowed(one, RowState(), area.deletion) for row, one in stored.items()}
+                touched = {row: state for row, state in states.items() if stored[row].differs(state)}
                 self._state.write(connection, touched)
-                self._rows.update(connection, touched)
+                self._rows.update(connection, touched, at)
                 changed += len(touched)
         return changed
 
@@ -153,6 +182,7 @@ class TableMerge:
         found: Gathered,
         heads: Mapping[bytes, Head],
         partitions: Mapping[bytes, PartitionState],
+        at: int | None,
     ) -> int:
         deleted = {key for key in found.deletions if key in heads and heads[key].static is not None}
         touched: dict[RowKey, RowState] = {}
@@ -164,26 +194,41 @@ class TableMerge:
                 touched[key, STATIC] = state
         if touched and self._statics is not None:
             self._state.write(connection, touched)
-            self._statics.put(connection, {at: (state, ()) for at, state in touched.items()})
+            self._statics.put(connection, {row_key: (state, ()) for row_key, state in touched.items()}, at)
         return len(touched)
 
     def _merge_rows(
         self,
         connection: sa.Connection,
-        rows: Mapping[RowKey, tuple[Clustering, RowState]],
+        rows: Mapping[RowKey, Said],
         partitions: Mapping[bytes, PartitionState],
+        at: int | None,
     ) -> int:
-        stored = self._state.rows(connection, list(rows))
+        """Rows of which nothing is known go in as they are; the others are merged with what is known."""
+        left: dict[RowKey, Said] = {}
+        for row_key, said in rows.items():
+            covering = _covering(partitions, row_key)
+            if covering is None:
+                left[row_key] = said
+                continue
+            state = said.state
+            state.shadow(covering)
+            if not state.empty:
+                left[row_key] = Said(said.clustering, said.one, state)
+        changed, known = self._staged.take(connection, left, at)
         touched: dict[RowKey, tuple[RowState, Clustering]] = {}
-        for row_key, (clustering, said) in rows.items():
-            key, at = row_key
-            covering = partitions.get(key, NOTHING_DELETED).covering(at[len(ROW) :])
-            state = _shadowed(stored.get(row_key), said, covering)
-            if _differs(stored.get(row_key), state):
-                touched[row_key] = state, clustering
+        for row_key, stored in known.items():
+            state = _shadowed(stored, left[row_key].state, _covering(partitions, row_key))
+            if stored.differs(state):
+                touched[row_key] = state, left[row_key].clustering
         self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()})
-        self._rows.put(connection, touched)
-        return len(touched)
+        self._rows.put(connection, touched, at)
+        return changed + len(touched)
+
+
+def _covering(partitions: Mapping[bytes, PartitionState], row_key: RowKey) -> Deletion | None:
+    partition = partitions.get(row_key[0])
+    return None if partition is None else partition.covering(row_key[1][len(ROW) :])
 
 
 def _shadowed(stored: Stored | None, said: RowState, covering: Deletion | None) -> RowState:
@@ -199,121 +244,3 @@ def _shadowed(stored: Stored | None, said: RowState, covering: Deletion | None) 
 
 def _differs(stored: Stored | None, state: RowState) -> bool:
     return (not state.empty) if stored is None else stored.differs(state)
-
-
-class _Shown:
-    """NAME__rows or NAME__static: puts rows, and takes them away."""
-
-    def __init__(self, target: Target, table: Table, dialect: str, *, static: bool) -> None:
-        shown = target.static if static else target.rows
-        assert shown is not None  # noqa: S101 - the caller asks for statics only where there is a table for them
-        self._table = shown
-        self._static = static
-        self._visible = VisibleColumns(table, static=static)
-        layout = target.layout
-        places = layout.of_kind(ColumnKind.STATIC if static else ColumnKind.REGULAR)
-        self._values = [(p.source, p.stored, to_sql(_type(table, p), dialect)) for p in places]
-        self._partition = _renderers(table.partition_key, layout.of_kind(ColumnKind.PARTITION_KEY), dialect)
-        clustering = [] if static else layout.of_kind(ColumnKind.CLUSTERING)
-        self._clustering = _renderers(() if static else table.clustering, clustering, dialect)
-        self._key_types = [column.type for column in table.partition_key]
-        key_columns = [shown.c[KEY]] if static else [shown.c[KEY], shown.c[CLUSTERING]]
-        named = sa.and_(*[column == sa.bindparam("b_" + column.name) for column in key_columns])
-        self._key_columns = key_columns
-        self._upsert = overwrite(shown, dialect)
-        self._delete = shown.delete().where(named)
-        stored = [name for _, name, _ in self._values]
-        self._update = shown.update().where(named).values({name: sa.bindparam(name) for name in stored})
-        self._state = target.state
-
-    def put(self, connection: sa.Connection, rows: Mapping[RowKey, tuple[RowState, Clustering]]) -> None:
-        """Show these rows as their states say, whether they were there or not."""
-        kept: list[dict[str, object]] = []
-        gone: list[RowKey] = []
-        for row_key, (state, clustering) in rows.items():
-            values = self._visible.of(state)
-            if values is None:
-                gone.append(row_key)
-            else:
-                kept.append({**self._key(row_key), **self._key_values(row_key[0], clustering), **self._render(values)})
-        self._remove(connection, gone)
-        if kept:
-            connection.execute(self._upsert, kept)
-
-    def update(self, connection: sa.Connection, rows: Mapping[RowKey, RowState]) -> None:
-        """Show these rows as their states say, where nothing can have made one appear: key columns stay as they are."""
-        kept: list[dict[str, object]] = []
-        gone: list[RowKey] = []
-        for row_key, state in rows.items():
-            values = self._visible.of(state)
-            if values is None:
-                gone.append(row_key)
-            else:
-                kept.append({**self._bound(row_key), **self._render(values)})
-        self._remove(connection, gone)
-        if kept and self._values:
-            connection.execute(self._update, kept)
-
-    def delete_older(self, connection: sa.Connection, key: bytes, low: bytes, high: bytes, written: int) -> None:
-        """Take away rows of an area that have nothing as new as `written`."""
-        c, s = self._table.c, self._state.c
-        newer = sa.exists().where(s.key == c[KEY], s.clustering == c[CLUSTERING], s.newest >= written)
-        area = sa.and_(c[KEY] == key, c[CLUSTERING] >= low, c[CLUSTERING] < high)
-        connection.execute(self._table.delete().where(area, ~newer))
-
-    def with_value(self, connection: sa.Connection, place: ColumnPlace) -> Iterable[list[RowKey]]:
-        """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
-        query = sa.select(*self._key_columns).where(self._table.c[place.stored].is_not(None))
-        query = query.order_by(*self._key_columns).limit(CHUNK)
-        found = connection.execute(query).all()
-        while found:
-            yield [(row[0], STATIC if self._static else row[1]) for row in found]
-            further = sa.tuple_(*self._key_columns) > sa.tuple_(*found[-1])
-            found = connection.execute(query.where(further)).all()
-
-    def clear(self, connection: sa.Connection, keys: Iterable[RowKey], place: ColumnPlace) -> None:
-        """Make a stored column empty in these rows."""
-        named = [column == sa.bindparam("b_" + column.name) for column in self._key_columns]
-        emptied = self._table.update().where(*named).values({place.stored: None})
-        connection.execute(emptied, [self._bound(row_key) for row_key in keys])
-
-    def _remove(self, connection: sa.Connection, keys: list[RowKey]) -> None:
-        if keys:
-            connection.execute(self._delete, [self._bound(row_key) for row_key in keys])
-
-    def _key(self, row_key: RowKey) -> dict[str, object]:
-        return {KEY: row_key[0]} if self._static else {KEY: row_key[0], CLUSTERING: row_key[1]}
-
-    def _bound(self, row_key: RowKey) -> dict[str, object]:
-        return {"b_" + name: value for name, value in self._key(row_key).items()}
-
-    def _key_values(self, key: bytes, clustering: Clustering) -> dict[str, object]:
-        values: list[bytes | None] = [*split_key(self._key_types, key)]
-        pairs = [*zip(self._partition, values, strict=True)]
-        pairs += zip(self._clustering, clustering, strict=True)
-        return {name: _shown(decode, render, data) for (name, decode, render), data in pairs}
-
-    def _render(self, values: Mapping[str, Any]) -> dict[str, object]:
-        return {
-            stored: None if (value := values.get(source)) is None else render(value)
-            for source, stored, render in self._values
-        }
-
-
-Renderer = tuple[str, ToSql, ToSql]
-
-
-def _renderers(columns: tuple[Column, ...], places: list[ColumnPlace], dialect: str) -> list[Renderer]:
-    return [
-        (place.stored, codec(column.type).decode, to_sql(column.type, dialect))
-        for column, place in zip(columns, places, strict=True)
-    ]
-
-
-def _shown(decode: ToSql, render: ToSql, data: bytes | None) -> object:
-    value = None if data is None else decode(data)
-    return None if value is None else render(value)
-
-
-def _type(table: Table, place: ColumnPlace) -> Any:
-    return next(column.type for column in table.columns if column.name == place.source)
