@@ -72,8 +72,8 @@ class Gathered:
 def gather(delivered: Iterable[Delivered]) -> Gathered:
     """Merge changes of one table with each other, in memory.
 
-    Raises DecodeError for a change that cannot be merged (yet): counters, truncations, clusterings that are no
-    values of their types.
+    Raises DecodeError for a change that cannot be merged (yet): truncations, clusterings, elements and counters that
+    are no values of their types.
     """
     found = Gathered()
     ranges: dict[bytes, list[RangeDeletion]] = {}
