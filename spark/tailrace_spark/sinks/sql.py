@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tailrace_common.secrets import redact
-from tailrace_schemas.change import Op
-from tailrace_schemas.errors import DecodeError, ServiceError, UnsupportedError
+from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog
+from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, Target
 from tailrace_spark.sinks.sql_engine import absent, open_engine, refuses_a_value, remedy, said
 from tailrace_spark.sinks.sql_merge import TableMerge, gather
+from tailrace_spark.sinks.sql_truncations import Truncations
 
 log = logging.getLogger("tailrace_spark")
 
@@ -29,11 +30,21 @@ class SqlSink:
     its index) goes to `tailrace_dead_letters`, as do those that cannot be merged yet; all others are merged.
     """
 
-    def __init__(self, url: str, table: str = "{keyspace}_{table}") -> None:
+    def __init__(
+        self,
+        url: str,
+        table: str = "{keyspace}_{table}",
+        *,
+        ring_delay: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
-        Raises SettingsError for a URL of another database.
+        `ring_delay`: within how many seconds all hosts know of a truncation. `clock` tells the seconds since the epoch
+        by which what expires is gone. Raises SettingsError for a URL of another database.
         """
+        self._ring_delay = ring_delay
+        self._clock = clock
         self._location = redact(url)
         self._engine = open_engine(url)
         self._dialect: str = self._engine.dialect.name
@@ -46,8 +57,7 @@ class SqlSink:
         summary = Summary()
         try:
             with self._engine.begin() as connection:
-                if not self._created:
-                    self._catalog.create(connection)
+                self._create(connection)
                 for piece in pieces:
                     summary += self._piece(connection, piece)
         except SQLAlchemyError as error:
@@ -58,8 +68,23 @@ class SqlSink:
         except BaseException:
             self._forget()
             raise
-        self._created = True
         return summary
+
+    def sweep(self) -> int:
+        """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
+
+        Each batch does so for the tables that it has changes of. Raises ServiceError as `write` does.
+        """
+        try:
+            with self._engine.begin() as connection:
+                self._create(connection)
+                now = int(self._clock())
+                return sum(
+                    self._merge_of(connection, one).sweep(connection, now) for one in self._catalog.all(connection)
+                )
+        except SQLAlchemyError as error:
+            self._forget()
+            raise ServiceError(f"sink {self._location}: {said(error)}{remedy(error)}; swept again later") from error
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
@@ -72,7 +97,22 @@ class SqlSink:
         """Give the connections back."""
         self._engine.dispose()
 
+    def _create(self, connection: sa.Connection) -> None:
+        if not self._created:
+            self._catalog.create(connection)
+        self._created = True
+
+    def _merge_of(self, connection: sa.Connection, target: Target) -> TableMerge:
+        table_id = target.layout.definition.id
+        merge = self._merges.get(table_id)
+        if merge is None or merge.target is not target:
+            truncations = Truncations(table_id, self._ring_delay)
+            truncations.load(connection)
+            merge = self._merges[table_id] = TableMerge(target, self._dialect, truncations)
+        return merge
+
     def _forget(self) -> None:
+        self._created = False
         self._catalog.forget()
         self._merges.clear()
 
@@ -97,11 +137,9 @@ class SqlSink:
         }
         for table, announced in shapes.values():
             target, stale = self._catalog.target(connection, table, announced)
-            merge = self._merges.get(table.id)
-            if merge is None or merge.target is not target:
-                merge = self._merges[table.id] = TableMerge(target, self._dialect)
+            merge = self._merge_of(connection, target)
             if stale:
-                merge.show_again(connection, stale)
+                merge.show_again(connection, stale, int(self._clock()))
         return self._merges[changes[0].change.table.id]
 
     def _take(
@@ -109,12 +147,13 @@ class SqlSink:
     ) -> int:
         """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
         try:
-            found = gather([_mergeable(one) for one in changes])
+            found = gather(changes)
             with connection.begin_nested():
-                return merge.merge(connection, found)
+                return merge.merge(connection, found, int(self._clock()))
         except (DecodeError, DBAPIError) as error:
             if isinstance(error, DBAPIError) and not refuses_a_value(error):
                 raise
+            merge.reload(connection)
             if len(changes) == 1:
                 letters.append(DeadLetter(changes[0].place, said(error)))
                 return 0
@@ -128,10 +167,3 @@ class SqlSink:
         rows = [(p.topic, p.partition, p.offset, p.schema_id.hex(), reason) for p, reason in places]
         overwrite(connection, DEAD_LETTERS, ("topic", "partition", "offset", "schema_id", "reason"), rows)
         log.warning("%d records set aside in tailrace_dead_letters; the first: %s", len(rows), letters[0].reason)
-
-
-def _mergeable(delivered: Delivered) -> Delivered:
-    """The change itself; truncations are not merged yet, and say so."""
-    if delivered.change.op is Op.TRUNCATE:
-        raise UnsupportedError(f"{delivered.change.table}: truncation is not merged yet; its rows stay until deleted")
-    return delivered

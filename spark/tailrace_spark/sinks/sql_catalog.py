@@ -27,18 +27,17 @@ from tailrace_spark.sinks.sql_layout import (
     static_table,
     view_query,
 )
-from tailrace_spark.sinks.sql_names import KEY, STATIC, objects, table_name
+from tailrace_spark.sinks.sql_names import CATALOG, KEY, STATIC, objects, table_name
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, SqlType
 
 log = logging.getLogger("tailrace_spark")
 
 _LONGEST_NAME: Final = {SQLITE: 255, POSTGRESQL: 63, MYSQL: 64}
 _IN_USE: Final = "2BP01"  # PostgreSQL: dependent objects still exist
-_METADATA: Final = sa.MetaData()
 _TEXT: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
 TABLES: Final = sa.Table(
     "tailrace_tables",
-    _METADATA,
+    CATALOG,
     sa.Column("table_id", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("definition", _TEXT, nullable=False),
@@ -47,7 +46,7 @@ TABLES: Final = sa.Table(
 )
 DEAD_LETTERS: Final = sa.Table(
     "tailrace_dead_letters",
-    _METADATA,
+    CATALOG,
     sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("offset", sa.BigInteger, primary_key=True),
@@ -89,12 +88,20 @@ class Catalog:
 
     def create(self, connection: sa.Connection) -> None:
         """Make the catalog's own tables where they are missing."""
-        _METADATA.create_all(connection)
+        CATALOG.create_all(connection)
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""
         self._targets.clear()
         self._seen.clear()
+
+    def all(self, connection: sa.Connection) -> list[Target]:
+        """Whatever is followed, in no order."""
+        known = connection.execute(sa.select(TABLES.c.table_id)).scalars().all()
+        for table_id in map(UUID, known):
+            if table_id not in self._targets and (target := self._load(connection, table_id)) is not None:
+                self._targets[table_id] = target
+        return list(self._targets.values())
 
     def target(self, connection: sa.Connection, table: Table, announced: int = -1) -> tuple[Target, list[ColumnPlace]]:
         """The tables that follow `table`, made or widened first where needed, and the columns that read anew by that.
@@ -308,7 +315,7 @@ def _tables(target: Target) -> list[sa.Table]:
 
 def _taken(layouts: Iterable[Layout]) -> set[str]:
     """Every name that these layouts and the catalog itself have, in lower case."""
-    return set(_METADATA.tables).union(*[objects(layout.name) for layout in layouts])
+    return set(CATALOG.tables).union(*[objects(layout.name) for layout in layouts])
 
 
 def _read_anew(old: Layout, new: Layout) -> list[ColumnPlace]:

@@ -26,8 +26,11 @@ from tailrace_spark.rowstate.deletions import (
     RangeDeletion,
     flatten,
     merge_partitions,
+    stronger,
+    supersedes,
 )
 from tailrace_spark.rowstate.row import RowState, state_of
+from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncated, truncation_of
 from tailrace_spark.sinks.protocol import Delivered
 from tailrace_spark.sinks.sql_catalog import Target
 from tailrace_spark.sinks.sql_layout import ColumnPlace
@@ -35,6 +38,7 @@ from tailrace_spark.sinks.sql_names import END, ROW, STATIC
 from tailrace_spark.sinks.sql_shown import Clustering, ShownTable
 from tailrace_spark.sinks.sql_staged import StagedRows
 from tailrace_spark.sinks.sql_state import Head, RowKey, StateTable, Stored
+from tailrace_spark.sinks.sql_truncations import Truncations
 
 
 @dataclass(slots=True)
@@ -67,18 +71,24 @@ class Gathered:
     deletions: dict[bytes, PartitionState] = field(default_factory=dict)
     statics: dict[bytes, RowState] = field(default_factory=dict)
     rows: dict[RowKey, Said] = field(default_factory=dict)
+    truncations: TruncationState = field(default_factory=TruncationState)
 
 
 def gather(delivered: Iterable[Delivered]) -> Gathered:
     """Merge changes of one table with each other, in memory.
 
-    Raises DecodeError for a change that cannot be merged (yet): truncations, clusterings, elements and counters that
-    are no values of their types.
+    Raises DecodeError for a change that cannot be merged: clusterings, elements and counters that are no values of
+    their types.
     """
     found = Gathered()
     ranges: dict[bytes, list[RangeDeletion]] = {}
     for one in delivered:
         change, key = one.change, one.change.key
+        if change.op is Op.TRUNCATE:
+            if change.deletion is None or change.source is None:
+                raise CorruptError(f"{change.table}: a truncation without a time or a source")
+            found.truncations = merge_truncations(found.truncations, truncated(truncation_of(change)))
+            continue
         if key is None:
             raise CorruptError(f"{change.table}: a {change.op.value} without a partition key")
         if change.op is Op.DELETE_PARTITION:
@@ -114,25 +124,31 @@ def _range(change: Change, assignment: Assignment | None) -> RangeDeletion:
 class TableMerge:
     """Merges into the tables of one target."""
 
-    def __init__(self, target: Target, dialect: str) -> None:
+    def __init__(self, target: Target, dialect: str, truncations: Truncations) -> None:
         self.target = target
+        self._truncations = truncations
         self._state = StateTable(target.state, dialect)
         self._rows = ShownTable(target, dialect, static=False)
         self._statics = None if target.static is None else ShownTable(target, dialect, static=True)
         self._staged = StagedRows(self._state, self._rows)
+
+    def reload(self, connection: sa.Connection) -> None:
+        """Read what is kept of the table in memory anew: the transaction was taken back to a savepoint."""
+        self._truncations.load(connection)
+        self._state.reload()
 
     def merge(self, connection: sa.Connection, found: Gathered, at: int | None = None) -> int:
         """Merge what was gathered, shown as it reads at a time, in seconds since the epoch.
 
         Gives how many rows' states changed (those that a deletion removed count too).
         """
+        changed = self._erase(connection, found, at)
         keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows)}
         heads = self._state.heads(connection, keys)
-        changed = 0
         partitions = {key: head.deletions for key, head in heads.items()}
         for key, said in found.deletions.items():
             before = partitions.get(key, NOTHING_DELETED)
-            after = partitions[key] = merge_partitions(before, said)
+            after = partitions[key] = self._left(merge_partitions(before, said))
             if after != before:
                 self._state.write_deletions(connection, key, before, after)
                 changed += self._delete(connection, key, before, after, at)
@@ -140,6 +156,64 @@ class TableMerge:
         if found.rows:
             changed += self._merge_rows(connection, found.rows, partitions, at)
         return changed
+
+    def sweep(self, connection: sa.Connection, at: int) -> int:
+        """Show again what has expired by `at`, in seconds since the epoch, and erase what may be; how many rows."""
+        changed = self._erase(connection, Gathered(), at)
+        for stored in self._state.due(connection, at):
+            states = {row_key: one.state for row_key, one in stored.items()}
+            self._state.write(connection, states, at)
+            self._rows.update(connection, {key: state for key, state in states.items() if key[1] != STATIC}, at)
+            if self._statics is not None:
+                statics = {key: state for key, state in states.items() if key[1] == STATIC}
+                self._statics.update(connection, statics, at)
+            changed += len(states)
+        return changed
+
+    def _erase(self, connection: sa.Connection, found: Gathered, at: int | None) -> int:
+        """Note truncations, and erase what they cover for certain by now; how many rows.
+
+        Whatever further hosts say of it, a truncation covers what is older than its latest time by a ring delay; and
+        from a ring delay after it was first seen on, what is older than its earliest time.
+        """
+        said = merge_truncations(self._truncations.known, found.truncations)
+        if said != self._truncations.known:
+            self._truncations.note(connection, said)
+        floor, erased = self._truncations.floor(at), self._truncations.erased
+        if floor is None or (erased is not None and not supersedes(floor, erased)):
+            return 0
+        self._truncations.erase(connection, floor)
+        changed = 0
+        for shown in (self._rows, self._statics):
+            if shown is not None:
+                shown.forget_older(connection, floor.written)
+        changed += self._state.forget_older(connection, floor.written)
+        for stored in self._state.since(connection, floor.written):
+            states = {row_key: _shadowed(one, RowState(), floor) for row_key, one in stored.items()}
+            touched = {row_key: state for row_key, state in states.items() if stored[row_key].differs(state)}
+            self._state.write(connection, touched, at)
+            for static, shown in ((False, self._rows), (True, self._statics)):
+                if shown is not None:
+                    some = {key: state for key, state in touched.items() if (key[1] == STATIC) is static}
+                    shown.update(connection, some, at)
+            changed += len(touched)
+        return changed
+
+    def _left(self, partition: PartitionState) -> PartitionState:
+        """What of a partition's deletions the table's truncation leaves."""
+        floor = self._truncations.erased
+        if floor is None:
+            return partition
+        gone = partition.deletion is not None and not supersedes(partition.deletion, floor)
+        kept = PartitionState(assignment=None) if gone else partition
+        return PartitionState(kept.deletion, flatten(partition.ranges, stronger(kept.deletion, floor)), kept.assignment)
+
+    def _covering(self, partitions: Mapping[bytes, PartitionState], row_key: RowKey) -> Deletion | None:
+        partition = partitions.get(row_key[0])
+        if partition is None:
+            return self._truncations.erased
+        at = None if row_key[1] == STATIC else row_key[1][len(ROW) :]
+        return stronger(self._truncations.erased, partition.covering(at))
 
     def show_again(self, connection: sa.Connection, stale: list[ColumnPlace], at: int | None = None) -> None:
         """Bring rows up to date that have a value in these columns, which the source dropped, or reads otherwise now.
@@ -171,7 +245,7 @@ class TableMerge:
             for stored in self._state.between(connection, key, low, high):
                 states = {row: _shadowed(one, RowState(), area.deletion) for row, one in stored.items()}
                 touched = {row: state for row, state in states.items() if stored[row].differs(state)}
-                self._state.write(connection, touched)
+                self._state.write(connection, touched, at)
                 self._rows.update(connection, touched, at)
                 changed += len(touched)
         return changed
@@ -188,12 +262,12 @@ class TableMerge:
         touched: dict[RowKey, RowState] = {}
         for key in {*found.statics, *deleted}:
             head = heads.get(key, Head())
-            covering = partitions.get(key, NOTHING_DELETED).deletion
+            covering = self._covering(partitions, (key, STATIC))
             state = _shadowed(head.static, found.statics.get(key, RowState()), covering)
             if _differs(head.static, state):
                 touched[key, STATIC] = state
         if touched and self._statics is not None:
-            self._state.write(connection, touched)
+            self._state.write(connection, touched, at)
             self._statics.put(connection, {row_key: (state, ()) for row_key, state in touched.items()}, at)
         return len(touched)
 
@@ -207,7 +281,7 @@ class TableMerge:
         """Rows of which nothing is known go in as they are; the others are merged with what is known."""
         left: dict[RowKey, Said] = {}
         for row_key, said in rows.items():
-            covering = _covering(partitions, row_key)
+            covering = self._covering(partitions, row_key)
             if covering is None:
                 left[row_key] = said
                 continue
@@ -218,17 +292,12 @@ class TableMerge:
         changed, known = self._staged.take(connection, left, at)
         touched: dict[RowKey, tuple[RowState, Clustering]] = {}
         for row_key, stored in known.items():
-            state = _shadowed(stored, left[row_key].state, _covering(partitions, row_key))
+            state = _shadowed(stored, left[row_key].state, self._covering(partitions, row_key))
             if stored.differs(state):
                 touched[row_key] = state, left[row_key].clustering
-        self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()})
+        self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()}, at)
         self._rows.put(connection, touched, at)
         return changed + len(touched)
-
-
-def _covering(partitions: Mapping[bytes, PartitionState], row_key: RowKey) -> Deletion | None:
-    partition = partitions.get(row_key[0])
-    return None if partition is None else partition.covering(row_key[1][len(ROW) :])
 
 
 def _shadowed(stored: Stored | None, said: RowState, covering: Deletion | None) -> RowState:

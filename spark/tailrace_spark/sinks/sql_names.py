@@ -6,6 +6,10 @@ from collections.abc import Callable, Collection
 from hashlib import blake2b
 from typing import Final
 
+import sqlalchemy as sa
+
+CATALOG: Final = sa.MetaData()
+"""The tables that are there once in a database, whatever is followed."""
 # Ours stand beside a table's columns and behind its name.
 KEY: Final = "__key"
 CLUSTERING: Final = "__clustering"

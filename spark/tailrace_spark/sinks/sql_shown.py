@@ -109,6 +109,13 @@ class ShownTable:
         area = sa.and_(c[KEY] == key, c[CLUSTERING] >= low, c[CLUSTERING] < high)
         connection.execute(self.table.delete().where(area, ~newer))
 
+    def forget_older(self, connection: sa.Connection, written: int) -> None:
+        """Take away all rows that have nothing as new as `written`."""
+        c, s = self.table.c, self._state.c
+        at = s.clustering == (STATIC if self._static else c[CLUSTERING])
+        newer = sa.exists().where(s.key == c[KEY], at, s.newest >= written)
+        connection.execute(self.table.delete().where(~newer))
+
     def with_value(self, connection: sa.Connection, place: ColumnPlace) -> Iterable[list[RowKey]]:
         """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
         query = sa.select(*self._key_columns).where(self.table.c[place.stored].is_not(None))

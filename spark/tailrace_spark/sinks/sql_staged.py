@@ -76,7 +76,7 @@ class StagedRows:
         values = self._shown.values(state, at)
         shown = values if values is not None else [None] * len(self._shown.columns)
         keys = self._shown.key_values(row_key[0], said.clustering)
-        return (*state_row(row_key, state), *keys, *shown, values is not None)
+        return (*state_row(row_key, state, at), *keys, *shown, values is not None)
 
 
 __all__ = ["StagedRows"]

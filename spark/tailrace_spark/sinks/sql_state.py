@@ -73,7 +73,12 @@ class StateTable:
         self._delete = table.delete().where(table.c.key == sa.bindparam("k"), table.c.clustering == sa.bindparam("c"))
         self._is_head = table.c.clustering < bytes_literal(ROW, dialect)
         # Where an index tells at once that no partition has a head, that is asked once, and then known.
-        self._has_heads: bool | None = True if dialect == MYSQL else None
+        self._unknown = True if dialect == MYSQL else None
+        self._has_heads = self._unknown
+
+    def reload(self) -> None:
+        """Ask the database again what was known of it."""
+        self._has_heads = self._unknown
 
     def heads(self, connection: sa.Connection, keys: Iterable[bytes]) -> dict[bytes, Head]:
         """The heads of partitions; those without one are left out."""
@@ -117,9 +122,37 @@ class StateTable:
         area = sa.and_(c.key == key, c.clustering >= low, c.clustering < high)
         return connection.execute(self.table.delete().where(area, c.newest < written)).rowcount
 
-    def write(self, connection: sa.Connection, states: dict[RowKey, RowState]) -> None:
-        """Put these states under their keys; an empty one is removed."""
-        kept = [state_row(row_key, state) for row_key, state in sorted(states.items(), key=_by_key) if not state.empty]
+    def due(self, connection: sa.Connection, at: int) -> Iterator[dict[RowKey, Stored]]:
+        """The states of rows that read otherwise by `at`, in seconds, in chunks; the caller must write each of them."""
+        c = self.table.c
+        query = sa.select(c.key, c.clustering, *self._stored).where(c.next_expiry <= at)
+        query = query.order_by(c.next_expiry).limit(CHUNK)
+        while found := connection.execute(query).all():
+            yield {(key, where): stored_as(*stored) for key, where, *stored in found}
+
+    def since(self, connection: sa.Connection, written: int) -> Iterator[dict[RowKey, Stored]]:
+        """The states of rows and static rows with something as new as `written`, in chunks; it may be written between.
+
+        Of no use for deletions, which are left out.
+        """
+        c = self.table.c
+        named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
+        query = sa.select(c.key, c.clustering, *self._stored).where(named, c.newest >= written)
+        query = query.order_by(c.key, c.clustering).limit(CHUNK)
+        found = connection.execute(query).all()
+        while found:
+            yield {(key, at): stored_as(*stored) for key, at, *stored in found}
+            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(found[-1][0], found[-1][1])
+            found = connection.execute(query.where(further)).all()
+
+    def forget_older(self, connection: sa.Connection, written: int) -> int:
+        """Remove all that has nothing as new as `written`, deletions too; how much it was."""
+        return connection.execute(self.table.delete().where(self.table.c.newest < written)).rowcount
+
+    def write(self, connection: sa.Connection, states: dict[RowKey, RowState], at: int | None) -> None:
+        """Put these states under their keys; an empty one is removed. `at`: when they were looked at."""
+        ordered = sorted(states.items(), key=_by_key)
+        kept = [state_row(row_key, state, at) for row_key, state in ordered if not state.empty]
         gone = [row_key for row_key, state in states.items() if state.empty]
         self._write(connection, kept, gone)
 
@@ -165,9 +198,10 @@ def _row(
     return key, clustering, newest, state, generation, stream_id, expiry
 
 
-def state_row(row_key: RowKey, state: RowState) -> StateRow:
-    """The row of a state that is not empty."""
-    return _row(*row_key, newest(state), encode_state(state), state.assignment)
+def state_row(row_key: RowKey, state: RowState, at: int | None) -> StateRow:
+    """The row of a state that is not empty, and that was looked at at a time, in seconds since the epoch."""
+    expiry = state.next_expiry(after=-1 if at is None else at)
+    return _row(*row_key, newest(state), encode_state(state), state.assignment, expiry)
 
 
 def _by_key(item: tuple[RowKey, RowState]) -> RowKey:
