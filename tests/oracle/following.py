@@ -23,6 +23,9 @@ from tailrace_spark.sinks.sql import SqlSink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Sections = Mapping[str, Mapping[str, object]]
+"""Settings, as their file has them."""
+
 _TRIGGER: Final = "0.2 seconds"
 
 
@@ -64,6 +67,9 @@ class Follower(Protocol):
     def check(self) -> None:
         """Fails when it has ended by itself."""
 
+    def words(self) -> str:
+        """The end of its log, where it has one."""
+
 
 class _Crashing(Both):
     """Dies, when asked to, between the commit of a database and the next one's, or the checkpoint's."""
@@ -84,9 +90,9 @@ class _Crashing(Both):
 class HereFollower:
     """The stream in a thread of this process; killed, it dies behind the next commit of one of its sinks."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, urls: Iterable[str]) -> None:
+    def __init__(self, spark: SparkSession, settings: Sections, urls: Iterable[str]) -> None:
         self._spark = spark
-        self._settings = settings
+        self._settings = Settings.model_validate(settings)
         self._urls = tuple(urls)
         self._sink = _Crashing([])
         self._stop = threading.Event()
@@ -118,6 +124,9 @@ class HereFollower:
     def check(self) -> None:
         assert self._thread.is_alive(), self._error
 
+    def words(self) -> str:
+        return ""
+
     def _run(self) -> None:
         try:
             Stream(self._spark, self._settings, self._sink, stop=self._stop).run(processingTime=_TRIGGER)
@@ -130,7 +139,7 @@ class HereFollower:
 class ProcessFollower:
     """The stream as a process with a Spark of its own, and kill -9."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, Mapping[str, object]], urls: Iterable[str]) -> None:
+    def __init__(self, directory: Path, settings: Sections, urls: Iterable[str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "stream.log"
         self._directory = directory
@@ -157,14 +166,17 @@ class ProcessFollower:
             code = self._process.wait(120)
         finally:
             self._signal(signal.SIGKILL)
-        assert code == 0, self.log.read_text()[-6000:]
+        assert code == 0, self.words()
 
     def abandon(self) -> None:
         self.kill()
 
     def check(self) -> None:
         assert self._process is not None
-        assert self._process.poll() is None, self.log.read_text()[-6000:]
+        assert self._process.poll() is None, self.words()
+
+    def words(self) -> str:
+        return self.log.read_text()[-6000:]
 
     def _signal(self, number: signal.Signals) -> None:
         """To the whole group: Python and the JVM that it started."""

@@ -15,7 +15,7 @@ from tailrace_spark.sinks.sql import SqlSink
 from tests.oracle.comparison import Answer, Downstream, Row, differ, differences
 from tests.oracle.program import told, told_again
 from tests.oracle.shrinking import shrink
-from tests.oracle.values import normal
+from tests.oracle.values import key_of, normal
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.tables import table
@@ -32,6 +32,12 @@ def test_a_told_statement_means_the_same_elsewhere_and_later() -> None:
     )
     assert told_again(line, "ks1", now) == statement
     assert f"ks2.t USING TIMESTAMP {now + 2}" in told_again(line, "ks2", now + 7)
+
+
+def test_keys_of_equal_decimals_are_one() -> None:
+    decimal = parse_type("decimal")
+    one, other, third = (key_of(normal(text, decimal), decimal) for text in ("0.00", "0.000", "0.01"))
+    assert one == other != third
 
 
 NOON = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)

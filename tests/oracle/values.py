@@ -18,6 +18,12 @@ def answered(value: Any, cql_type: CqlType) -> object:
     return normal(rendered(value, cql_type), cql_type)
 
 
+def key_of(form: object, cql_type: CqlType) -> object:
+    """The one form of a value in a key: of equal decimals with other scales any may name a row, as whichever came first
+    to a replica does in Cassandra."""
+    return Decimal(form).normalize() if cql_type.kind == "decimal" and isinstance(form, tuple) else form
+
+
 def normal(value: Any, cql_type: CqlType) -> object:
     """The one form of a value as a database's driver gives it, or as SQLite would hold it: hashable, None for NULL.
 
