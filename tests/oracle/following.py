@@ -17,7 +17,7 @@ from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.pipeline import Stream
-from tailrace_spark.sinks.protocol import Piece, Sink, Summary
+from tailrace_spark.sinks.protocol import Piece, Summary, SweepingSink
 from tailrace_spark.sinks.sql import SqlSink
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _TRIGGER: Final = "0.2 seconds"
 class Both:
     """Writes every micro-batch into several sinks, one after the other: they are in step but for a crash."""
 
-    def __init__(self, sinks: Iterable[Sink]) -> None:
+    def __init__(self, sinks: Iterable[SweepingSink]) -> None:
         self._sinks = tuple(sinks)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
@@ -41,6 +41,9 @@ class Both:
         for sink in self._sinks:
             summary = sink.write(kept)
         return summary
+
+    def sweep(self) -> int:
+        return sum(sink.sweep() for sink in self._sinks)
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -74,7 +77,7 @@ class Follower(Protocol):
 class _Crashing(Both):
     """Dies, when asked to, between the commit of a database and the next one's, or the checkpoint's."""
 
-    def __init__(self, sinks: Iterable[Sink]) -> None:
+    def __init__(self, sinks: Iterable[SweepingSink]) -> None:
         super().__init__(sinks)
         self.crash = threading.Event()
 

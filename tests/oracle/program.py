@@ -26,6 +26,11 @@ class Program:
         """Whether anything of it lives for seconds only."""
         return any(_NEAR.search(line) for line in self.lines)
 
+    @property
+    def truncates(self) -> bool:
+        """Whether it truncates a table."""
+        return any(line.startswith("TRUNCATE") for line in self.lines)
+
     def __str__(self) -> str:
         return "".join(f"{line};\n" for line in self.lines)
 

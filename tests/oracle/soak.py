@@ -19,15 +19,16 @@ from random import Random
 from uuid import uuid4
 
 from tailrace.local import CassandraSettings, LocalKafka, Services
+from tests import mariadb, postgres
 from tests.integration.agents import cql
 from tests.oracle.following import ProcessFollower, Sections
-from tests.oracle.kinds import kinds_of
+from tests.oracle.kinds import kinds_of, logged_kinds_of
 from tests.oracle.shrinking import shrink
 from tests.oracle.stream_trial import StreamTrial
 from tests.oracle.trial import Found, Ground, Trial
-from tests.postgres import new_database
 
 FAILURES = Path("build/oracle")
+DATABASES = {"postgresql": postgres.new_database, "mariadb": mariadb.new_database}
 
 
 @dataclass(slots=True)
@@ -55,15 +56,23 @@ class Totals:
 
 
 def soak(
-    ground: Ground, place: Path, *, seconds: float, seed: int, programs: int, statements: int, short: bool
+    ground: Ground,
+    place: Path,
+    *,
+    seconds: float,
+    seed: int,
+    programs: int,
+    statements: int,
+    short: bool,
+    others: Sequence[str],
 ) -> Totals:
     """Rounds until the time is over, at least one; the seeds count up from `seed`. `short`: by the short way alone."""
     began, totals = time.monotonic(), Totals()
     while not totals.counts["rounds"] or time.monotonic() - began < seconds:
         seeds = range(seed, seed := seed + programs)
         since = time.monotonic()
-        with _trial(ground, place, seeds[0], short=short) as trial:
-            found = trial.random_programs(seeds, kinds_of, statements)
+        with _trial(ground, place, seeds[0], others, short=short) as trial:
+            found = trial.random_programs(seeds, logged_kinds_of if short else kinds_of, statements)
             totals.take(found, trial.kills if isinstance(trial, StreamTrial) else Counter())
             steps = ", ".join(f"{name} {taken:.0f}" for name, taken in trial.seconds.items())
             say(f"seeds {seeds[0]} to {seeds[-1]} in {time.monotonic() - since:.0f} s ({steps}); so far {totals}")
@@ -76,12 +85,12 @@ def soak(
     return totals
 
 
-def shrunk(ground: Ground, place: Path, one: Found, seconds: float) -> None:
+def shrunk(ground: Ground, place: Path, one: Found, seconds: float, others: Sequence[str]) -> None:
     """Look for fewer statements that fail as well, at most so long, and keep what is found."""
     short = any(way.startswith("short") for way in one.failed)
     until = time.monotonic() + seconds
     first, rest = one.program.lines[:1], one.program.lines[1:]
-    with _trial(ground, place, one.program.seed, short=short) as trial:
+    with _trial(ground, place, one.program.seed, others, short=short) as trial:
 
         def fails(candidates: Sequence[Sequence[str]]) -> list[bool]:
             return trial.fail([one.program.only((*first, *lines)) for lines in candidates], short=short)
@@ -95,16 +104,17 @@ def shrunk(ground: Ground, place: Path, one: Found, seconds: float) -> None:
     _keep(one, "shrunk")
 
 
-def _trial(ground: Ground, place: Path, seed: int, *, short: bool) -> Trial:
+def _trial(ground: Ground, place: Path, seed: int, others: Sequence[str], *, short: bool) -> Trial:
     name = f"o{uuid4().hex[:8]}"
     random = Random(seed)
 
     def direct(program: str) -> str:
-        return new_database() if random.random() < 0.3 else f"sqlite:///{place / name / program}.db"
+        kind = random.choice(("sqlite", "sqlite", *others))
+        return f"sqlite:///{place / name / program}.db" if kind == "sqlite" else DATABASES[kind]()
 
     if short:
         return Trial(ground, name, place / name, direct, random)
-    urls = [f"sqlite:///{place / name / 'stream'}.db", new_database()]
+    urls = [f"sqlite:///{place / name / 'stream'}.db", *(DATABASES[kind]() for kind in others)]
 
     def follow(sections: Sections) -> ProcessFollower:
         return ProcessFollower(place / name / "stream", sections, urls)
@@ -140,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--programs", type=int, default=8, help="in a round")
     parser.add_argument("--statements", type=int, default=500, help="of a program")
     parser.add_argument("--shrink-seconds", type=float, default=900, help="for each of three that fail; 0: not at all")
+    parser.add_argument("--databases", nargs="*", choices=DATABASES, default=["postgresql"], help="beside SQLite")
     parser.add_argument("--short", action="store_true", help="from the log into the sinks, without agent and stream")
     chosen = parser.parse_args(arguments)
     seed = secrets.randbits(31) if chosen.seed is None else chosen.seed
@@ -157,9 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             programs=chosen.programs,
             statements=chosen.statements,
             short=chosen.short,
+            others=chosen.databases,
         )
         for one in totals.failed[:3] if chosen.shrink_seconds else ():
-            shrunk(ground, place, one, chosen.shrink_seconds)
+            shrunk(ground, place, one, chosen.shrink_seconds, chosen.databases)
     say(f"seeds {seed} and up: {totals}")
     return 1 if totals.failed else 0
 

@@ -47,6 +47,7 @@ NOON = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
     ("cql_type", "values"),
     [
         ("set<int>", ("[1,3,2]", [3, 2, 1])),
+        ("set<decimal>", ('["1.0"]', ["1.00"])),
         ("map<text, float>", ('{"a": 0.1, "b": 3}', {"b": 3.0, "a": 0.10000000149011612})),
         ("float", (0.1, 0.10000000149011612)),
         ("double", ("NaN", float("nan"))),
@@ -70,6 +71,7 @@ def test_values_of_all_drivers_have_one_form(cql_type: str, values: tuple[object
         ("list<int>", "[1,2]", "[2,1]"),
         ("float", 0.1, 0.2),
         ("set<int>", "[1]", "[1,1]"),
+        ("frozen<set<decimal>>", '["1.0"]', '["1.00"]'),
         ("text", "", None),
     ],
 )

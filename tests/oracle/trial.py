@@ -205,6 +205,8 @@ class Trial:
         for one in found:
             one.changes = len(changes[one.keyspace])
             one.rows = sum(len(answer.rows) for answer in answers[one.keyspace])
+            if one.program.truncates:
+                continue
             url = self._direct(one.keyspace)
             with closing(open_sinks([url])) as sink, closing(Downstream(url)) as database:
                 deliver(sink, changes[one.keyspace], Random(one.program.seed))

@@ -60,7 +60,8 @@ def _nested(value: Any, cql_type: CqlType) -> object:
         case "list" | "vector":
             return tuple(_nested(item, args[0]) for item in value)
         case "set":
-            return tuple(sorted((_nested(item, args[0]) for item in value), key=repr))
+            form = _element if cql_type.multicell else _nested
+            return tuple(sorted((form(item, args[0]) for item in value), key=repr))
         case "map":
             return tuple(sorted((key, _nested(item, args[1])) for key, item in value.items()))
         case "tuple":
@@ -71,6 +72,11 @@ def _nested(value: Any, cql_type: CqlType) -> object:
         case "float" | "double":
             return _floating(value, cql_type.kind)
     return value
+
+
+def _element(value: Any, cql_type: CqlType) -> object:
+    """Of equal decimals with other scales a set has one: the newest, of those of one time whichever came first."""
+    return str(Decimal(value).normalize()) if cql_type.kind == "decimal" else _nested(value, cql_type)
 
 
 def _floating(value: Any, kind: str) -> object:
