@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from tests.breakages.breakage import Breakage, BreakageError
-from tests.breakages.run import RED, ROOT, Judgement, run
+from tests.breakages.run import RED, ROOT, Judgement, run, sessions
 from tests.breakages.table import BREAKAGES
 
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for one in chosen:
                 tell_breakage(one)
             return 0
-        found = [one for breakage in chosen for one in told(breakage)]
+        found = [one for some in sessions(chosen) for one in told(some)]
         return 0 if all(one.outcome == RED for one in found) else 1
     except BreakageError as error:
         sys.stderr.write(f"{error}\n")
@@ -37,21 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(names: Sequence[str]) -> list[Breakage]:
-    """Those with these names, or parts of them, by what they need. Raises BreakageError for a name that none has."""
+    """Those with these names, or parts of them. Raises BreakageError for a name that none has."""
     for name in names:
         if not any(name in one.name for one in BREAKAGES):
             raise BreakageError(f"no breakage is called {name}; --list shows all")
     exact = {one.name for one in BREAKAGES} & set(names)
     rest = [name for name in names if name not in exact]
-    chosen = [one for one in BREAKAGES if not names or one.name in exact or any(name in one.name for name in rest)]
-    return sorted(chosen, key=lambda one: one.needs)
+    return [one for one in BREAKAGES if not names or one.name in exact or any(name in one.name for name in rest)]
 
 
-def told(breakage: Breakage) -> list[Judgement]:
-    """Run one, and print what came of it."""
-    found = run(breakage, ROOT / "build" / "breakages")
-    for one in found:
+def told(breakages: Sequence[Breakage]) -> list[Judgement]:
+    """Run one session, and print what came of it."""
+    found = []
+    for one in run(breakages, ROOT / "build" / "breakages"):
         tell_judgement(one)
+        found.append(one)
     return found
 
 

@@ -65,6 +65,10 @@ class Breakage:
     needs: Needs
     reds: tuple[Red, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    session: str | None = None
+    """Breakages of one session share their tests' services: their bug shows in processes that tests start, such as
+    agents, and only these meet it. Each of the others has a session of its own, and tests themselves meet its bug.
+    """
 
     def broken(self, root: Path) -> str:
         """The text of the file with the bug in it. Raises BreakageError where `old` is not there exactly once."""

@@ -123,6 +123,7 @@ BREAKAGES: Final = (
         old="            clock=time.monotonic,\n            milliseconds=_milliseconds,\n",
         new="            clock=time.time,\n            milliseconds=_milliseconds,\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red("integration/faults/test_clock.py", "test_a_clock_that_jumps", r"not in \d+ s"),),
     ),
     Breakage(
@@ -139,6 +140,7 @@ BREAKAGES: Final = (
             "            at += length + OVERHEAD\n"
         ),
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(FILES, "test_damaged_segments", r"assert named\(\)|len\(named\(\)\) >= len\(good\)"),),
     ),
     Breakage(
@@ -151,6 +153,7 @@ BREAKAGES: Final = (
         ),
         new="        torn = segment.position.offset > 0\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(FILES, "test_damaged_segments", r"len\(named\(\)\) >= len\(good\)"),),
     ),
     Breakage(
@@ -160,6 +163,7 @@ BREAKAGES: Final = (
         old="        self._foreign |= new\n",
         new="        self._foreign = new\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(FILES, "test_files_that_are_none_of_cassandras", r"path\.name"),),
     ),
     Breakage(
@@ -169,6 +173,7 @@ BREAKAGES: Final = (
         old="            return known is not None and known == header_checksum(path)\n",
         new="            return known is None or known == header_checksum(path)\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(FILES, "test_an_older_segment_of_another_log", r"ended\(\) == 1"),),
     ),
     Breakage(
@@ -178,6 +183,7 @@ BREAKAGES: Final = (
         old="        self.released[segment] = self.linked.pop(segment, 0)\n",
         new="        self.linked.pop(segment, 0)\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(CRASHES, "test_a_cassandra_that_crashes", r"exit code 1\b"),),
     ),
     Breakage(
@@ -187,6 +193,7 @@ BREAKAGES: Final = (
         old="        self.released[segment] = self.linked.pop(segment, 0)\n",
         new="        self.linked.pop(segment, 0)\n",
         needs=Needs.MORE,
+        session="life",
         reds=(Red(LIFE, "test_a_crash_of_the_node_beside_spool_and_archive", r"exit code 1\b"),),
     ),
     Breakage(
@@ -209,6 +216,7 @@ BREAKAGES: Final = (
         new="            done |= files.spooled\n"
         "            if done or files.log is None or id in self._register.left or id in self._ahead.unindexed:\n",
         needs=Needs.MORE,
+        session="life",
         reds=(Red(LIFE, "test_a_kafka_outage_does_not_stop_writes", r'agent\.count\("changes"\) >= total'),),
     ),
     Breakage(
@@ -220,6 +228,7 @@ BREAKAGES: Final = (
         "            if files.index is not None:\n"
         "                files.index.unlink(missing_ok=True)\n",
         needs=Needs.MORE,
+        session="life",
         reds=(Red(LIFE, "test_dropping_the_oldest_is_reported_as_loss", r'agent\.count\("lost"\) > 0'),),
     ),
     Breakage(
@@ -234,13 +243,15 @@ BREAKAGES: Final = (
         ),
     ),
     Breakage(
-        name="told-again-at-each-start",
+        name="told-at-each-commit",
         promise="and once",
         file=MISSING,
-        old="            self._reported = united(self._reported, reported)\n",
+        old="            self.losses = tuple(loss for loss in self.losses if loss not in losses)\n",
         new="",
         needs=Needs.MORE,
-        reds=(Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r"stop\(\) == 0|== losses"),),
+        reds=(
+            Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
+        ),
     ),
     Breakage(
         name="half-a-copy-stays",
@@ -261,6 +272,7 @@ BREAKAGES: Final = (
         "            raise\n\n"
         "    handler = Handler(stream)\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(SPACE, "test_a_disk_that_is_full", r"exit code|not in \d+ s"),),
     ),
     Breakage(
@@ -280,6 +292,7 @@ BREAKAGES: Final = (
         "                self._finished[id] = Position(self._epoch, id, 0)\n",
         new="",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(EARLY, "test_early_changes_come_once_and_their_segments_go", r"first <= segment <= last"),),
     ),
 )

@@ -37,6 +37,7 @@ BREAKAGES: Final = (
             "        producer.end()\n"
         ),
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", DOUBLED),),
     ),
     Breakage(
@@ -52,6 +53,7 @@ BREAKAGES: Final = (
             "        changes = self._transaction.commit(resume, schema.unsent)\n"
         ),
         needs=Needs.NODE,
+        session="agent",
         reds=(
             Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", f"vanished unread: lost is|{LOST}"),
             Red(KILLS, "test_while_catching_up", LOST),
@@ -65,6 +67,7 @@ BREAKAGES: Final = (
         old="            after = self._at.offset if id == self._at.segment else 0\n",
         new="            after = 0\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(
             Red(KILLS, "test_two_hundred_times", DOUBLED),
             Red("integration/test_early.py", "test_early_changes_come_once_and_their_segments_go", r"Counter\("),
@@ -104,6 +107,7 @@ BREAKAGES: Final = (
             "            else kept.append(care.capture(resume, self.keys)) or kept[0],\n"
         ),
         needs=Needs.NODE,
+        session="agent",
         reds=(
             Red(CRASHES, "test_a_kafka_that_crashes", LOST),
             Red(CRASHES, "test_a_kafka_that_crashes_again_and_again", LOST),
@@ -114,12 +118,12 @@ BREAKAGES: Final = (
         name="every-fence-is-another-agent",
         promise="an agent whose transaction Kafka ended is not taken for a second one",
         file=TRANSACTIONS,
-        old='        if not self._another():\n            return ServiceError(f"Kafka: {doing}: it ended',
-        new='        if not doing:\n            return ServiceError(f"Kafka: {doing}: it ended',
+        old="    def _fenced(self, doing: str, error: KafkaError) -> Exception:\n",
+        new="    def _fenced_(self, doing: str, error: KafkaError) -> Exception:\n",
         needs=Needs.NODE,
         reds=(
-            Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another agent started"),
-            Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another agent started"),
+            Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another agent has started"),
+            Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another agent has started"),
             Red(DELIVERY, "test_an_agent_stopped_for_longer_than_its_transaction_goes_on", r"exit code 5"),
         ),
     ),
@@ -130,6 +134,7 @@ BREAKAGES: Final = (
         old='                config, f"{prefix}.{host}", clock',
         new='                config, f"{prefix}.{host}.{tenure and tenure.id}", clock',
         needs=Needs.NODE,
+        session="agent",
         reds=(
             Red("integration/faults/test_fencing.py", "test_of_two_agents_for_one_node_the_older_is_fenced", "== 5"),
         ),
@@ -176,6 +181,7 @@ BREAKAGES: Final = (
         old="            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         new="            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(DELIVERY, "test_without_transactions_a_kill_loses_nothing", r"== 5"),),
     ),
     Breakage(
@@ -197,6 +203,7 @@ BREAKAGES: Final = (
         old="        place: Place = (at.epoch, at.segment, at.offset)\n",
         new="        place: Place = (at.epoch, at.segment + 1, 0)\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(DELIVERY, "test_progress_never_runs_ahead_of_a_reader", r"<= known"),),
     ),
     Breakage(
@@ -233,6 +240,7 @@ BREAKAGES: Final = (
         old="        require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))\n",
         new="        require_own_directory(self.settings.agent.cdc_raw_directory, {})\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(AGENTS, "test_an_agent_of_a_wrong_directory_fences_nobody", ASSERTED),),
     ),
     Breakage(
@@ -242,6 +250,7 @@ BREAKAGES: Final = (
         old="            number = partition(message.token, route.partitions)\n",
         new="            number = partition(abs(message.token), route.partitions)\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(AGENTS, "test_every_change_arrives_once_where_its_token_says", r"record\.partition == partition"),),
     ),
 )

@@ -69,6 +69,7 @@ BREAKAGES: Final = (
         old="        changes = self._transaction.commit(resume, schema.unsent)\n",
         new="        changes = self._transaction.commit(resume, schema.unsent[:-1])\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(
             Red(
                 POSITION,
@@ -90,6 +91,7 @@ BREAKAGES: Final = (
             " if files.log is not None and files.index is not None}\n"
         ),
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(POSITION, "test_ddl_in_segments_without_cdc_data", r"(?m)not in \d+ s|^E +(AssertionError|assert)"),),
     ),
     Breakage(
@@ -99,6 +101,7 @@ BREAKAGES: Final = (
         old="                self._define(known, gap.until, inferred=True)\n",
         new="                self._define(known, gap.until, inferred=False)\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(POSITION, "test_ddl_that_nobody_read_is_placed_by_its_write_time", r"(?m)^> +assert \[one\.change"),),
     ),
     Breakage(
@@ -108,6 +111,7 @@ BREAKAGES: Final = (
         old="        return (table.cdc or updates != 1) and table.keyspace in self._keyspaces\n",
         new="        return table.cdc and table.keyspace in self._keyspaces\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(POSITION, "test_mixed_batches", r"(?m)not in \d+ s|^E +(AssertionError|assert)"),),
     ),
     Breakage(
@@ -120,6 +124,7 @@ BREAKAGES: Final = (
             "        return self._with(known, left, ()), SchemaDifference(dropped=_sorted(gone))\n"
         ),
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(AGENTS, "test_a_table_dropped_while_unread_is_published_whole", r"not in \d+ s"),),
     ),
     Breakage(
@@ -156,6 +161,7 @@ BREAKAGES: Final = (
         old="            for number in range(route.partitions)\n        )\n",
         new="            for number in range(1)\n        )\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(EVENTS, "test_everything_that_a_listener_would_hear_of", r"\[0, 1, 2, 0, 1, 2\]"),),
     ),
     Breakage(
@@ -165,6 +171,7 @@ BREAKAGES: Final = (
         old="        self._transaction.relax()\n        self._truncate()\n",
         new="        self._transaction.relax()\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(Red(EVENTS, "test_truncations_in_segments_without_cdc_data", r'== \[1, "truncate"\]'),),
     ),
     Breakage(

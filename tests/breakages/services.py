@@ -36,6 +36,7 @@ BREAKAGES: Final = (
         ),
         new='                _LOG.error("%s", error)\n',
         needs=Needs.NODE,
+        session="agent",
         reds=(
             Red("integration/faults/test_connections.py", "test_at_the_start", r'until_degraded\(agent, "service"\)'),
             Red(
@@ -54,6 +55,7 @@ BREAKAGES: Final = (
             "        cluster = LiveCluster(contact, changed, ring_changed)\n"
         ),
         needs=Needs.MORE,
+        session="security",
         reds=(Red(SECURITY, "test_an_agent_with_the_rights_of_the_documentation_and_no_others", NONE_SHOWN),),
     ),
     Breakage(
@@ -79,6 +81,7 @@ BREAKAGES: Final = (
             '                    raise SettingsError(f"cluster.password: {error}") from None\n'
         ),
         needs=Needs.MORE,
+        session="security",
         reds=(
             Red(
                 SECURITY,
@@ -94,7 +97,10 @@ BREAKAGES: Final = (
         old="            self.last = redact(error.str())\n",
         new='            LOG.debug("%s", redact(error.str()))\n',
         needs=Needs.MORE,
-        reds=(Red(SECURITY, "test_kafka_refuses", r"assert re\.search\(says"),),
+        reds=(
+            Red(SECURITY, "test_kafka_refuses[PLAIN-wrong0-Authentication failed]", r"assert re\.search\(says"),
+            Red(SECURITY, "test_kafka_refuses[SCRAM-SHA-512-wrong2-certificate verify failed]", r"re\.search\(says"),
+        ),
     ),
     Breakage(
         name="cassandras-reason-is-lost",
@@ -103,7 +109,10 @@ BREAKAGES: Final = (
         old='    text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))\n',
         new='    text = redact("; ".join(type(reason).__name__ for reason in reasons))\n',
         needs=Needs.MORE,
-        reds=(Red(SECURITY, "test_cassandra_refuses", r"assert re\.search\(says"),),
+        reds=(
+            Red(SECURITY, "test_cassandra_refuses[wrong0-incorrect]", r"assert re\.search\(says"),
+            Red(SECURITY, "test_cassandra_refuses[wrong2-CERTIFICATE_VERIFY_FAILED]", r"assert re\.search\(says"),
+        ),
     ),
     Breakage(
         name="what-a-registry-refused-stays-refused",
@@ -112,6 +121,7 @@ BREAKAGES: Final = (
         old="        if changed or (self._refused and self._parts.clock() >= self._open_again):\n",
         new="        if changed:\n",
         needs=Needs.NODE,
+        session="agent",
         reds=(
             Red(
                 "integration/test_registry.py",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.breakages.breakage import Breakage, BreakageError, Needs, Red
-from tests.breakages.run import ABSENT, GREEN, OTHERWISE, RED, ROOT, judged
+from tests.breakages.run import ABSENT, GREEN, OTHERWISE, RED, ROOT, judged, sessions, steps_of
 from tests.breakages.table import BREAKAGES
 
 OF_DELIVERY: Final = ("## 1.", "## 2.", "## 3.", "## 4.")
@@ -89,7 +90,15 @@ WHOLE: Final = Breakage(name="b", promise="p", file="f", old="o", new="n", needs
 def step(step: str = "call", outcome: str = "failed", *, asserted: bool = True, text: str = "2 lost") -> dict[str, Any]:
     """A line as the plugin writes it."""
     error = None if outcome == "passed" else f"AssertionError: {text}"
-    line = {"test": TEST.node, "step": step, "outcome": outcome, "asserted": asserted, "text": text, "error": error}
+    line = {
+        "breakage": "b",
+        "test": TEST.node,
+        "step": step,
+        "outcome": outcome,
+        "asserted": asserted,
+        "text": text,
+        "error": error,
+    }
     return {**line, "seconds": 1.0}
 
 
@@ -110,10 +119,22 @@ OTHER: Final = {**step(), "test": f"{TEST.node}[other]"}
         ([SETUP, step("call", "skipped")], ABSENT),
         ([], ABSENT),
         ([{**step(), "test": f"{TEST.node}_too"}], ABSENT),
+        ([{**step(), "breakage": "another"}], ABSENT),
     ],
 )
 def test_a_test_is_red_by_an_assertion_about_the_promise_alone(steps: list[dict[str, Any]], outcome: str) -> None:
-    assert judged(WHOLE, TEST, steps).outcome == outcome
+    assert judged(WHOLE, TEST, steps_of(WHOLE, TEST, steps)).outcome == outcome
+
+
+def test_sessions_are_shared_where_they_may_be_and_the_cheapest_come_first() -> None:
+    def one(name: str, needs: Needs, session: str | None = None) -> Breakage:
+        return replace(WHOLE, name=name, needs=needs, session=session)
+
+    found = sessions(
+        [one("a", Needs.MORE), one("b", Needs.NODE, "x"), one("c", Needs.NODE), one("d", Needs.NODE, "x"), WHOLE]
+    )
+    assert sorted([one.name for one in some] for some in found[1:3]) == [["b", "d"], ["c"]]
+    assert ([one.name for one in found[0]], [one.name for one in found[3]]) == (["b"], ["a"])
 
 
 def test_what_failed_is_shown() -> None:
