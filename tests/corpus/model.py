@@ -10,8 +10,9 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key, range_limits, sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
-from tailrace_spark.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, flatten, merge_partitions
-from tailrace_spark.rowstate import CellState, ColumnState, RowState, covers, state_of
+from tailrace_spark.rowstate.cells import CellState, covers
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, flatten, merge_partitions
+from tailrace_spark.rowstate.row import ColumnState, RowState, state_of
 
 _TIME_UUID: Final = CqlType("timeuuid")
 _SHARD: Final = 32

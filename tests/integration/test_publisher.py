@@ -189,11 +189,12 @@ def test_a_fence_without_another_agent_is_none(desk: Desk) -> None:
     assert desk.values() == Counter(range(5))
 
 
-def test_a_deleted_topic_is_named(desk: Desk) -> None:
-    """The error says which, so that the others can go on."""
+@pytest.mark.parametrize("timeout", [1, 3])
+def test_a_deleted_topic_is_named(desk: Desk, timeout: int) -> None:
+    """The error says which, so that the others can go on, whether its records or the commit time out first."""
     other = f"{desk.prefix}.ks.other"
     desk.topics.ensure_table(other)
-    with closing(desk.publisher(timeout=3)) as publisher:
+    with closing(desk.publisher(timeout=timeout)) as publisher:
         publisher.start()
         publisher.send(desk.record(0, other))
         publisher.commit(at(0))

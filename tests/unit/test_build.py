@@ -61,7 +61,7 @@ def test_mypyc_is_asked_for_only_to_compile(compile_: str, needs: bool, monkeypa
 def test_the_hot_path_has_modules_and_no_package(setup_module: ModuleType) -> None:
     modules = setup_module.hot_modules()
     names = {setup_module.module_name(path) for path in modules}
-    assert {"tailrace_schemas.cql.types", "tailrace.commitlog.frames", "tailrace_spark.rowstate"} <= names
+    assert {"tailrace_schemas.cql.types", "tailrace.commitlog.frames", "tailrace_spark.rowstate.row"} <= names
     assert not any(path.name == "__init__.py" for path in modules)
 
 

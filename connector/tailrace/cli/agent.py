@@ -38,15 +38,13 @@ from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import EntrySettings
-from tailrace.topology.publication import ensure_first
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
-from tailrace_common.settings import AgentSettings, ClusterSettings, Scalar, SchemaSettings, Settings
+from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import RingError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
@@ -146,6 +144,7 @@ class _Start:
             for hint in ring_hints:
                 hint(changed)
 
+        topics = topics_of(self.settings)  # it connects while Cassandra is asked
         cluster = self._until_done(lambda: self._connect(changed, ring_changed))
         node = None if cluster is None else self._until_done(cluster.check)
         if cluster is None or node is None:
@@ -164,12 +163,9 @@ class _Start:
         hints.insert(0, schema.hint)
         if self._until_done(lambda: (schema.learn(),)) is None:
             return
-        topics = topics_of(self.settings)
         router = self._until_done(lambda: self._router(node, topics))
-        generation = None if router is None else self._until_done(lambda: self._first_generation(cluster))
-        if router is None or generation is None:
+        if router is None:
             return
-        self.health.generation(generation)
         self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
         ring_hints.append(self._keep_generations(cluster, node).stir)
         # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
@@ -188,16 +184,10 @@ class _Start:
         publishes = settings.agent.publishes(node.datacenter)
         return open_router(settings, topics, lambda table: publishes and selection.wants(table), self.stack)
 
-    def _first_generation(self, cluster: LiveCluster) -> PublishedGeneration:
-        """The generation that operates now; the first agent of a cluster publishes the first one."""
-        kafka, topic = self._generations
-        with GenerationReader.open(kafka, topic) as reader:
-            log = KafkaLog(kafka, topic)
-            return ensure_first(cluster.ring, log, reader, new_uuid=uuid4, entries=entries_of(self.settings))
-
     def _keep_generations(self, cluster: LiveCluster, node: LocalNode) -> KeeperThread:
-        """From now on a ring that changes gets its generation, while the agent runs."""
-        settings, (kafka, topic) = self.settings.generations, self._generations
+        """From now on the ring has its generation, the first one too, while the agent runs."""
+        settings, kafka = self.settings.generations, self.settings.kafka.reveal()
+        topic = internal_topic(self.settings.topics.prefix, Internal.GENERATIONS)
         days = settings.retention_days
         keeper = RingKeeper(
             Surroundings(
@@ -213,11 +203,6 @@ class _Start:
         )
         thread = KeeperThread(keeper, lambda: GenerationReader.open(kafka, topic), KafkaLog(kafka, topic), self.health)
         return self.stack.enter_context(thread)
-
-    @property
-    def _generations(self) -> tuple[Mapping[str, Scalar], str]:
-        settings = self.settings
-        return settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
 
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
         settings, tenure = self.settings, Tenure(uuid4().hex)
@@ -308,10 +293,11 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
     Raises ServiceError, SettingsError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
+    log.open()
     topics.ensure_internal(_INTERNAL)
     with SchemaReader(kafka, prefix) as reader:
         reader.refresh()
-        log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
         store = stack.enter_context(closing(schema_store(settings.schemas, reader)))
         destinations = SchemaDestinations(prefix, topics, log, reader)
         return Router(prefix, destinations, wants, store, settings.topics.key)

@@ -128,6 +128,7 @@ def kafka_outlet(
         transactions = KafkaTransactions(
             kafka,
             f"{prefix}.replay.{uuid4()}",
+            internal_topic(prefix, Internal.OFFSETS),
             clock=time.monotonic,
             timeout=timeout,
             sizes=sizes_of(settings, topics),

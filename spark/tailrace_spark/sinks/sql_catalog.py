@@ -15,6 +15,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateColumn, CreateIndex
 
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.definitions import merge_definitions
@@ -176,7 +177,7 @@ class Catalog:
         renamed = [now for was, now in places if was.shown != now.shown]
         added = len(layout.columns) - len(old.columns)
         log.info("%s changed: %d columns added, %d dropped, %d renamed", layout.name, added, len(dropped), len(renamed))
-        return target, dropped + _retyped(old, layout)
+        return target, dropped + _read_anew(old, layout)
 
     def _add_columns(
         self, connection: sa.Connection, target: Target, known: Target, places: Sequence[ColumnPlace]
@@ -269,13 +270,19 @@ def _taken(layouts: Iterable[Layout]) -> set[str]:
     return set(_METADATA.tables).union(*[objects(layout.name) for layout in layouts])
 
 
-def _retyped(old: Layout, new: Layout) -> list[ColumnPlace]:
-    """The places whose stored values read otherwise by the new definition: a user type's fields are others."""
-    before = {(column.kind, column.name): column.type for column in old.definition.columns}
-    after = {(column.kind, column.name): column.type for column in new.definition.columns}
+def _read_anew(old: Layout, new: Layout) -> list[ColumnPlace]:
+    """The places whose stored values read otherwise by the new definition: a user type's fields are others, or the
+    column was dropped and added again since, with no write between that would have told."""
+    before, after = _readings(old.definition), _readings(new.definition)
     kept = [now for was, now in zip(old.columns, new.columns, strict=False) if was.live and now.live]
     named = [(place, (place.kind, place.source)) for place in kept]
     return [place for place, name in named if name in before and before[name] != after[name]]
+
+
+def _readings(table: Table) -> dict[tuple[ColumnKind, str], tuple[CqlType, int | None]]:
+    """By kind and name of a column: its type, and when a column of the name was dropped."""
+    dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
+    return {(column.kind, column.name): (column.type, dropped.get(column.name_bytes)) for column in table.columns}
 
 
 def _made_later(first: UUID, second: UUID) -> bool:

@@ -19,21 +19,21 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Column, ColumnKind, Table
-from tailrace_spark.deletions import (
+from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
     RangeDeletion,
     flatten,
     merge_partitions,
 )
-from tailrace_spark.rowstate import RowState, state_of
+from tailrace_spark.rowstate.row import RowState, state_of
+from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import Delivered
 from tailrace_spark.sinks.sql_catalog import Target, overwrite
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_state import CHUNK, END, ROW, STATIC, Head, RowKey, StateTable, Stored, chunks
 from tailrace_spark.sinks.sql_types import ToSql, to_sql
-from tailrace_spark.visible import VisibleColumns
 
 Clustering = tuple[bytes | None, ...]
 

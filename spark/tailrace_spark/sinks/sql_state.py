@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 import sqlalchemy as sa
 
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
-from tailrace_spark.rowstate import RowState
-from tailrace_spark.statecodec import decode_deletion, decode_state, encode_deletion, encode_state, newest
+from tailrace_spark.rowstate.codec import decode_deletion, decode_state, encode_deletion, encode_state, newest
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
+from tailrace_spark.rowstate.row import RowState
 
 PARTITION: Final = b"\x00"
 STATIC: Final = b"\x01"

@@ -19,7 +19,6 @@ from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.proposals import propose
-from tailrace.topology.publication import ensure_first, publish
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.errors import ServiceError
@@ -28,6 +27,7 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
+from tests.proposing import publish, take_first_step
 
 PROPOSERS = 6
 RING = Ring(tuple(Node(f"host-{n}", "dc1", tuple(range(n - 10**6, 10**6, 7_919))) for n in range(3)))
@@ -63,7 +63,13 @@ class Cluster:
 
     def start(self) -> PublishedGeneration:
         """What an agent does when it starts."""
-        return ensure_first(lambda: RING, self.log(), self.reader(), new_uuid=uuid4)
+        return self.started(self.reader())
+
+    def started(self, reader: GenerationReader) -> PublishedGeneration:
+        """The same, with a reader of one's own."""
+        first = take_first_step(RING, self.log(), reader, uuid4)
+        assert first is not None
+        return first
 
     def run(self, tmp_path: Path, *arguments: str, given: str = "") -> Result:
         """`tailrace generations` with this cluster's settings."""
@@ -97,7 +103,7 @@ def test_proposers_that_start_together_make_one_first_generation(cluster: Cluste
 
     def start(_: int) -> PublishedGeneration:
         with AllReadFirst.open(cluster.config, cluster.topic) as reader:
-            return ensure_first(lambda: RING, cluster.log(), reader, new_uuid=uuid4)
+            return cluster.started(reader)
 
     with ThreadPoolExecutor(PROPOSERS) as agents:
         found = list(agents.map(start, range(PROPOSERS)))

@@ -26,7 +26,9 @@ class KafkaAppends(KafkaProducer):
         left = self.call("waiting for acknowledgements", self._flush)
         self._require_delivered()
         if left:
+            self._look()
             raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout + 1} s{self._errors}")
+        self._unsettled.clear()
 
     def end(self) -> None:
         """As `settle`."""

@@ -78,6 +78,7 @@ class KafkaProducer(ABC):
         self._refusals: dict[str, KafkaError] = {}
         self._failures: dict[str, KafkaError] = {}
         self._partitions: dict[str, int] = {}
+        self._unsettled: set[str] = set()
         self.sent = 0
         """Records, and tombstones, of what belongs together, so far."""
 
@@ -122,6 +123,7 @@ class KafkaProducer(ABC):
 
     def _put(self, record: Record) -> None:
         self._require_fitting(record.topic)
+        self._unsettled.add(record.topic)
         deadline = self._clock() + self._timeout
         while True:
             try:
@@ -147,6 +149,7 @@ class KafkaProducer(ABC):
                 if record.topic is not topic:
                     topic = record.topic
                     self._require_fitting(topic)
+                    self._unsettled.add(topic)
                 try:
                     produce(topic, record.value, record.key, record.partition)
                 except BufferError:
@@ -248,12 +251,20 @@ class KafkaProducer(ABC):
             raise RefusedError(topic, redact(error.str()))
 
     def _ask_why(self) -> None:
-        """Ask Kafka about the topics of which a record failed, until one is its own reason, or nothing answers."""
+        """Ask Kafka about the topics of which a record failed, until one is its own reason, or nothing answers.
+
+        Where none failed: about those that are gone; the client itself waits for such a topic to come back, for longer
+        than a transaction may last.
+        """
+        producer = self._producer
+        if producer is None:
+            return
         try:
-            for topic in self._failures:
-                if self._producer is None:
-                    return
-                error = self._producer.list_topics(topic, timeout=_LOOK_SECONDS).topics[topic].error
+            suspects = list(self._failures)
+            if not suspects:
+                suspects = sorted(self._unsettled - producer.list_topics(timeout=_LOOK_SECONDS).topics.keys())
+            for topic in suspects:
+                error = producer.list_topics(topic, timeout=_LOOK_SECONDS).topics[topic].error
                 if error is not None and ANSWERS.get(error.code()) is Answer.REFUSED:
                     self._refusals[topic] = error
                     return

@@ -77,8 +77,9 @@ class KafkaPublisher:
         self._notes: list[tuple[Internal, bytes, bytes | None]] = []
         self._producer: KafkaProducer
         if delivery == "exactly-once":
+            home = internal_topic(prefix, Internal.OFFSETS)
             self._producer = KafkaTransactions(
-                config, f"{prefix}.{host}", clock=clock, timeout=timeout, sizes=sizes, another=self._another
+                config, f"{prefix}.{host}", home, clock=clock, timeout=timeout, sizes=sizes, another=self._another
             )
         else:
             self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes)

@@ -23,14 +23,16 @@ MARK: Final = b"mark"
 class KafkaTransactions(KafkaProducer):
     """Records in transactions of one transactional id, all or nothing; otherwise as KafkaProducer.
 
-    `timeout` is Kafka's limit for an open transaction, too. `another` is asked, where Kafka calls us fenced, whether
-    another user of the id has started: Kafka says the same of a transaction that it ended for its age.
+    `home` is a topic of the id's user, which has to exist. `timeout` is Kafka's limit for an open transaction, too.
+    `another` is asked, where Kafka calls us fenced, whether another user of the id has started: Kafka says the same of
+    a transaction that it ended for its age.
     """
 
     def __init__(
         self,
         config: Config,
         id: str,
+        home: str,
         *,
         clock: Clock,
         timeout: int = 10,
@@ -39,6 +41,7 @@ class KafkaTransactions(KafkaProducer):
     ) -> None:
         super().__init__(config, clock=clock, timeout=timeout, sizes=sizes)
         self._id = id
+        self._home = home
         self._another = another
         self._began: float | None = None
 
@@ -51,6 +54,8 @@ class KafkaTransactions(KafkaProducer):
             "message.timeout.ms": self._timeout * 800,
         }
         self._connect(own)
+        # Until it has a connection, the client looks for the coordinator every half second only.
+        self.partitions(self._home)
         self._again("starting transactions", lambda p: p.init_transactions(3 * self._timeout), 0)
 
     def begin(self) -> None:
@@ -58,6 +63,7 @@ class KafkaTransactions(KafkaProducer):
         if self._began is None:
             self._refusals.clear()
             self._failures.clear()
+            self._unsettled.clear()
             self.sent = 0
             self.call("beginning a transaction", lambda p: p.begin_transaction())
             self._began = self._clock()

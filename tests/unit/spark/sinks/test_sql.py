@@ -333,6 +333,18 @@ def test_a_dropped_column_goes_with_its_rows_and_comes_back_empty(database: Data
     assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", "text now"), (3, "c", None)]
 
 
+def test_a_column_that_is_dropped_and_there_again_before_anything_is_written_comes_back_empty(
+    database: Database,
+) -> None:
+    again = table(
+        {"id": "int"}, regular={"v": "text", "w": "int"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain"
+    )
+    old = Log(PLAIN)
+    write(database, old.insert((1,), (), 1, v="a", w=1), old.update((2,), (), 1, w=2), old.update((4,), (), 21, w=4))
+    write(database, Log(again).insert((3,), (), 22, v="c", w=3))
+    assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", None), (3, "c", 3), (4, None, 4)]
+
+
 def test_a_table_made_again_keeps_the_old_rows_aside(database: Database) -> None:
     later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
     write(database, Log(PLAIN).insert((1,), (), 1, v="old"))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.rowstate import CellState, ColumnState, RowState, merge, newer_cell, newer_marker, state_of
+from tailrace_spark.rowstate.cells import CellState, newer_cell, newer_marker
+from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tests.unit.spark import changes as tables
 from tests.unit.spark.changes import PLAIN, assignments, deletions, row_changes
 from tests.unit.tables import table

@@ -21,7 +21,8 @@ from typing import Final
 from tailrace_schemas.change import Deletion, Marker
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
-from tailrace_spark.rowstate import CellState, ColumnState, RowState
+from tailrace_spark.rowstate.cells import CellState
+from tailrace_spark.rowstate.row import ColumnState, RowState
 
 VERSION: Final = 1
 _MARKER, _DELETION = 1, 2

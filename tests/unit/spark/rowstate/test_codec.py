@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_schemas.errors import DecodeError, UnsupportedError
-from tailrace_spark.rowstate import CellState, ColumnState, RowState, state_of
-from tailrace_spark.statecodec import decode_deletion, decode_state, encode_deletion, encode_state
+from tailrace_spark.rowstate.cells import CellState
+from tailrace_spark.rowstate.codec import decode_deletion, decode_state, encode_deletion, encode_state
+from tailrace_spark.rowstate.row import ColumnState, RowState, state_of
 from tests.unit.spark.changes import row_changes
 
 EXTREME = RowState(

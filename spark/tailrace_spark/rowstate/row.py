@@ -1,7 +1,7 @@
-"""Row state: everything known about one row, merged exactly as Cassandra reconciles. No I/O, no clock.
+"""Everything known about one row, merged exactly as Cassandra reconciles.
 
 A state is kept in one form: what its own deletions cover is left out, as Cassandra's memtable leaves it out. Merging
-is commutative, associative and idempotent (tests/unit/spark/test_rowstate.py), so copies, re-deliveries and late
+is commutative, associative and idempotent (tests/unit/spark/rowstate/test_row.py), so copies, re-deliveries and late
 writes end in the same state whatever their order. Not merged yet: counters and truncation.
 """
 
@@ -13,19 +13,10 @@ from typing import Final, NamedTuple
 from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.deletions import stronger, supersedes
+from tailrace_spark.rowstate.cells import CellState, covers, newer_cell, newer_marker
+from tailrace_spark.rowstate.deletions import stronger, supersedes
 
 _NO_DELETION: Final = -(2**63)
-
-
-@dataclass(frozen=True, slots=True)
-class CellState:
-    """One cell without its name: as `tailrace_schemas.change.Cell`, a tombstone has `value` None."""
-
-    written: int
-    ttl: int | None
-    expires: int | None
-    value: bytes | None
 
 
 @dataclass(slots=True)
@@ -143,7 +134,7 @@ def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
     """What one change of a row or static row says, and what it was assigned.
 
     Raises UnsupportedError for counters, and ValueError for a change that is not of one row (partition and range
-    deletions belong to tailrace_spark.deletions).
+    deletions belong to tailrace_spark.rowstate.deletions).
     """
     if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE):
         raise ValueError(f"{change.table}: {change.op.value} is not a change of one row")
@@ -173,32 +164,6 @@ def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
     return state
 
 
-def covers(deletion: Deletion | None, written: int) -> bool:
-    """Whether a deletion covers what was written then; at the same microsecond it does (DeletionTime.deletes)."""
-    return deletion is not None and written <= deletion.written
-
-
-def newer_marker(first: Marker | None, second: Marker) -> Marker:
-    """The row marker that holds: newer write time, then expiring, then later expiry (LivenessInfo.supersedes).
-
-    At a full tie Cassandra keeps whichever came first; the smaller TTL, as among cells, makes it one answer.
-    """
-    if first is None:
-        return second
-    return first if _marker_rank(first) >= _marker_rank(second) else second
-
-
-def newer_cell(first: CellState, second: CellState) -> CellState:
-    """The cell that holds (Cells.resolveRegular of 5.0).
-
-    Newer write time; then tombstone or expiring over plain; tombstone over expiring; later local deletion time or
-    expiry; smaller TTL; larger bytes, unsigned.
-    """
-    if first.written != second.written:
-        return first if first.written > second.written else second
-    return first if _cell_rank(first) >= _cell_rank(second) else second
-
-
 def _newest(state: RowState) -> Newest | None:
     times = [cell.written for column in state.columns.values() for cell in column.cells.values()]
     deletions = [column.deletion for column in state.columns.values() if column.deletion is not None]
@@ -211,12 +176,3 @@ def _newest(state: RowState) -> Newest | None:
     strongest = max((part.written, part.local) for part in deletions)
     data = max(times, default=strongest[0])
     return Newest(*strongest) if data <= strongest[0] else Newest(data, _NO_DELETION)
-
-
-def _marker_rank(marker: Marker) -> tuple[int, bool, int, int]:
-    return marker.written, marker.ttl is not None, marker.expires or 0, -(marker.ttl or 0)
-
-
-def _cell_rank(cell: CellState) -> tuple[bool, bool, int, int, bytes]:
-    tombstone = cell.value is None
-    return tombstone or cell.ttl is not None, tombstone, cell.expires or 0, -(cell.ttl or 0), cell.value or b""

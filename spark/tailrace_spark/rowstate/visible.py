@@ -11,8 +11,9 @@ from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.deletions import supersedes
-from tailrace_spark.rowstate import CellState, ColumnState, RowState, covers
+from tailrace_spark.rowstate.cells import CellState, covers
+from tailrace_spark.rowstate.deletions import supersedes
+from tailrace_spark.rowstate.row import ColumnState, RowState
 
 Elements = list[tuple[bytes, bytes]]
 """(path, value) of the live cells of a multi-cell column."""

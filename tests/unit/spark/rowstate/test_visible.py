@@ -8,8 +8,9 @@ import pytest
 
 from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_schemas.table import Table
-from tailrace_spark.rowstate import CellState, ColumnState, RowState, state_of
-from tailrace_spark.visible import visible
+from tailrace_spark.rowstate.cells import CellState
+from tailrace_spark.rowstate.row import ColumnState, RowState, state_of
+from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.cassandra import Log, path
 from tests.unit.tables import table
 

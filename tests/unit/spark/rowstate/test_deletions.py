@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.deletions import PartitionState, RangeDeletion, flatten, merge_partitions, stronger
+from tailrace_spark.rowstate.deletions import PartitionState, RangeDeletion, flatten, merge_partitions, stronger
 from tests.unit.spark.changes import assignments
 
 PLACES = [bytes([first, *rest]) for first in range(4) for rest in ([], [0], [255])]

@@ -1,0 +1,48 @@
+"""Random programs on a live node, agent and stream killed meanwhile: the databases show what SELECT answers."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tests.integration.agents import cql
+from tests.oracle.following import HereFollower
+from tests.oracle.kinds import kinds_of
+from tests.oracle.trial import Ground, Trial, stream_settings
+from tests.postgres import new_database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def ground(cassandra: LocalCassandra, kafka: LocalKafka) -> Iterator[Ground]:
+    """The run's services."""
+    with cql(cassandra, seconds=60) as session:
+        yield Ground(nodes=(cassandra,), kafka=kafka, session=session, reading=session)
+
+
+def check(ground: Ground, spark: SparkSession, place: Path, name: str, *, programs: int, statements: int) -> None:
+    """So many programs of fresh seeds in one trial."""
+    seed = secrets.randbits(32)
+    sys.stderr.write(f"seeds {seed} to {seed + programs - 1}, {statements} statements each\n")
+    urls = [f"sqlite:///{place / 'sink.db'}", new_database()]
+
+    def follow(sections: object) -> HereFollower:
+        return HereFollower(spark, stream_settings(sections), urls)  # type: ignore[arg-type]
+
+    with Trial(ground, name, place / "trial", urls, follow, Random(seed)) as trial:
+        found = trial.random_programs(range(seed, seed + programs), kinds_of, statements)
+    assert all(one.equal for one in found), "\n".join(str(one) for one in found if not one.equal)
+    assert trial.kills
+
+
+def test_a_few_programs(ground: Ground, spark: SparkSession, tmp_path: Path, prefix: str) -> None:
+    check(ground, spark, tmp_path, prefix, programs=3, statements=200)
