@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -76,7 +77,7 @@ def run(breakages: Sequence[Breakage], place: Path) -> Iterator[Judgement]:
             try:
                 yield from _judgements(breakages, process, outcomes)
             finally:
-                process.terminate()
+                process.send_signal(signal.SIGINT)  # so that it ends its services; it has ended, where nothing is amiss
                 process.wait()
 
 
