@@ -13,7 +13,7 @@ Values in rows are the node's bytes as hexadecimal digits, null for null. A colu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,13 +63,8 @@ class Corpus:
 
     def mutations(self) -> Iterator[Logged]:
         """Those of its tables, in the order of the log."""
-        for name, data in sorted(self.segments.items(), key=lambda item: segment_id(item[0])):
-            descriptor = read_descriptor(data)
-            for section in sections(descriptor, data, keys=self.keys):
-                for frame in frames(section):
-                    if first_table(frame.payload, descriptor.version)[1] in self.tables:
-                        source = Source("host", "dc", 1, segment_id(name), frame.end, 0, 0)
-                        yield Logged(frame.payload, descriptor.version, source)
+        for _, data in sorted(self.segments.items(), key=lambda item: segment_id(item[0])):
+            yield from logged_in(data, self.tables, self.keys)
 
     @property
     def codecs(self) -> frozenset[str | None]:
@@ -81,6 +76,16 @@ class Corpus:
     def versions(self) -> frozenset[int]:
         """Those of its segments."""
         return frozenset(read_descriptor(data).version for data in self.segments.values())
+
+
+def logged_in(segment: bytes, tables: Container[UUID], keys: Keys = NO_KEYS) -> Iterator[Logged]:
+    """The mutations of a segment that begin with one of these tables, in its order."""
+    descriptor = read_descriptor(segment)
+    for section in sections(descriptor, segment, keys=keys):
+        for frame in frames(section):
+            if first_table(frame.payload, descriptor.version)[1] in tables:
+                source = Source("host", "dc", 1, descriptor.id, frame.end, 0, 0)
+                yield Logged(frame.payload, descriptor.version, source)
 
 
 def segment_id(name: str) -> int:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from tailrace_schemas.table import Table
+from tests.corpus.kinds import EVERY_KIND, Kinds
 from tests.corpus.release import Dialect
 
 _SCALARS: Final = (
@@ -32,13 +33,8 @@ _LONE: Final = "lone"
 
 def creations(random: Random, keyspace: str, dialect: Dialect) -> Iterator[str]:
     """The statements that make a keyspace with everything in it, each table with cdc = true but one."""
-    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-    yield f"CREATE KEYSPACE {keyspace} WITH replication = {replication}"
-    # One that never grows: "the type is being used in partition key".
-    yield f"CREATE TYPE {keyspace}.key_type (n int, t text)"
-    yield f"CREATE TYPE {keyspace}.inner_type (n int, t text, d double)"
-    yield f"CREATE TYPE {keyspace}.outer_type (i frozen<inner_type>, l frozen<list<bigint>>, v varint)"
-    types = [*_SCALARS, *_NESTED, *(_VECTORS if dialect.vectors else ())]
+    yield from _keyspace(keyspace, 1)
+    types = _types(dialect)
     random.shuffle(types)
     shared = random.choice(_KEYS)
     thirds = [types[start::3] for start in range(3)]
@@ -53,34 +49,90 @@ def creations(random: Random, keyspace: str, dialect: Dialect) -> Iterator[str]:
             f"CREATE TABLE {keyspace}.dense (p0 {shared}, c0 int, c1 text, v0 text, PRIMARY KEY (p0, c0, c1)) "
             f"WITH COMPACT STORAGE AND{_ordered(random, ['int', 'text']).removeprefix(' WITH')} cdc = true"
         )
-    yield (
-        f"CREATE TABLE {keyspace}.counters (p0 {shared}, c0 int, c1 text, s0 counter static, v0 counter, v1 counter, "
-        f"PRIMARY KEY (p0, c0, c1)){_ordered(random, ['int', 'text'])} cdc = true"
-    )
+    yield _counters(random, keyspace, shared)
 
 
-def alterations(random: Random, keyspace: str, tables: Sequence[Table], dialect: Dialect) -> Iterator[str]:
-    """What happens to the schema midway: columns dropped, added and added again, a user type that grows."""
-    # Dropped, and there again, under another id.
-    yield f"DROP TABLE {keyspace}.{_LONE}"
-    yield _table(random, f"{keyspace}.{_LONE}", ["int"], ["text", "int"], random.sample(_NESTED, 6))
+def few_creations(
+    random: Random, keyspace: str, dialect: Dialect, kinds: Kinds = EVERY_KIND, *, replication: int = 1
+) -> Iterator[str]:
+    """A small keyspace: two tables of a shared partition key that have each type at times, and at times a third."""
+    yield from _keyspace(keyspace, replication)
+    types = _types(dialect)
+    random.shuffle(types)
+    shared = random.choice(_KEYS)
+    near = kinds.expiries
+    yield _table(random, f"{keyspace}.first", [shared], _some_keys(random, 1, 3), types[:8], near=near)
+    yield _table(random, f"{keyspace}.second", [shared], _some_keys(random, 0, 2), types[8:14], near=near)
+    if random.random() < 0.3:
+        keys = _some_keys(random, 1, 3)
+        yield _table(random, f"{keyspace}.{_LONE}", keys, _some_keys(random, 0, 1), types[14:18], near=near)
+    if kinds.counters and random.random() < 0.5:
+        yield _counters(random, keyspace, shared)
+
+
+def alterations(
+    random: Random,
+    keyspace: str,
+    tables: Sequence[Table],
+    dialect: Dialect,
+    kinds: Kinds = EVERY_KIND,
+    *,
+    most: int = 2,
+) -> Iterator[str]:
+    """What happens to the schema midway: columns dropped, added and added again, a user type that grows.
+
+    Of each table `most` columns are dropped.
+    """
+    if any(table.name == _LONE for table in tables):
+        # Dropped, and there again, under another id.
+        yield f"DROP TABLE {keyspace}.{_LONE}"
+        columns = random.sample(_NESTED, 6)
+        yield _table(random, f"{keyspace}.{_LONE}", ["int"], ["text", "int"], columns, near=kinds.expiries)
     for table in tables:
         if table.is_counter or table.name == _LONE or "dense" in table.flags:
             continue
         # "Cannot drop non-frozen column of user type".
         droppable = [column for column in table.columns if not (column.type.multicell and column.type.kind == "udt")]
-        for column in random.sample(droppable, min(2, len(droppable))):
+        for column in random.sample(droppable, min(most, len(droppable))):
             static = " static" if column in table.static else ""
             yield f"ALTER TABLE {table} DROP {column.name}"
             # A user type is remembered as a tuple, and that no column of a user type can follow.
             if random.random() < 0.6 and "_type" not in str(column.type):
                 yield f"ALTER TABLE {table} ADD {column.name} {column.type}{static}"
-        more = [*_SCALARS, *_NESTED, *(_VECTORS if dialect.vectors else ())]
-        yield f"ALTER TABLE {table} ADD n{random.getrandbits(32):x} {random.choice(more)}"
+        yield f"ALTER TABLE {table} ADD n{random.getrandbits(32):x} {random.choice(_types(dialect))}"
     yield f"ALTER TYPE {keyspace}.inner_type ADD g{random.getrandbits(32):x} text"
 
 
-def _table(random: Random, name: str, partition: list[str], clustering: list[str], types: Sequence[str]) -> str:
+def _keyspace(keyspace: str, replication: int) -> Iterator[str]:
+    """The keyspace and its user types."""
+    strategy = f"{{'class': 'SimpleStrategy', 'replication_factor': {replication}}}"
+    yield f"CREATE KEYSPACE {keyspace} WITH replication = {strategy}"
+    # One that never grows: "the type is being used in partition key".
+    yield f"CREATE TYPE {keyspace}.key_type (n int, t text)"
+    yield f"CREATE TYPE {keyspace}.inner_type (n int, t text, d double)"
+    yield f"CREATE TYPE {keyspace}.outer_type (i frozen<inner_type>, l frozen<list<bigint>>, v varint)"
+
+
+def _types(dialect: Dialect) -> list[str]:
+    return [*_SCALARS, *_NESTED, *(_VECTORS if dialect.vectors else ())]
+
+
+def _counters(random: Random, keyspace: str, partition: str) -> str:
+    return (
+        f"CREATE TABLE {keyspace}.counters (p0 {partition}, c0 int, c1 text, s0 counter static, v0 counter, "
+        f"v1 counter, PRIMARY KEY (p0, c0, c1)){_ordered(random, ['int', 'text'])} cdc = true"
+    )
+
+
+def _table(
+    random: Random,
+    name: str,
+    partition: list[str],
+    clustering: list[str],
+    types: Sequence[str],
+    *,
+    near: bool = True,
+) -> str:
     keys = [f"p{at} {cql_type}" for at, cql_type in enumerate(partition)]
     keys += [f"c{at} {cql_type}" for at, cql_type in enumerate(clustering)]
     columns = [
@@ -92,7 +144,7 @@ def _table(random: Random, name: str, partition: list[str], clustering: list[str
     body = ", ".join([*keys, *columns])
     order = _ordered(random, clustering) or " WITH"
     if random.random() < 0.2:
-        order += f" default_time_to_live = {random.choice((3, 90_000))} AND"
+        order += f" default_time_to_live = {random.choice((3, 90_000) if near else (90_000,))} AND"
     return f"CREATE TABLE {name} ({body}, PRIMARY KEY (({first}){rest})){order} cdc = true"
 
 

@@ -8,10 +8,12 @@ from typing import Final
 
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Column, ColumnKind, Table
+from tests.corpus.kinds import EVERY_KIND, Kinds
 from tests.corpus.literals import empty, literal
 from tests.corpus.release import Dialect
 
 _SECOND: Final = 1_000_000
+_LONG_KEY: Final = 200
 
 
 class Statements:
@@ -22,10 +24,18 @@ class Statements:
     """
 
     def __init__(
-        self, random: Random, tables: Sequence[Table], dialect: Dialect, now: int, *, ahead: bool = False
+        self,
+        random: Random,
+        tables: Sequence[Table],
+        dialect: Dialect,
+        now: int,
+        *,
+        ahead: bool = False,
+        kinds: Kinds = EVERY_KIND,
     ) -> None:
         self._random = random
         self._dialect = dialect
+        self._kinds = kinds
         # Few, so that writes meet at one microsecond.
         self._times = [now + random.randrange(-3600, 600 if ahead else 0) * _SECOND for _ in range(10)]
         self._times += [1]
@@ -44,11 +54,16 @@ class Statements:
             (lambda: self._delete(self._table(), self._timestamp()), 16),
             (self._batch, 10),
             (self._conditional, 8),
-            (self._count, 8),
-            (self._count_batch, 1),
-            (self._uncount, 1),
+            (self._count, 8 if self._counters else 0),
+            (self._count_batch, 1 if self._counters else 0),
+            (self._uncount, 1 if self._counters else 0),
+            (self._truncate, 1 if self._kinds.truncations else 0),
         )
         return self._random.choices([make for make, _ in kinds], [weight for _, weight in kinds])[0]()
+
+    def last_word(self) -> str:
+        """A write to the first table, of which there must be one, that no node refuses."""
+        return self._count() if self._counters else self._insert(self._tables[0], "")
 
     # -- what statements are made of
 
@@ -59,14 +74,17 @@ class Statements:
         return self._random.random() < chance
 
     def _timestamp(self) -> str:
-        return f" USING TIMESTAMP {self._random.choice(self._times)}" if self._often(0.3) else ""
+        chance = 0.3 if self._kinds.times else 0.0
+        return f" USING TIMESTAMP {self._random.choice(self._times)}" if self._often(chance) else ""
 
     def _using(self) -> str:
         """TIMESTAMP, TTL, both or none."""
-        parts = [f"TIMESTAMP {self._random.choice(self._write_times)}"] if self._often(0.3) else []
+        chance = 0.3 if self._kinds.times else 0.0
+        parts = [f"TIMESTAMP {self._random.choice(self._write_times)}"] if self._often(chance) else []
         if self._often(0.2):
             far = (600_000_000,) if self._dialect.far_expiry else ()
-            parts.append(f"TTL {self._random.choice((1, 2, 10_000, 99_999, 300_000_000, *far))}")
+            near = (1, 2) if self._kinds.expiries else ()
+            parts.append(f"TTL {self._random.choice((*near, 10_000, 99_999, 300_000_000, *far))}")
         return f" USING {' AND '.join(parts)}" if parts else ""
 
     def _key(self, column: Column) -> str:
@@ -79,6 +97,8 @@ class Statements:
             value = literal(self._random, column.type)
             if column.kind is ColumnKind.PARTITION_KEY and value in ("''", "0x"):
                 continue  # "Key may not be empty"
+            if len(value) > _LONG_KEY and not self._kinds.long_keys:
+                continue
             found.append(value)
             nothing = empty(column.type, self._dialect)
             if nothing is not None and self._often(0.1) and column.kind is ColumnKind.CLUSTERING:
@@ -227,6 +247,9 @@ class Statements:
 
     def _count_batch(self) -> str:
         return f"BEGIN COUNTER BATCH {'; '.join(self._count() for _ in range(3))}; APPLY BATCH"
+
+    def _truncate(self) -> str:
+        return f"TRUNCATE {self._random.choice((*self._tables, *self._counters))}"
 
     def _uncount(self) -> str:
         """Counters that were deleted as a row are counted anew; a deleted cell is gone for good."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
 from confluent_kafka import IsolationLevel, TopicPartition
@@ -131,6 +132,11 @@ class AgentProcess:
         self.process.terminate()
         return self.process.wait(60)
 
+    def ended(self, seconds: float = 60) -> int | None:
+        """Its exit code once it has ended by itself; None where it has not by then."""
+        wait_until(lambda: self.process.poll() is not None, seconds)
+        return self.process.poll()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -156,9 +162,15 @@ def settings_for(
 
 
 @contextmanager
-def cql(cassandra: LocalCassandra) -> Iterator[Session]:
-    """A session of the driver."""
-    profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([cassandra.address]))
+def cql(
+    cassandra: LocalCassandra, consistency: int = ConsistencyLevel.LOCAL_ONE, seconds: float = 10
+) -> Iterator[Session]:
+    """A session of the driver with this node, which waits so long for an answer."""
+    profile = ExecutionProfile(
+        load_balancing_policy=WhiteListRoundRobinPolicy([cassandra.address]),
+        consistency_level=consistency,
+        request_timeout=seconds,
+    )
     profiles = {EXEC_PROFILE_DEFAULT: profile}
     with (
         Cluster([cassandra.address], port=cassandra.port, execution_profiles=profiles, protocol_version=5) as cluster,
@@ -167,11 +179,10 @@ def cql(cassandra: LocalCassandra) -> Iterator[Session]:
         yield session
 
 
-def create_keyspace(session: Session, keyspace: str) -> None:
-    """A keyspace of one replica."""
-    session.execute(
-        f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-    )
+def create_keyspace(session: Session, keyspace: str, replicas: int = 1) -> None:
+    """A keyspace of so many replicas."""
+    replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {replication}")
 
 
 def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: str) -> None:

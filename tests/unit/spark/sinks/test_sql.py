@@ -105,7 +105,7 @@ def test_collections_statics_and_user_types(database: Database) -> None:
     ]  # fmt: skip
     rows = database.select(
         "SELECT customer, CAST(day AS TEXT), number, name, CAST(tags AS TEXT), CAST(amount AS TEXT), "
-        "CAST(counts AS TEXT), CAST(lines AS TEXT), note, CAST(ship AS TEXT) FROM shop_orders"
+        'CAST(counts AS TEXT), CAST("lines" AS TEXT), note, CAST(ship AS TEXT) FROM shop_orders'
     )
     parsed = [tuple(json.loads(v) if isinstance(v, str) and v[0] in "[{" else v for v in row) for row in rows]
     assert parsed == [
@@ -265,7 +265,7 @@ def test_a_state_table_of_before_is_widened(database: Database) -> None:
     sink.close()
     assert database.select(
         "SELECT note, generation, stream_id FROM shop_orders__rows JOIN shop_orders__state "
-        "ON key = __key AND clustering = __clustering"
+        'ON "key" = __key AND clustering = __clustering'
     ) == [("x", None, None), ("z", *NEW)]
 
 
@@ -279,7 +279,9 @@ def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
 
     with pytest.raises(ConnectionError):
         sink.write(broken())  # type: ignore[arg-type]  # a generator that ends in an error
-    assert database.names() == set()
+    if database.dialect != "mysql":  # which commits what makes tables
+        assert database.names() == set()
+    assert all(rows == [] for name, rows in database.everything().items() if name != "tailrace_tables")
     sink.write([piece([log.insert((1,), (), 1, v="a")])])
     assert database.select("SELECT v FROM shop_plain") == [("a",)]
     sink.close()
@@ -333,6 +335,18 @@ def test_a_dropped_column_goes_with_its_rows_and_comes_back_empty(database: Data
     assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", "text now"), (3, "c", None)]
 
 
+def test_a_column_that_is_dropped_and_there_again_before_anything_is_written_comes_back_empty(
+    database: Database,
+) -> None:
+    again = table(
+        {"id": "int"}, regular={"v": "text", "w": "int"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain"
+    )
+    old = Log(PLAIN)
+    write(database, old.insert((1,), (), 1, v="a", w=1), old.update((2,), (), 1, w=2), old.update((4,), (), 21, w=4))
+    write(database, Log(again).insert((3,), (), 22, v="c", w=3))
+    assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", None), (3, "c", 3), (4, None, 4)]
+
+
 def test_a_table_made_again_keeps_the_old_rows_aside(database: Database) -> None:
     later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
     write(database, Log(PLAIN).insert((1,), (), 1, v="old"))
@@ -361,7 +375,7 @@ def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Datab
     assert sink.write([batch]) == Summary(2, 0, 2)
     sink.close()
     assert database.select("SELECT id FROM shop_plain") == [(1,), (2,)]
-    letters = database.select('SELECT topic, partition, "offset", schema_id, reason FROM tailrace_dead_letters')
+    letters = database.select('SELECT topic, "partition", "offset", schema_id, reason FROM tailrace_dead_letters')
     assert len(letters) == 2
     assert ("t.shop.plain", 2, 7, "ab" * 8, "a message starts with 0000") in letters
     assert {"truncation" in letter[4] or "0000" in letter[4] for letter in letters} == {True}
@@ -455,4 +469,4 @@ def test_a_database_that_does_not_answer_is_a_service_error() -> None:
 
 def test_other_databases_are_refused() -> None:
     with pytest.raises(SettingsError, match="only sqlite"):
-        SqlSink("mysql://host/db")
+        SqlSink("oracle://host/db")

@@ -1,0 +1,28 @@
+"""Which kinds of statements and tables a random program may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kinds:
+    """Switches. `times`: USING TIMESTAMP; `expiries`: TTLs of seconds, those of hours are always there.
+
+    `long_keys`: values in keys of thousands of bytes, which no index of an SQL database takes.
+    """
+
+    counters: bool = True
+    times: bool = True
+    expiries: bool = True
+    truncations: bool = False
+    alterations: bool = True
+    long_keys: bool = True
+
+    def __post_init__(self) -> None:
+        if self.truncations and self.times:
+            raise ValueError("what a truncation leaves of a table is not told by write times: not with USING TIMESTAMP")
+
+
+EVERY_KIND = Kinds()
+"""All that may be in one program."""

@@ -1,0 +1,137 @@
+"""What SELECT answers of a keyspace, and what a database that follows it shows: row by row, column by column."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from cassandra.cluster import Session
+
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.table import Table
+from tests.oracle.values import answered, key_of, normal
+
+Row = tuple[object, ...]
+"""The values of a table's columns, key columns first, in the definition's order."""
+
+_SHOWN: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One row that only one side has; of a row that both have otherwise, the first column that differs."""
+
+    table: str
+    key: Row
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.key}: {self.words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What SELECT * answered of one table."""
+
+    table: Table
+    rows: tuple[Row, ...]
+
+
+def ask(session: Session, tables: Iterable[Table]) -> list[Answer]:
+    """SELECT everything of each table, at the session's consistency level."""
+    return [_ask(session, table) for table in tables]
+
+
+def _ask(session: Session, table: Table) -> Answer:
+    columns = [column.name for column in (*table.key, *table.columns)]
+    rows = session.execute(f"SELECT {', '.join(columns)} FROM {table}")
+    return Answer(table, tuple(_row(table, dict(zip(columns, row, strict=True)), answered) for row in rows))
+
+
+class Downstream:
+    """A database that a SQL sink writes, read beside it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine = sa.create_engine(url)
+
+    @property
+    def kind(self) -> str:
+        """Which database it is."""
+        return self._engine.dialect.name
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    def has(self, table: Table, key: int) -> bool:
+        """Whether a table shows a row whose only key column is this int; never where the table is not there yet."""
+        return any(row[0] == key for row in self.rows(table))
+
+    def rows(self, table: Table) -> list[Row]:
+        """The rows of the view that follows a table; none while there is no such view.
+
+        A column that the view lacks is null.
+        """
+        with self._engine.begin() as connection:
+            name = self._name(connection, table.id)
+            if name is None:
+                return []
+            quoted = self._engine.dialect.identifier_preparer.quote(name)
+            found = connection.exec_driver_sql(f"SELECT * FROM {quoted}")
+            return [_row(table, {**values}, normal) for values in found.mappings()]
+
+    def set_aside(self) -> list[tuple[str, str]]:
+        """Topic and reason of every dead letter."""
+        with self._engine.begin() as connection:
+            if not sa.inspect(connection).has_table("tailrace_dead_letters"):
+                return []
+            found = connection.exec_driver_sql("SELECT topic, reason FROM tailrace_dead_letters")
+            return [(topic, reason) for topic, reason in found]
+
+    def _name(self, connection: sa.Connection, table_id: UUID) -> str | None:
+        if not sa.inspect(connection).has_table("tailrace_tables"):
+            return None
+        query = sa.text("SELECT name FROM tailrace_tables WHERE table_id = :id")
+        name: str | None = connection.execute(query, {"id": str(table_id)}).scalar_one_or_none()
+        return name
+
+
+def _row(table: Table, values: Mapping[str, Any], form: Callable[[Any, CqlType], object]) -> Row:
+    keys = [key_of(form(values.get(column.name), column.type), column.type) for column in table.key]
+    return (*keys, *(form(values.get(column.name), column.type) for column in table.columns))
+
+
+def differences(answers: Iterable[Answer], downstream: Downstream) -> list[Difference]:
+    """How the database differs from what was answered; empty when they are equal."""
+    return [found for answer in answers for found in differ(answer, downstream.rows(answer.table))]
+
+
+def differ(answer: Answer, stored: Sequence[Row]) -> list[Difference]:
+    """How rows differ from those answered. Keys that read alike (an empty int and null) may come several times."""
+    missing = Counter(answer.rows)
+    missing.subtract(stored)
+    return list(_told(answer.table, +missing, -missing))
+
+
+def _told(table: Table, missing: Counter[Row], extra: Counter[Row]) -> Iterator[Difference]:
+    size = len(table.key)
+    others: dict[Row, list[Row]] = {}
+    for row in extra.elements():
+        others.setdefault(row[:size], []).append(row)
+    for row in missing.elements():
+        same = others.get(row[:size])
+        yield Difference(str(table), row[:size], _columns(table, row, same.pop()) if same else "only in Cassandra")
+    for rows in others.values():
+        for row in rows:
+            yield Difference(str(table), row[:size], f"only in the sink: {str(row[size:])[:_SHOWN]}")
+
+
+def _columns(table: Table, left: Row, right: Row) -> str:
+    names = [column.name for column in (*table.key, *table.columns)]
+    found = [(name, a, b) for name, a, b in zip(names, left, right, strict=True) if a != b]
+    return "; ".join(f"{name} is {str(a)[:_SHOWN]} in Cassandra, {str(b)[:_SHOWN]} in the sink" for name, a, b in found)
