@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -21,6 +22,8 @@ from tailrace_spark.sinks.sql_merge import TableMerge, gather
 from tailrace_spark.sinks.sql_truncations import Truncations
 
 log = logging.getLogger("tailrace_spark")
+
+_JOINED: Final = 5  # pieces: 10,000 changes, or 80 MiB of messages at the most
 
 
 class SqlSink:
@@ -58,7 +61,7 @@ class SqlSink:
         try:
             with self._engine.begin() as connection:
                 self._create(connection)
-                for piece in pieces:
+                for piece in _joined(pieces):
                     summary += self._piece(connection, piece)
         except SQLAlchemyError as error:
             self._forget()
@@ -167,3 +170,21 @@ class SqlSink:
         rows = [(p.topic, p.partition, p.offset, p.schema_id.hex(), reason) for p, reason in places]
         overwrite(connection, DEAD_LETTERS, ("topic", "partition", "offset", "schema_id", "reason"), rows)
         log.warning("%d records set aside in tailrace_dead_letters; the first: %s", len(rows), letters[0].reason)
+
+
+def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The pieces, several as one: what is done once for each table of a piece is then done less often."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        joined.append(piece)
+        if len(joined) == _JOINED:
+            yield _join(joined)
+            joined = []
+    if joined:
+        yield _join(joined)
+
+
+def _join(pieces: Sequence[Piece]) -> Piece:
+    changes = [change for piece in pieces for change in piece.changes]
+    letters = [letter for piece in pieces for letter in piece.dead_letters]
+    return Piece(tuple(changes), tuple(letters))

@@ -20,6 +20,7 @@ from tailrace_schemas.cql.order import clustering_key, range_limits
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import ColumnKind
+from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -291,11 +292,13 @@ class TableMerge:
                 left[row_key] = Said(said.clustering, said.one, state)
         changed, known = self._staged.take(connection, left, at)
         touched: dict[RowKey, tuple[RowState, Clustering]] = {}
+        encoded: dict[RowKey, bytes] = {}
         for row_key, stored in known.items():
             state = _shadowed(stored, left[row_key].state, self._covering(partitions, row_key))
-            if stored.differs(state):
+            now = encoded[row_key] = encode_state(state)
+            if now != stored.encoded or state.assignment != stored.assignment:
                 touched[row_key] = state, left[row_key].clustering
-        self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()}, at)
+        self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()}, at, encoded)
         self._rows.put(connection, touched, at)
         return changed + len(touched)
 
