@@ -14,13 +14,13 @@ from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.sql_bulk import overwrite
 from tailrace_spark.sinks.sql_catalog import Target
+from tailrace_spark.sinks.sql_gathered import Clustering, RowKey
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, STATIC
-from tailrace_spark.sinks.sql_state import CHUNK, RowKey
+from tailrace_spark.sinks.sql_state import CHUNK
 from tailrace_spark.sinks.sql_types import ToSql, to_sql
 
 _LONG_AGO: Final = -(2**63)
-Clustering = tuple[bytes | None, ...]
 Renderer = tuple[str, ToSql, ToSql]
 """(stored name, bytes to a plain value, that to what is bound)."""
 

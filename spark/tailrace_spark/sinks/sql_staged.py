@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import sqlalchemy as sa
 
 from tailrace_spark.rowstate.plain import plain_state
 from tailrace_spark.sinks.sql_bulk import TEMPORARY, insert_missing, stage
+from tailrace_spark.sinks.sql_gathered import RowKey, Said
 from tailrace_spark.sinks.sql_shown import ShownTable
-from tailrace_spark.sinks.sql_state import RowKey, StateTable, Stored, state_row, stored_as
-
-if TYPE_CHECKING:
-    from tailrace_spark.sinks.sql_merge import Said
+from tailrace_spark.sinks.sql_state import StateTable, Stored, state_row, stored_as
 
 
 class StagedRows:
@@ -74,14 +72,15 @@ class StagedRows:
         return known
 
     def _stage(self, row_key: RowKey, said: Said, at: int | None) -> tuple[object, ...]:
-        plain = plain_state(said.one.change) if said.merged is None else None
-        if plain is None:
+        alone = said.alone
+        plain = None if alone is None else plain_state(alone.change)
+        if alone is None or plain is None:
             state = said.state
             head, values = state_row(row_key, state, at), self._shown.values(state, at)
         else:
-            generation, stream_id = said.one.assignment or _UNASSIGNED
+            generation, stream_id = alone.assignment or _UNASSIGNED
             head = (*row_key, *plain, generation, stream_id, None)
-            values = self._shown.plain_values(said.one.change, plain[0])
+            values = self._shown.plain_values(alone.change, plain[0])
         keys = self._shown.key_values(row_key[0], said.clustering)
         return (*head, *keys, *(self._nothing if values is None else values), values is not None)
 

@@ -22,6 +22,7 @@ from tailrace_spark.rowstate.codec import decode_deletion, decode_state, encode_
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.sql_bulk import TEMPORARY, overwrite, stage
+from tailrace_spark.sinks.sql_gathered import RowKey
 from tailrace_spark.sinks.sql_names import PARTITION, RANGE, ROW, STATIC
 from tailrace_spark.sinks.sql_types import CLUSTERING_BYTES, KEY_BYTES, MYSQL, bytes_literal
 
@@ -36,8 +37,6 @@ _KEYS: Final = sa.Table(
     **TEMPORARY,
 )
 
-RowKey = tuple[bytes, bytes]
-"""(partition key, clustering value of the state table)."""
 Item = TypeVar("Item")
 
 
