@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tailrace_schemas.change import Change, Deletion, Op
@@ -34,6 +34,8 @@ class Model:
     partitions: dict[bytes, PartitionState] = field(default_factory=dict)
     ranges: dict[bytes, list[RangeDeletion]] = field(default_factory=dict)
     rows: dict[Place, RowState] = field(default_factory=dict)
+    ties: set[tuple[bytes, str]] = field(default_factory=set)
+    """Partitions and columns with elements of other bytes that are equal in all: there a node keeps the first."""
 
     def take(self, change: Change) -> None:
         """Take in one change of the table."""
@@ -49,7 +51,17 @@ class Model:
             self._delete(key, PartitionState(None, flatten([RangeDeletion(start, end, change.deletion)])))
         else:
             place = key, None if change.static else clustering_key(self.table, change.clustering or ())
-            self.rows.setdefault(place, RowState()).absorb(state_of(change))
+            state, said = self.rows.setdefault(place, RowState()), state_of(change)
+            self._note_ties(key, state, said)
+            state.absorb(said)
+
+    def _note_ties(self, key: bytes, state: RowState, said: RowState) -> None:
+        names = {column.name_bytes: column.name for column in self.table.columns}
+        for name, column in said.columns.items():
+            known = state.columns[name].cells if name in state.columns else {}
+            for at, cell in column.cells.items():
+                if at in known and known[at] != cell and replace(known[at], path=cell.path) == cell and name in names:
+                    self.ties.add((key, names[name]))
 
     def _delete(self, key: bytes, deleted: PartitionState) -> None:
         self.partitions[key] = merge_partitions(self.partitions.get(key, NOTHING_DELETED), deleted)
@@ -73,13 +85,13 @@ class Model:
                 result[key, None] = {**none, **static}
         return result
 
-    def _covering(self, place: Place) -> Deletion | None:
+    def covering(self, place: Place) -> Deletion | None:
         return self.partitions.get(place[0], NOTHING_DELETED).covering(place[1])
 
     def _row(self, place: Place, now: int) -> Row | None:
         state = RowState()
         state.absorb(self.rows[place])
-        covering = self._covering(place)
+        covering = self.covering(place)
         if covering is not None:
             state.shadow(covering)
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in self.table.dropped}

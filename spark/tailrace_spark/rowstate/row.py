@@ -186,10 +186,10 @@ def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
         column.deletion = stronger(column.deletion, deleted.deletion)
     for cell in change.cells:
         name = cell.column.name_bytes
-        there = columns.get(name)
-        if there is None:
-            there = columns[name] = ColumnState(counter=cell.column.type.kind == "counter")
+        there = columns.get(name) or ColumnState(counter=cell.column.type.kind == "counter")
         _add(there, cell)
+        if there.cells:  # a counter's value may have no shards
+            columns[name] = there
     state = RowState(change.marker, None, columns)
     if change.deletion is not None or change.column_deletions:
         # Deletions cover some of it: absorbing leaves that out.

@@ -10,10 +10,9 @@ from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import VisibleColumns, visible
-from tests.unit.spark.changes import deletions, row_changes
+from tests.unit.spark.changes import OF_ANY_BYTES, deletions, row_changes
 from tests.unit.tables import table
 
-SHOWN = table({"p": "int"}, {"c": "int"}, regular={"v": "blob", "l": "list<blob>", "w": "blob"})  # of any bytes
 ONE = b"\0\0\0\1"
 
 
@@ -33,7 +32,7 @@ def test_it_is_foretold_to_the_second(changes: list[Change], covering: Deletion 
     known = RowState()
     for change in changes:
         known.absorb(state_of(change))
-    rows = {at: visible(known, SHOWN, covering, at) for at in range(now, 13)}
+    rows = {at: visible(known, OF_ANY_BYTES, covering, at) for at in range(now, 13)}
     expected = next((at for at in range(now + 1, 13) if rows[at] != rows[now]), None)
     assert known.next_expiry(covering, now) == expected
 
@@ -57,8 +56,8 @@ def test_what_expires_next(known: RowState, expected: int | None, why: str) -> N
 
 def test_a_row_lives_on_in_its_cells_when_its_marker_has_expired() -> None:
     known = state(Marker(1, 10, 100), v=PLAIN, w=expiring(101))
-    assert [visible(known, SHOWN, at=at) for at in (99, 100, 101)] == [{"v": ONE, "w": ONE}] * 2 + [{"v": ONE}]
-    assert [visible(state(Marker(1, 10, 100), w=expiring(101)), SHOWN, at=at) for at in (100, 101)] == [
+    assert [visible(known, OF_ANY_BYTES, at=at) for at in (99, 100, 101)] == [{"v": ONE, "w": ONE}] * 2 + [{"v": ONE}]
+    assert [visible(state(Marker(1, 10, 100), w=expiring(101)), OF_ANY_BYTES, at=at) for at in (100, 101)] == [
         {"w": ONE},
         None,
     ]
@@ -71,12 +70,12 @@ def test_what_has_expired_holds_back_what_is_older(older: CellState) -> None:
             merge(state(v=expiring(100, 5)), state(v=older)),
             merge(state(v=older), state(v=expiring(100, 5))),
         ):
-            assert visible(known, SHOWN, at=at) == ({"v": ONE} if at < 100 else None)
+            assert visible(known, OF_ANY_BYTES, at=at) == ({"v": ONE} if at < 100 else None)
 
 
 def test_an_overwrite_without_ttl_stays() -> None:
     known = merge(state(v=expiring(100, 5)), state(v=CellState(6, None, None, b"new")))
-    assert visible(known, SHOWN, at=200) == {"v": b"new"}
+    assert visible(known, OF_ANY_BYTES, at=200) == {"v": b"new"}
     assert known.next_expiry() is None
 
 

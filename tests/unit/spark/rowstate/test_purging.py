@@ -13,12 +13,10 @@ from tailrace_spark.rowstate.deletions import PartitionState, RangeDeletion
 from tailrace_spark.rowstate.purging import purge, purge_partition
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
-from tests.unit.spark.changes import row_changes
+from tests.unit.spark.changes import OF_ANY_BYTES, row_changes
 from tests.unit.spark.rowstate import counters
-from tests.unit.tables import table
 
 SECOND = 1_000_000
-SHOWN = table({"p": "int"}, {"c": "int"}, regular={"v": "blob", "l": "list<blob>", "w": "blob"})  # of any bytes
 
 
 def absorbed(changes: list[Change]) -> RowState:
@@ -36,12 +34,12 @@ def test_what_comes_later_merges_as_if_nothing_had_been_purged(
     state = absorbed(known)
     before = merge(state, RowState())
     purged_to = purge(state, horizon)
-    assert visible(state, SHOWN, at=9) == visible(before, SHOWN, at=9)
+    assert visible(state, OF_ANY_BYTES, at=9) == visible(before, OF_ANY_BYTES, at=9)
     assert (purged_to is None) == (state == before)
     if purged_to is not None:
         assert purged_to <= horizon
         said = absorbed([change for change in later if _all_newer(change, purged_to)])
-        assert visible(merge(state, said), SHOWN, at=9) == visible(merge(before, said), SHOWN, at=9)
+        assert visible(merge(state, said), OF_ANY_BYTES, at=9) == visible(merge(before, said), OF_ANY_BYTES, at=9)
     assert purge(state, horizon) is None
 
 
