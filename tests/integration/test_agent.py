@@ -163,7 +163,7 @@ def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Pat
             if there:
                 directory.mkdir()
             with bench.agent(name, directory) as wrong:
-                assert wrong.process.wait(60) == 2
+                assert wrong.ended() == 2
             assert f"tailrace: agent.cdc_raw_directory: {'' if there else 'cannot list '}{directory}" in wrong.words()
             assert "publishing as host" not in wrong.words()
         bench.write(range(100))
