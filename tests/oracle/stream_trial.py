@@ -149,6 +149,8 @@ class StreamTrial(Trial):
         config: dict[str, bool | int | float | str] = {"bootstrap.servers": self._ground.kafka.bootstrap}
         topic = table_topic(self._name, self._home, "marks", self.marks.id)
         copies, seen = self._marked * len(self.agents), 0
+        admin = AdminClient({"bootstrap.servers": self._ground.kafka.bootstrap})
+        assert wait_until(lambda: topic in admin.list_topics(timeout=30).topics, SECONDS), self.agents[0].words()
         with TopicReader(config, topic, beginning=True) as reader:
 
             def published() -> bool:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from cassandra import RequestValidationException
+from cassandra import RequestExecutionException, RequestValidationException
 from cassandra.cluster import Session
 
 from tailrace.cluster import LiveCluster
@@ -46,6 +46,7 @@ class Writer:
     keyspace: str
     lines: list[str] = field(default_factory=list)
     refused: int = 0
+    doubtful: int = 0
     tables: dict[UUID, Table] = field(default_factory=dict)
     present: tuple[Table, ...] = ()
     finished: float = 0.0
@@ -108,8 +109,10 @@ class Writer:
             self.source.session.execute(statement)
         except RequestValidationException:
             self.refused += 1
-        else:
-            self.lines.append(told(statement, self.keyspace, self._began))
+            return
+        except RequestExecutionException:
+            self.doubtful += 1  # a node is down: done or not, as SELECT will say
+        self.lines.append(told(statement, self.keyspace, self._began))
 
     def _read_tables(self) -> list[Table]:
         """The keyspace's tables as they are now, by name; what is not of a program comes in no order."""
