@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -13,6 +14,7 @@ from cassandra import RequestExecutionException, RequestValidationException
 from cassandra.cluster import Session
 
 from tailrace.cluster import LiveCluster
+from tailrace.local.process import wait_until
 from tailrace_schemas.table import Table
 from tests.corpus.kinds import Kinds
 from tests.corpus.release import Dialect
@@ -21,6 +23,7 @@ from tests.corpus.statements import Statements
 from tests.oracle.program import Program, told
 
 _DIALECT: Final = Dialect()
+_SECONDS: Final = 120.0
 _DDL: Final = ("CREATE", "ALTER", "DROP")
 
 
@@ -99,9 +102,18 @@ class Writer:
     def _finish(self, tables: list[Table]) -> None:
         """One more write to each table: who follows the log knows a definition only by what was written under it."""
         for table in tables:
-            self.source.session.execute(Statements(Random(0), [table], _DIALECT, self._began).last_word())
+            last_word = Statements(Random(0), [table], _DIALECT, self._began).last_word()
+            assert wait_until(partial(self._is_taken, last_word), _SECONDS), f"no node takes {last_word}"
         self.present = tuple(tables)
         self.finished = time.time()
+
+    def _is_taken(self, statement: str) -> bool:
+        """Whether a statement was executed: a node that was down may not know the schema yet."""
+        try:
+            self.source.session.execute(statement)
+        except RequestExecutionException:
+            return False
+        return True
 
     def _execute(self, statement: str) -> None:
         """Execute one statement; the node may refuse it, as an index of a list that is too short."""
