@@ -203,6 +203,7 @@ BREAKAGES: Final = (
         old='    return KEPT if settings.on_release == "keep" else DELETED\n',
         new='    return DELETED if settings.on_release == "keep" else KEPT\n',
         needs=Needs.MORE,
+        session="life",
         reds=(
             Red(LIFE, "test_a_full_cdc_raw_is_freed_and_writes_go_on", r"> +assert wait_until"),
             Red(SPACE, "test_cdc_raw_that_is_full", r"writes are refused still"),
@@ -238,6 +239,7 @@ BREAKAGES: Final = (
         old="                self._add(Missing.LOST, span, at)\n",
         new="                self._reported = united(self._reported, [span])\n",
         needs=Needs.MORE,
+        session="deleted",
         reds=(
             Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
         ),
@@ -249,6 +251,7 @@ BREAKAGES: Final = (
         old="            self.losses = tuple(loss for loss in self.losses if loss not in losses)\n",
         new="",
         needs=Needs.MORE,
+        session="deleted",
         reds=(
             Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
         ),
@@ -260,6 +263,7 @@ BREAKAGES: Final = (
         old="        with suppress(OSError):\n            partial.unlink(missing_ok=True)\n        raise\n",
         new="        raise\n",
         needs=Needs.MORE,
+        session="life",
         reds=(Red(SPACE, "test_a_spool_that_is_full", r"\.partial|writes are refused still|not in \d+ s"),),
     ),
     Breakage(
@@ -282,6 +286,7 @@ BREAKAGES: Final = (
         old="        return self._ahead.durable(self._at) if self._early else None\n",
         new="        return None\n",
         needs=Needs.MORE,
+        session="life",
         reds=(Red(EARLY, "test_early_mode_does_not_wait_for_the_flush", ASSERTED),),
     ),
     Breakage(
