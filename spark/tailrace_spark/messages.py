@@ -21,6 +21,10 @@ from tailrace_spark.kafka_options import java_options, table_topics, without_int
 _VERSION_TWO: Final = "spark.sql.streaming.disabledV2MicroBatchReaders"
 _KAFKA: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
+# Spark asks for a partition's offsets after each fetch, on the connection on which the consumer has already begun the
+# next one: where nothing more is there the broker would answer only after half a second, for each partition and batch.
+_PROMPT: Final = {"kafka.fetch.max.wait.ms": "1"}
+
 PERMISSIVE = {"mode": "PERMISSIVE"}
 """A record that is no Avro of ours gives nulls; it must not stop the others."""
 
@@ -44,6 +48,7 @@ def read_messages(
         "startingOffsets": stream.starting_offsets,
         "failOnDataLoss": str(stream.fail_on_data_loss).lower(),
         "maxOffsetsPerTrigger": str(stream.max_offsets_per_trigger),
+        **_PROMPT,
         **java_options(settings.kafka.reveal(), stream.kafka.reveal()),
         **(options or {}),
         "kafka.isolation.level": "read_committed",
@@ -65,6 +70,7 @@ def read_some(spark: SparkSession, settings: Settings, place: tuple[str, int], s
         "startingOffsets": json.dumps({topic: {str(partition): start}}),
         "endingOffsets": "latest",
         "failOnDataLoss": str(settings.stream.fail_on_data_loss).lower(),
+        **_PROMPT,
         **java_options(settings.kafka.reveal(), settings.stream.kafka.reveal()),
         "kafka.isolation.level": "read_committed",
     }

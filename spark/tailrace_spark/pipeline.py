@@ -23,11 +23,11 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
-from tailrace_spark.assignment import assigned
+from tailrace_spark.assignment import assigned_here
 from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.messages import read_messages, read_some, with_head
 from tailrace_spark.pieces import PIECE_COLUMNS, pieces
-from tailrace_spark.sinks.protocol import Piece, Sink, Summary, UpdateSink
+from tailrace_spark.sinks.protocol import Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 
@@ -38,6 +38,7 @@ T = TypeVar("T")
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _STOP_MILLISECONDS: Final = 120_000
+_SWEEP_SECONDS: Final = 2.0
 _REST_RECORDS: Final = 2_000
 # What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
 # overflows the stack on a long one, such as Py4JJavaError itself has.
@@ -100,6 +101,8 @@ class Stream:
         self._stop = stop or threading.Event()
         self._on_batch = on_batch
         self._writing = threading.Lock()
+        self._sink_used = threading.Lock()
+        self._swept = time.monotonic()
         kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
         self._query: StreamingQuery | None = None
         self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
@@ -121,7 +124,7 @@ class Stream:
         query = self.start(**trigger)
         try:
             while query.isActive and not self._stop.wait(0.2):
-                pass
+                self._sweep()
             with self._writing, self._quiet():  # Spark would interrupt a batch that is being written
                 query.stop()
                 query.awaitTermination()
@@ -130,6 +133,20 @@ class Stream:
                 raise ServiceError(f"the stream ended: {_reason(error)}") from error
         finally:
             self.close()
+
+    def _sweep(self) -> None:
+        """Let a sink bring up to date what time alone changes; not while a batch is being written."""
+        if not isinstance(self._sink, SweepingSink) or time.monotonic() < self._swept + _SWEEP_SECONDS:
+            return
+        if not self._sink_used.acquire(blocking=False):
+            return
+        try:
+            self._sink.sweep()
+        except ServiceError as error:
+            log.warning("what has expired still stands in the sink: %s", error)
+        finally:
+            self._swept = time.monotonic()
+            self._sink_used.release()
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
@@ -190,7 +207,7 @@ class Stream:
         table = self._hold(held, "generations", lambda: self._stream_table(batch))
         records = self._assigned(frame, table)
         found = self._pieces(records, table)
-        summary = self._hold(held, "sink", lambda: self._sink.write(found()))
+        summary = self._hold(held, "sink", lambda: self._into_sink(found()))
         progress = Progress(
             batch=batch,
             records=records.num_rows,
@@ -204,6 +221,10 @@ class Stream:
             log.info("%s", progress)
         if self._on_batch is not None:
             self._on_batch(progress)
+
+    def _into_sink(self, found: Iterable[Piece]) -> Summary:
+        with self._sink_used:
+            return self._sink.write(found)
 
     def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
         """What gives the pieces of a batch that the sink wants, as often as it is called."""
@@ -227,7 +248,9 @@ class Stream:
         return lambda: whole
 
     def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
-        return assigned(heads, table, self._settings.topics.prefix).select(*PIECE_COLUMNS, "marks").toArrow()
+        """The records here: all of them come, and assigning them takes less than handing them to Python workers."""
+        found = assigned_here(heads.toArrow(), table, self._settings.topics.prefix)
+        return found.select([*PIECE_COLUMNS, "marks"])
 
     def _stream_table(self, batch: int) -> StreamTable:
         """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted."""

@@ -27,6 +27,7 @@ from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_spark.assignment import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.messages import PERMISSIVE, read_messages, with_head
+from tailrace_spark.workers import forget_archives
 
 log = logging.getLogger("tailrace_spark")
 
@@ -92,6 +93,7 @@ def _to_reader(
     config: Mapping[str, Scalar], prefix: str, reader: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Messages of other writer schemas re-written to the reader's; those that cannot be become null."""
+    forget_archives()
     own = schema_id(reader)
     for batch in batches:
         ids = batch.column("schema_id")

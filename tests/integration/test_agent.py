@@ -153,6 +153,7 @@ def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None
     assert bench.keys() == Counter(range(200))
 
 
+@pytest.mark.long
 def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Path) -> None:
     """One that is not there, and one that is not the node's: exit code 2, and the healthy agent goes on."""
     bench.create()

@@ -78,6 +78,17 @@ class Sink(Protocol):
 
 
 @runtime_checkable
+class SweepingSink(Sink, Protocol):
+    """A sink in which some of what was written changes by time alone: what expires.
+
+    `sweep` brings it up to date by the sink's clock, and says how many rows that changed; it is called every few
+    seconds, never while `write` is. Raises ServiceError as `write` does.
+    """
+
+    def sweep(self) -> int: ...
+
+
+@runtime_checkable
 class UpdateSink(Sink, Protocol):
     """A sink that needs table updates whole: it is given pieces of tailrace_spark.updates.
 
