@@ -203,7 +203,7 @@ BREAKAGES: Final = (
         old='    return KEPT if settings.on_release == "keep" else DELETED\n',
         new='    return DELETED if settings.on_release == "keep" else KEPT\n',
         needs=Needs.MORE,
-        session="life",
+        session="full",
         reds=(
             Red(LIFE, "test_a_full_cdc_raw_is_freed_and_writes_go_on", r"> +assert wait_until"),
             Red(SPACE, "test_cdc_raw_that_is_full", r"writes are refused still"),

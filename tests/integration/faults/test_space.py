@@ -18,7 +18,7 @@ from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess
 from tests.integration.faults.load import Load
 from tests.integration.faults.test_crashes import until_more
-from tests.integration.faults.trial import Trial, trial_on
+from tests.integration.faults.trial import Settings, Trial, trial_on
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -68,7 +68,7 @@ def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str
     with (
         LocalCassandra(tmp_path / "cassandra", settings) as cassandra,
         trial_on(cassandra, kafka, prefix, keyspace_name, tmp_path) as trial,
-        trial.agent() as agent,
+        trial.agent(settings=holding(trial)) as agent,
     ):
         load = trial.load(rate=150, bulk=60_000)
         until_more(agent)
@@ -107,6 +107,13 @@ def test_a_spool_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str
             load.end()
             trial.settle(agent)
         assert [path.name for path in place.rglob("*") if path.suffix in (".log", ".idx", ".partial")] == []
+
+
+def holding(trial: Trial) -> Settings:
+    """Settings by which only what was released makes room."""
+    settings = trial.settings
+    settings["agent"]["on_pressure"] = "hold"
+    return settings
 
 
 def flows(load: Load) -> bool:
