@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -39,7 +39,7 @@ def start(directory: Path, options: Mapping[str, str] | None = None) -> tuple[su
     common = ["--no-defaults", f"--datadir={data}"]
     install = [_program("mariadb-install-db"), *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
     subprocess.run(install, check=True, stdout=subprocess.DEVNULL, **user)  # type: ignore[call-overload]  # program found
-    port = _free_port()
+    port = free_port()
     places = [f"--socket={directory / 'socket'}", f"--pid-file={directory / 'pid'}", f"--port={port}"]
     extra = [f"--{name}={value}" for name, value in (options or {}).items()]
     with (directory / "log").open("wb") as log:
@@ -85,10 +85,23 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody uses."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def until_other_than(words: str, connect: Callable[[], object]) -> object:
+    """What `connect` gives or raises, once that is something else than an error with these words in it."""
+    until = time.monotonic() + _SECONDS
+    while True:
+        try:
+            return connect()
+        except Exception as error:
+            if words not in str(error).lower() or time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -136,6 +136,8 @@ class Catalog:
         inspector = sa.inspect(connection)
         there = set(inspector.get_table_names())
         state = target.state
+        if state.name not in there and target.rows.name in there:
+            return  # the state is made first
         for table in _tables(target):
             if table.name not in there and state.name in there:
                 static = state.c.clustering == STATIC
