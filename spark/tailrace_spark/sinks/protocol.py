@@ -87,3 +87,14 @@ class UpdateSink(Sink, Protocol):
     """
 
     def write_times(self, change: Change) -> Iterable[int]: ...
+
+
+@runtime_checkable
+class SweptSink(Sink, Protocol):
+    """A sink with rows that change by time alone, as what was written with a TTL expires.
+
+    `sweep` shows every row as it is at `now` (seconds since the epoch), and returns how many rows changed by that. It
+    is called while nothing comes; `write` does the same for a batch. Raises ServiceError as `write` does.
+    """
+
+    def sweep(self, now: int) -> int: ...
