@@ -18,7 +18,7 @@ RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
 
-.PHONY: help demo test test-long check unit unit-compiled integration bench bench-agent fuzz soak record compiled generated clean
+.PHONY: help demo test test-long check unit unit-compiled integration bench bench-agent fuzz soak breakages record compiled generated clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -75,6 +75,9 @@ fuzz: $(STAMP) ## Fuzz the decoder, guided by coverage (SECONDS_OF_FUZZING=900);
 	mkdir -p build/fuzz
 	nice -n 10 $(BIN)/python -m tests.fuzz.run build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_len=70000 \
 	    -rss_limit_mb=2048 -timeout=10 -max_total_time=$(SECONDS_OF_FUZZING)
+
+breakages: $(STAMP) ## Break the code in small plausible ways, each time the tests must go red (ARGS="--list", or names)
+	nice -n 5 $(BIN)/python -m tests.breakages $(ARGS)
 
 soak: $(STAMP) ## Random programs through node, agent, stream and sinks, against SELECT (SECONDS_OF_SOAK=3600 SEED=7)
 	nice -n 10 $(BIN)/python -m tests.oracle.soak --seconds $(SECONDS_OF_SOAK) $(if $(SEED),--seed $(SEED)) $(ARGS)

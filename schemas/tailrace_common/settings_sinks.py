@@ -22,7 +22,8 @@ class SqlSinkSettings(Section):
     type: Literal["sql"] = Field(default="sql", description="What kind of sink this is")
     url: SecretStr = Field(
         default=SecretStr("sqlite:///tailrace.db"),
-        description='SQLAlchemy URL, such as "sqlite:///file.db" or "postgresql+psycopg://user:password@host/database"',
+        description='SQLAlchemy URL: "sqlite:///file.db", "postgresql://user:password@host/database" or "mysql://...", '
+        "which is MariaDB's too",
     )
     url_file: Path | None = Field(
         default=None, examples=["/run/secrets/database-url"], description="File that holds the URL, instead of `url`"

@@ -89,7 +89,7 @@ def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, str]:
         raise SettingsError(f"--sink {name}: there is no [sink.{name}]; set: {', '.join(settings.sink)}") from None
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    target = open_sink(chosen, sink, settings.topics.prefix)
+    target = open_sink(chosen, sink, settings.topics.prefix, settings.generations.ring_delay_seconds)
     try:
         target.reach()
     except ServiceError as error:

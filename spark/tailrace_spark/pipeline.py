@@ -32,7 +32,7 @@ from tailrace_spark.files import files_in
 from tailrace_spark.messages import read_messages, read_some, with_head
 from tailrace_spark.metrics import StreamMetrics, TableProgress
 from tailrace_spark.pieces import pieces
-from tailrace_spark.sinks.protocol import Piece, Sink, Summary, SweptSink, UpdateSink
+from tailrace_spark.sinks.protocol import Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 
@@ -43,8 +43,8 @@ T = TypeVar("T")
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _STOP_MILLISECONDS: Final = 120_000
+_SWEEP_SECONDS: Final = 2.0
 _REST_RECORDS: Final = 2_000
-_SWEEP_SECONDS: Final = 1.0
 # What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
 # overflows the stack on a long one, such as Py4JJavaError itself has.
 _INTERRUPTED: Final = (
@@ -112,7 +112,8 @@ class Stream:
         self._location = location
         self._metrics = metrics or StreamMetrics()
         self._writing = threading.Lock()
-        self._sinking = threading.Lock()
+        self._sink_used = threading.Lock()
+        self._swept = time.monotonic()
         kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
         self._query: StreamingQuery | None = None
         self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
@@ -145,11 +146,8 @@ class Stream:
         """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""
         query = self.start(**trigger)
         try:
-            swept = time.monotonic()
             while query.isActive and not self._stop.wait(0.2):
-                if time.monotonic() - swept >= _SWEEP_SECONDS:
-                    self._sweep()
-                    swept = time.monotonic()
+                self._sweep()
             with self._writing, self._quiet():  # Spark would interrupt a batch that is being written
                 query.stop()
                 query.awaitTermination()
@@ -158,6 +156,20 @@ class Stream:
                 raise ServiceError(f"the stream ended: {_reason(error)}") from error
         finally:
             self.close()
+
+    def _sweep(self) -> None:
+        """Let a sink bring up to date what time alone changes; not while a batch is being written."""
+        if not isinstance(self._sink, SweepingSink) or time.monotonic() < self._swept + _SWEEP_SECONDS:
+            return
+        if not self._sink_used.acquire(blocking=False):
+            return
+        try:
+            self._metrics.swept(self._sink.sweep())
+        except ServiceError as error:
+            log.warning("what has expired still stands in the sink: %s", error)
+        finally:
+            self._swept = time.monotonic()
+            self._sink_used.release()
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
@@ -184,16 +196,6 @@ class Stream:
         """Leave Kafka; the sink stays the caller's."""
         self._schemas.close()
         self._generations.close()
-
-    def _sweep(self) -> None:
-        """Let what has expired go while nothing comes: a batch that is being written does it by itself."""
-        if isinstance(self._sink, SweptSink) and self._sinking.acquire(blocking=False):
-            try:
-                self._metrics.swept(self._sink.sweep(int(time.time())))
-            except ServiceError as error:
-                log.warning("what has expired stays until the sink answers: %s", error)
-            finally:
-                self._sinking.release()
 
     def _take(self, frame: DataFrame, batch: int) -> None:
         written = False
@@ -228,7 +230,7 @@ class Stream:
         table = self._hold(held, "generations", lambda: self._stream_table(batch))
         records = self._assigned(frame, table)
         found = self._pieces(records, table)
-        summary = self._hold(held, "sink", lambda: self._into_sink(found))
+        summary = self._hold(held, "sink", lambda: self._into_sink(found()))
         progress = Progress(
             batch=batch,
             records=records.num_rows,
@@ -247,9 +249,9 @@ class Stream:
         if self._on_batch is not None:
             self._on_batch(progress)
 
-    def _into_sink(self, found: Callable[[], Iterable[Piece]]) -> Summary:
-        with self._sinking:
-            return self._sink.write(found())
+    def _into_sink(self, found: Iterable[Piece]) -> Summary:
+        with self._sink_used:
+            return self._sink.write(found)
 
     def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
         """What gives the pieces of a batch that the sink wants, as often as it is called."""

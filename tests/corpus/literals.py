@@ -15,30 +15,28 @@ _MAY_BE_EMPTY: Final = frozenset(
 )
 
 
-def literal(random: Random, cql_type: CqlType, *, ordered: bool = False) -> str:
-    """A value of the type, never null. `ordered`: of values that compare alike, such as 1.0 and 1.00, only one."""
+def literal(random: Random, cql_type: CqlType) -> str:
+    """A value of the type, never null."""
     kind, args = cql_type.kind, cql_type.args
 
     def items(most: int) -> list[str]:
-        return [literal(random, args[0], ordered=ordered or kind == "set") for _ in range(random.randrange(most + 1))]
+        return [literal(random, args[0]) for _ in range(random.randrange(most + 1))]
 
     if kind == "list":
         return f"[{', '.join(items(4 if random.random() < 0.98 else 200))}]"
     if kind == "set":
         return f"{{{', '.join(items(4))}}}"
     if kind == "map":
-        pairs = {literal(random, args[0], ordered=True): literal(random, args[1], ordered=ordered) for _ in items(3)}
+        pairs = {literal(random, args[0]): literal(random, args[1]) for _ in items(3)}
         return f"{{{', '.join(f'{key}: {value}' for key, value in pairs.items())}}}"
     if kind == "vector":
-        return f"[{', '.join(literal(random, args[0], ordered=ordered) for _ in range(cql_type.dimension))}]"
+        return f"[{', '.join(literal(random, args[0]) for _ in range(cql_type.dimension))}]"
     if kind == "tuple":
-        return f"({', '.join(_or_null(random, arg, ordered) for arg in args)})"
+        return f"({', '.join(_or_null(random, arg) for arg in args)})"
     if kind == "udt":
         chosen = [pair for pair in zip(cql_type.fields, args, strict=True) if random.random() < 0.8]
         chosen = chosen or [(cql_type.fields[0], args[0])]
-        return f"{{{', '.join(f'{name}: {_or_null(random, arg, ordered)}' for name, arg in chosen)}}}"
-    if kind == "decimal" and ordered:
-        return str(random.randrange(-99, 99) * 10 + 1)
+        return f"{{{', '.join(f'{name}: {_or_null(random, arg)}' for name, arg in chosen)}}}"
     if kind == "text" and random.random() < 0.005:
         return f"'{'long ' * random.randrange(10_000)}'"
     return LITERALS[kind](random)
@@ -49,5 +47,5 @@ def empty(cql_type: CqlType, dialect: Dialect) -> str | None:
     return dialect.from_blob(cql_type.kind, "0x") if cql_type.kind in _MAY_BE_EMPTY else None
 
 
-def _or_null(random: Random, cql_type: CqlType, ordered: bool) -> str:
-    return "null" if random.random() < 0.15 else literal(random, cql_type, ordered=ordered)
+def _or_null(random: Random, cql_type: CqlType) -> str:
+    return "null" if random.random() < 0.15 else literal(random, cql_type)

@@ -1,9 +1,9 @@
-"""What SELECT has to answer, from the changes of the log alone: merged by row state, counters by their shards."""
+"""What SELECT has to answer, from the changes of the log alone, merged by row state: as bytes, with times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tailrace_schemas.change import Change, Deletion, Op
@@ -11,11 +11,11 @@ from tailrace_schemas.cql.order import clustering_key, range_limits, sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.cells import CellState, covers
+from tailrace_spark.rowstate.counters import total
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, flatten, merge_partitions
 from tailrace_spark.rowstate.row import ColumnState, RowState, state_of
 
 _TIME_UUID: Final = CqlType("timeuuid")
-_SHARD: Final = 32
 
 Shown = tuple[bytes | None, bytes | None, bytes | None]
 """Value, WRITETIME and TTL, as a node sends them."""
@@ -27,14 +27,6 @@ _NULL: Final[Shown] = (None, None, None)
 
 
 @dataclass(slots=True)
-class _Counted:
-    """One row of counters: what was written, and the deletions over it."""
-
-    deletion: Deletion | None = None
-    cells: dict[str, list[tuple[int, bytes | None]]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Model:
     """One table, as its newest definition shows it. Changes may come in any order."""
 
@@ -42,7 +34,8 @@ class Model:
     partitions: dict[bytes, PartitionState] = field(default_factory=dict)
     ranges: dict[bytes, list[RangeDeletion]] = field(default_factory=dict)
     rows: dict[Place, RowState] = field(default_factory=dict)
-    counted: dict[Place, _Counted] = field(default_factory=dict)
+    ties: set[tuple[bytes, str]] = field(default_factory=set)
+    """Partitions and columns with elements of other bytes that are equal in all: there a node keeps the first."""
 
     def take(self, change: Change) -> None:
         """Take in one change of the table."""
@@ -58,10 +51,17 @@ class Model:
             self._delete(key, PartitionState(None, flatten([RangeDeletion(start, end, change.deletion)])))
         else:
             place = key, None if change.static else clustering_key(self.table, change.clustering or ())
-            if self.table.is_counter:
-                _count(self.counted.setdefault(place, _Counted()), change)
-            else:
-                self.rows.setdefault(place, RowState()).absorb(state_of(change))
+            state, said = self.rows.setdefault(place, RowState()), state_of(change)
+            self._note_ties(key, state, said)
+            state.absorb(said)
+
+    def _note_ties(self, key: bytes, state: RowState, said: RowState) -> None:
+        names = {column.name_bytes: column.name for column in self.table.columns}
+        for name, column in said.columns.items():
+            known = state.columns[name].cells if name in state.columns else {}
+            for at, cell in column.cells.items():
+                if at in known and known[at] != cell and replace(known[at], path=cell.path) == cell and name in names:
+                    self.ties.add((key, names[name]))
 
     def _delete(self, key: bytes, deleted: PartitionState) -> None:
         self.partitions[key] = merge_partitions(self.partitions.get(key, NOTHING_DELETED), deleted)
@@ -70,8 +70,8 @@ class Model:
         """The rows that SELECT answers at `now`, seconds since the epoch: all columns but those of the key."""
         shown: dict[Place, Row] = {}
         statics: dict[bytes, Row] = {}
-        for place in {**self.rows, **self.counted}:
-            row = self._counters(place) if self.table.is_counter else self._row(place, now)
+        for place in self.rows:
+            row = self._row(place, now)
             if row is not None:
                 if place[1] is None:
                     statics[place[0]] = row
@@ -85,13 +85,13 @@ class Model:
                 result[key, None] = {**none, **static}
         return result
 
-    def _covering(self, place: Place) -> Deletion | None:
+    def covering(self, place: Place) -> Deletion | None:
         return self.partitions.get(place[0], NOTHING_DELETED).covering(place[1])
 
     def _row(self, place: Place, now: int) -> Row | None:
         state = RowState()
         state.absorb(self.rows[place])
-        covering = self._covering(place)
+        covering = self.covering(place)
         if covering is not None:
             state.shadow(covering)
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in self.table.dropped}
@@ -102,51 +102,27 @@ class Model:
             cells = _live(state.columns.get(column.name_bytes), dropped.get(column.name_bytes), now)
             if cells:
                 there = True
-                row[column.name] = _many(column.type, cells, now) if column.type.multicell else _one(cells[None], now)
+                row[column.name] = _shown(column.type, cells, now)
         return row if there else None
-
-    def _counters(self, place: Place) -> Row | None:
-        counted = self.counted[place]
-        floors = [one.written for one in (counted.deletion, self._covering(place)) if one is not None]
-        floor = max(floors, default=-(2**63) - 1)
-        row: Row = {}
-        for name, cells in counted.cells.items():
-            values = [value for written, value in cells if written > floor]
-            if values and None not in values:
-                total = sum(_shards(value for value in values if value is not None).values())
-                row[name] = total.to_bytes(8, "big", signed=True), None, None
-        return row or None
-
-
-def _count(counted: _Counted, change: Change) -> None:
-    if change.deletion is not None and (counted.deletion is None or counted.deletion.written < change.deletion.written):
-        counted.deletion = change.deletion
-    for cell in change.cells:
-        counted.cells.setdefault(cell.column.name, []).append((cell.written, cell.value))
-
-
-def _shards(contexts: Iterable[bytes]) -> Mapping[bytes, int]:
-    """Count by shard, of each the one with the latest clock (CounterContext.merge); only global shards are known."""
-    newest: dict[bytes, tuple[int, int]] = {}
-    for context in contexts:
-        body = 2 + 2 * int.from_bytes(context[:2], "big")
-        assert (len(context) - body) % _SHARD == 0
-        for at in range(body, len(context), _SHARD):
-            clock, count = (int.from_bytes(context[at + skip : at + skip + 8], "big", signed=True) for skip in (16, 24))
-            shard = context[at : at + 16]
-            newest[shard] = max(newest.get(shard, (clock, count)), (clock, count))
-    return {shard: count for shard, (_, count) in newest.items()}
 
 
 def _live(column: ColumnState | None, dropped_at: int | None, now: int) -> dict[bytes | None, CellState]:
     if column is None:
         return {}
     floor = None if dropped_at is None else Deletion(dropped_at, 0)
+    if column.counter and None in column.cells:
+        return {}  # the tombstone of a counter
     return {
         path: cell
         for path, cell in column.cells.items()
         if cell.value is not None and not covers(floor, cell.written) and (cell.expires is None or now < cell.expires)
     }
+
+
+def _shown(cql_type: CqlType, cells: Mapping[bytes | None, CellState], now: int) -> Shown:
+    if cql_type.kind == "counter":
+        return total([path for path in cells if path is not None]).to_bytes(8, "big", signed=True), None, None
+    return _many(cql_type, cells, now) if cql_type.multicell else _one(cells[None], now)
 
 
 def _one(cell: CellState, now: int) -> Shown:
@@ -163,8 +139,10 @@ def _many(cql_type: CqlType, cells: Mapping[bytes | None, CellState], now: int) 
         value = b"".join(_sized(item[0]) for item in shown)
         return value, _listed([item[1] for item in shown]), _listed([item[2] for item in shown])
     compared = _TIME_UUID if cql_type.kind == "list" else cql_type.args[0]
-    paths = sorted((path for path in cells if path is not None), key=lambda path: sortable(compared, path, False))
-    shown = [_one(cells[path], now) for path in paths]
+    placed = [(key or b"" if cell.path is None else cell.path, cell) for key, cell in cells.items()]
+    placed.sort(key=lambda item: sortable(compared, item[0], False))
+    paths = [path for path, _ in placed]
+    shown = [_one(cell, now) for _, cell in placed]
     elements = [item[0] for item in shown] if cql_type.kind == "list" else list(paths)
     if cql_type.kind == "map":
         elements = [part for path, item in zip(paths, shown, strict=True) for part in (path, item[0])]

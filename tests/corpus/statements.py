@@ -167,7 +167,7 @@ class Statements:
 
     def _entry(self, column: Column) -> str:
         key, value = column.type.args
-        return f"{column.name}[{literal(self._random, key, ordered=True)}] = {self._element(value)}"
+        return f"{column.name}[{literal(self._random, key)}] = {self._element(value)}"
 
     def _delete(self, table: Table, using: str, condition: str = "") -> str:
         kind = self._random.choices(("cells", "row", "rows", "range", "partition"), (6, 4, 2, 6, 1))[0]
@@ -198,7 +198,7 @@ class Statements:
             return f"{column.name}.{self._random.choice(column.type.fields)}"
         if column.type.kind == "list":
             return f"{column.name}[{self._random.randrange(2)}]"
-        return f"{column.name}[{literal(self._random, column.type.args[0], ordered=True)}]"
+        return f"{column.name}[{literal(self._random, column.type.args[0])}]"
 
     def _range(self, table: Table) -> str:
         """A prefix of the clustering columns, or bounds of one column or of several together."""

@@ -132,6 +132,11 @@ class AgentProcess:
         self.process.terminate()
         return self.process.wait(60)
 
+    def ended(self, seconds: float = 60) -> int | None:
+        """Its exit code once it has ended by itself; None where it has not by then."""
+        wait_until(lambda: self.process.poll() is not None, seconds)
+        return self.process.poll()
+
     def __enter__(self) -> Self:
         return self.start()
 

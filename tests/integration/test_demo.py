@@ -69,6 +69,7 @@ def _check_changes(changes: list[dict[str, Any]]) -> None:
     assert (last["table"], last["key"]["site"], last["row"]["site"]) == ("shop.readings", "the end", "the end")
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     demo = subprocess.Popen([*PROGRAM, "--directory", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     with demo:

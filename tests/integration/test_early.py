@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cassandra.cluster import Session
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace_common.kafka import TopicReader
-from tailrace_schemas.progress import decode_progress
+from tailrace_schemas.progress import Progress, decode_progress
 from tests.integration.agents import (
     AgentProcess,
     cql,
@@ -88,6 +90,74 @@ def test_early_mode_does_not_wait_for_the_flush(
     assert agent.count("retracted") == 0
 
 
+@pytest.mark.long
+def test_what_a_crash_of_the_machine_took_back_is_announced(
+    kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    """What was not flushed is on no disk then, neither for Cassandra nor for us: of every row that was published and
+    is not there any more, readers were told."""
+    topic = f"{prefix}.{keyspace_name}.t"
+    with LocalCassandra(tmp_path / "node", CassandraSettings(sync_period_ms=10_000)) as node:
+        with cql(node) as session:
+            create_keyspace(session, keyspace_name)
+            session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY) WITH cdc = true")
+            with early(node, kafka, prefix, keyspace_name, tmp_path) as agent:
+                agent.until_ready()
+                _write(session, keyspace_name, range(20))
+                agent.until(lambda: _durable(kafka, prefix) and agent.count("changes") >= 20)
+                key = 20
+                while not _ahead(kafka, prefix):
+                    _write(session, keyspace_name, range(key, key + 1))
+                    agent.until(lambda known=key: ints(published(kafka, prefix, topic))[known] == 1)  # type: ignore[misc]  # no inference of defaults
+                    key += 1
+                agent.kill()
+                node.kill()
+        _forget_unflushed(node)
+        node.start()
+        with cql(node) as session, agent:
+            agent.until(lambda: agent.count("retracted") == 1)
+            left = {row.k for row in session.execute(f"SELECT k FROM {keyspace_name}.t")}
+            _write(session, keyspace_name, range(1000, 1010))
+            agent.until(lambda: ints(published(kafka, prefix, topic))[1009] == 1, 120)
+            agent.stop()
+    records = published(kafka, prefix, topic)
+    (told,) = _retractions(kafka, prefix)
+    sources = [(ints([one]), one.change.source) for one in records]
+    retracted = {
+        next(iter(keys))
+        for keys, source in sources
+        if source is not None
+        and (told["first"]["segment"], told["first"]["offset"]) < (source.segment, source.offset)
+        and (source.segment, source.offset) <= (told["until"]["segment"], told["until"]["offset"])
+    }
+    assert ints(records) == Counter((*range(key), *range(1000, 1010)))
+    assert retracted == set(range(key)) - left
+    assert retracted
+
+
+def _ahead(kafka: LocalKafka, prefix: str) -> bool:
+    """Whether the last progress record tells of changes that are not durable yet."""
+    found = _progress(kafka, prefix)
+    return bool(found) and found[-1].durable != found[-1].position
+
+
+def _forget_unflushed(node: LocalCassandra) -> None:
+    """What a disk has when the power fails: segments up to where they were flushed, as their indexes say."""
+    for log in node.cdc_raw.glob("CommitLog-*.log"):
+        index = node.cdc_raw / f"{log.stem}_cdc.idx"
+        if index.exists():
+            flushed = int(index.read_text().split()[0])
+            with log.open("r+b") as file:
+                file.seek(flushed)
+                file.write(bytes(log.stat().st_size - flushed))
+
+
+def _retractions(kafka: LocalKafka, prefix: str) -> list[dict[str, Any]]:
+    """The records of `.progress` that tell of them."""
+    with TopicReader({"bootstrap.servers": kafka.bootstrap}, f"{prefix}.progress", beginning=True) as reader:
+        return [json.loads(r.value) for _, r in reader.read_to_end() if r.key and r.value and b"/retracted/" in r.key]
+
+
 def _write(session: Session, keyspace: str, keys: range) -> None:
     """Rows of these keys."""
     for key in keys:
@@ -110,11 +180,16 @@ def _latency(session: Session, keyspace: str, kafka: LocalKafka, prefix: str, to
 
 def _durable(kafka: LocalKafka, prefix: str) -> bool:
     """Whether the last progress record says that everything is durable."""
+    found = _progress(kafka, prefix)
+    return bool(found) and found[-1].durable == found[-1].position and found[-1].caught_up
+
+
+def _progress(kafka: LocalKafka, prefix: str) -> list[Progress]:
+    """The progress records."""
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
     with TopicReader(config, f"{prefix}.progress", beginning=True) as reader:
-        found = [
+        return [
             decode_progress(record.key, record.value)
             for _, record in reader.read_to_end()
-            if record.key is not None and record.value is not None
+            if record.key is not None and record.value is not None and b"/retracted/" not in record.key
         ]
-    return bool(found) and found[-1].durable == found[-1].position and found[-1].caught_up

@@ -79,6 +79,7 @@ def test_up_prints_where_the_services_are_and_keeps_them_until_sigterm(up: Up) -
     assert [json.loads(line)["state"] for line in shown.stdout.splitlines()] == ["stopped", "stopped"]
 
 
+@pytest.mark.long
 def test_services_end_when_up_is_killed(up: Up) -> None:
     code, _ = up.end(signal.SIGKILL)
     assert code == -signal.SIGKILL
@@ -86,6 +87,7 @@ def test_services_end_when_up_is_killed(up: Up) -> None:
     assert not any(is_open_at(service["address"]) for service in up.services)
 
 
+@pytest.mark.long
 def test_service_that_dies_ends_up_with_its_log_quoted(up: Up) -> None:
     kafka = up.services[1]
     os.kill(kafka["pid"], signal.SIGKILL)

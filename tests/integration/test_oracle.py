@@ -13,9 +13,10 @@ import pytest
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tests.integration.agents import cql
-from tests.oracle.following import HereFollower
+from tests.oracle.following import HereFollower, Sections
 from tests.oracle.kinds import kinds_of
-from tests.oracle.trial import Ground, Trial, stream_settings
+from tests.oracle.stream_trial import StreamTrial
+from tests.oracle.trial import Ground
 from tests.postgres import new_database
 
 if TYPE_CHECKING:
@@ -35,10 +36,13 @@ def check(ground: Ground, spark: SparkSession, place: Path, name: str, *, progra
     sys.stderr.write(f"seeds {seed} to {seed + programs - 1}, {statements} statements each\n")
     urls = [f"sqlite:///{place / 'sink.db'}", new_database()]
 
-    def follow(sections: object) -> HereFollower:
-        return HereFollower(spark, stream_settings(sections), urls)  # type: ignore[arg-type]
+    def follow(sections: Sections) -> HereFollower:
+        return HereFollower(spark, sections, urls)
 
-    with Trial(ground, name, place / "trial", urls, follow, Random(seed)) as trial:
+    def direct(program: str) -> str:
+        return f"sqlite:///{place / program}.db"
+
+    with StreamTrial(ground, name, place / "trial", urls, direct, follow, Random(seed)) as trial:
         found = trial.random_programs(range(seed, seed + programs), kinds_of, statements)
     assert all(one.equal for one in found), "\n".join(str(one) for one in found if not one.equal)
     assert trial.kills

@@ -179,6 +179,7 @@ def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
     """Its segments are there when it comes back, as they hold changes too."""
     create(bench)
     with bench.agent() as agent:
+        agent.until_ready()
         agent.until(until_known(bench, 1))
         assert agent.stop() == 0
         for statement in SCRIPT:

@@ -139,6 +139,7 @@ def test_a_table_that_nobody_published_is_named(spark: SparkSession, feed: Feed,
         tailrace_spark.changes(spark, settings, "shop.nothing")
 
 
+@pytest.mark.long
 def test_the_example_shows_changes(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     feed.announce()
     feed.publish([Log(OLD).insert((41,), (), 5_000_000, v=42)])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
 from cassandra.cluster import Session
 
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
-from tests.oracle.values import answered, normal
+from tests.oracle.values import answered, key_of, normal
 
 Row = tuple[object, ...]
 """The values of a table's columns, key columns first, in the definition's order."""
@@ -46,12 +47,9 @@ def ask(session: Session, tables: Iterable[Table]) -> list[Answer]:
 
 
 def _ask(session: Session, table: Table) -> Answer:
-    columns = (*table.key, *table.columns)
-    rows = session.execute(f"SELECT {', '.join(column.name for column in columns)} FROM {table}")
-    return Answer(
-        table,
-        tuple(tuple(answered(value, c.type) for value, c in zip(row, columns, strict=True)) for row in rows),
-    )
+    columns = [column.name for column in (*table.key, *table.columns)]
+    rows = session.execute(f"SELECT {', '.join(columns)} FROM {table}")
+    return Answer(table, tuple(_row(table, dict(zip(columns, row, strict=True)), answered) for row in rows))
 
 
 class Downstream:
@@ -60,6 +58,11 @@ class Downstream:
     def __init__(self, url: str) -> None:
         self.url = url
         self._engine = sa.create_engine(url)
+
+    @property
+    def kind(self) -> str:
+        """Which database it is."""
+        return self._engine.dialect.name
 
     def close(self) -> None:
         """Give the connections back."""
@@ -80,7 +83,7 @@ class Downstream:
                 return []
             quoted = self._engine.dialect.identifier_preparer.quote(name)
             found = connection.exec_driver_sql(f"SELECT * FROM {quoted}")
-            return [_row(table, values) for values in found.mappings()]
+            return [_row(table, {**values}, normal) for values in found.mappings()]
 
     def set_aside(self) -> list[tuple[str, str]]:
         """Topic and reason of every dead letter."""
@@ -98,8 +101,9 @@ class Downstream:
         return name
 
 
-def _row(table: Table, values: sa.RowMapping) -> Row:
-    return tuple(normal(values.get(column.name), column.type) for column in (*table.key, *table.columns))
+def _row(table: Table, values: Mapping[str, Any], form: Callable[[Any, CqlType], object]) -> Row:
+    keys = [key_of(form(values.get(column.name), column.type), column.type) for column in table.key]
+    return (*keys, *(form(values.get(column.name), column.type) for column in table.columns))
 
 
 def differences(answers: Iterable[Answer], downstream: Downstream) -> list[Difference]:

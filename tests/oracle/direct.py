@@ -12,7 +12,7 @@ from tailrace.changes.split import changes_of
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Sink
+from tailrace_spark.sinks.protocol import Delivered, Piece, Place, SweepingSink
 from tests.corpus.corpus import logged_in
 
 
@@ -30,7 +30,7 @@ def changes_by_keyspace(segments: Iterable[Path], tables: Mapping[UUID, Table]) 
     return found
 
 
-def deliver(sink: Sink, changes: Iterable[Change], random: Random) -> int:
+def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random) -> int:
     """Write the changes in a random order, a part of them twice, in micro-batches and pieces of any size.
 
     How many were written, and dead letters subtracted: none should be.
@@ -41,6 +41,7 @@ def deliver(sink: Sink, changes: Iterable[Change], random: Random) -> int:
     dead = 0
     for batch in _cut(shuffled, random, 400):
         dead += sink.write([Piece(tuple(piece)) for piece in _cut(batch, random, 150)]).dead_letters
+    sink.sweep()
     return len(shuffled) - dead
 
 

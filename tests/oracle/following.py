@@ -17,11 +17,14 @@ from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.pipeline import Stream
-from tailrace_spark.sinks.protocol import Piece, Sink, Summary
+from tailrace_spark.sinks.protocol import Piece, Summary, SweepingSink
 from tailrace_spark.sinks.sql import SqlSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Sections = Mapping[str, Mapping[str, object]]
+"""Settings, as their file has them."""
 
 _TRIGGER: Final = "0.2 seconds"
 
@@ -29,7 +32,7 @@ _TRIGGER: Final = "0.2 seconds"
 class Both:
     """Writes every micro-batch into several sinks, one after the other: they are in step but for a crash."""
 
-    def __init__(self, sinks: Iterable[Sink]) -> None:
+    def __init__(self, sinks: Iterable[SweepingSink]) -> None:
         self._sinks = tuple(sinks)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
@@ -38,6 +41,9 @@ class Both:
         for sink in self._sinks:
             summary = sink.write(kept)
         return summary
+
+    def sweep(self) -> int:
+        return sum(sink.sweep() for sink in self._sinks)
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -64,11 +70,14 @@ class Follower(Protocol):
     def check(self) -> None:
         """Fails when it has ended by itself."""
 
+    def words(self) -> str:
+        """The end of its log, where it has one."""
+
 
 class _Crashing(Both):
     """Dies, when asked to, between the commit of a database and the next one's, or the checkpoint's."""
 
-    def __init__(self, sinks: Iterable[Sink]) -> None:
+    def __init__(self, sinks: Iterable[SweepingSink]) -> None:
         super().__init__(sinks)
         self.crash = threading.Event()
 
@@ -84,9 +93,9 @@ class _Crashing(Both):
 class HereFollower:
     """The stream in a thread of this process; killed, it dies behind the next commit of one of its sinks."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, urls: Iterable[str]) -> None:
+    def __init__(self, spark: SparkSession, settings: Sections, urls: Iterable[str]) -> None:
         self._spark = spark
-        self._settings = settings
+        self._settings = Settings.model_validate(settings)
         self._urls = tuple(urls)
         self._sink = _Crashing([])
         self._stop = threading.Event()
@@ -118,6 +127,9 @@ class HereFollower:
     def check(self) -> None:
         assert self._thread.is_alive(), self._error
 
+    def words(self) -> str:
+        return ""
+
     def _run(self) -> None:
         try:
             Stream(self._spark, self._settings, self._sink, stop=self._stop).run(processingTime=_TRIGGER)
@@ -130,7 +142,7 @@ class HereFollower:
 class ProcessFollower:
     """The stream as a process with a Spark of its own, and kill -9."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, Mapping[str, object]], urls: Iterable[str]) -> None:
+    def __init__(self, directory: Path, settings: Sections, urls: Iterable[str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "stream.log"
         self._directory = directory
@@ -157,14 +169,17 @@ class ProcessFollower:
             code = self._process.wait(120)
         finally:
             self._signal(signal.SIGKILL)
-        assert code == 0, self.log.read_text()[-6000:]
+        assert code == 0, self.words()
 
     def abandon(self) -> None:
         self.kill()
 
     def check(self) -> None:
         assert self._process is not None
-        assert self._process.poll() is None, self.log.read_text()[-6000:]
+        assert self._process.poll() is None, self.words()
+
+    def words(self) -> str:
+        return self.log.read_text()[-6000:]
 
     def _signal(self, number: signal.Signals) -> None:
         """To the whole group: Python and the JVM that it started."""

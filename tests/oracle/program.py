@@ -9,6 +9,7 @@ from typing import Final
 
 _KEYSPACE: Final = "{keyspace}"
 _WRITTEN: Final = re.compile(r"TIMESTAMP (\d{16})\b")
+_NEAR: Final = re.compile(r"TTL \d\b|default_time_to_live = \d\b")
 _TOLD: Final = re.compile(r"TIMESTAMP \{now([+-]\d+)\}")
 
 
@@ -19,6 +20,16 @@ class Program:
 
     seed: int
     lines: tuple[str, ...]
+
+    @property
+    def expires(self) -> bool:
+        """Whether anything of it lives for seconds only."""
+        return any(_NEAR.search(line) for line in self.lines)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether it truncates a table."""
+        return any(line.startswith("TRUNCATE") for line in self.lines)
 
     def __str__(self) -> str:
         return "".join(f"{line};\n" for line in self.lines)

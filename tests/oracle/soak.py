@@ -19,15 +19,16 @@ from random import Random
 from uuid import uuid4
 
 from tailrace.local import CassandraSettings, LocalKafka, Services
+from tests import mariadb, postgres
 from tests.integration.agents import cql
-from tests.oracle.following import ProcessFollower
-from tests.oracle.kinds import kinds_of
+from tests.oracle.following import ProcessFollower, Sections
+from tests.oracle.kinds import kinds_of, logged_kinds_of
 from tests.oracle.shrinking import shrink
-from tests.oracle.trial import Found, Ground, Sections, Trial
-from tests.postgres import new_database
+from tests.oracle.stream_trial import StreamTrial
+from tests.oracle.trial import Found, Ground, Trial
 
 FAILURES = Path("build/oracle")
-_SHRINK_SECONDS = 900
+DATABASES = {"postgresql": postgres.new_database, "mariadb": mariadb.new_database}
 
 
 @dataclass(slots=True)
@@ -54,16 +55,29 @@ class Totals:
         self.failed += failed
 
 
-def soak(ground: Ground, place: Path, *, seconds: float, seed: int, programs: int, statements: int) -> Totals:
-    """Rounds until the time is over, at least one; the seeds count up from `seed`."""
+def soak(
+    ground: Ground,
+    place: Path,
+    *,
+    seconds: float,
+    seed: int,
+    programs: int,
+    statements: int,
+    short: bool,
+    others: Sequence[str],
+) -> Totals:
+    """Rounds until the time is over, at least one; the seeds count up from `seed`. `short`: by the short way alone."""
     began, totals = time.monotonic(), Totals()
     while not totals.counts["rounds"] or time.monotonic() - began < seconds:
         seeds = range(seed, seed := seed + programs)
         since = time.monotonic()
-        with _trial(ground, place, seeds[0]) as trial:
-            found = trial.random_programs(seeds, kinds_of, statements)
-            totals.take(found, trial.kills)
-            say(f"seeds {seeds[0]} to {seeds[-1]} in {time.monotonic() - since:.0f} s; so far {totals}")
+        with _trial(ground, place, seeds[0], others, short=short) as trial:
+            found = trial.random_programs(seeds, logged_kinds_of if short else kinds_of, statements)
+            totals.take(found, trial.kills if isinstance(trial, StreamTrial) else Counter())
+            steps = ", ".join(f"{name} {taken:.0f}" for name, taken in trial.seconds.items())
+            say(f"seeds {seeds[0]} to {seeds[-1]} in {time.monotonic() - since:.0f} s ({steps}); so far {totals}")
+            if short:
+                _release(ground)
             for one in found:
                 if not one.equal:
                     say(f"DIFFERENT: {one}")
@@ -71,12 +85,12 @@ def soak(ground: Ground, place: Path, *, seconds: float, seed: int, programs: in
     return totals
 
 
-def shrunk(ground: Ground, place: Path, one: Found) -> None:
-    """Look for fewer statements that fail as well, and keep what is found."""
+def shrunk(ground: Ground, place: Path, one: Found, seconds: float, others: Sequence[str]) -> None:
+    """Look for fewer statements that fail as well, at most so long, and keep what is found."""
     short = any(way.startswith("short") for way in one.failed)
-    until = time.monotonic() + _SHRINK_SECONDS
+    until = time.monotonic() + seconds
     first, rest = one.program.lines[:1], one.program.lines[1:]
-    with _trial(ground, place, one.program.seed) as trial:
+    with _trial(ground, place, one.program.seed, others, short=short) as trial:
 
         def fails(candidates: Sequence[Sequence[str]]) -> list[bool]:
             return trial.fail([one.program.only((*first, *lines)) for lines in candidates], short=short)
@@ -90,14 +104,29 @@ def shrunk(ground: Ground, place: Path, one: Found) -> None:
     _keep(one, "shrunk")
 
 
-def _trial(ground: Ground, place: Path, seed: int) -> Trial:
+def _trial(ground: Ground, place: Path, seed: int, others: Sequence[str], *, short: bool) -> Trial:
     name = f"o{uuid4().hex[:8]}"
-    urls = [f"sqlite:///{place / name}.db", new_database()]
+    random = Random(seed)
+
+    def direct(program: str) -> str:
+        kind = random.choice(("sqlite", "sqlite", *others))
+        return f"sqlite:///{place / name / program}.db" if kind == "sqlite" else DATABASES[kind]()
+
+    if short:
+        return Trial(ground, name, place / name, direct, random)
+    urls = [f"sqlite:///{place / name / 'stream'}.db", *(DATABASES[kind]() for kind in others)]
 
     def follow(sections: Sections) -> ProcessFollower:
-        return ProcessFollower(place / f"{name}_stream", sections, urls)
+        return ProcessFollower(place / name / "stream", sections, urls)
 
-    return Trial(ground, name, place / name, urls, follow, Random(seed))
+    return StreamTrial(ground, name, place / name, urls, direct, follow, random)
+
+
+def _release(ground: Ground) -> None:
+    """Delete what the node has written for CDC, as no agent does it."""
+    for node in ground.nodes:
+        for path in sorted(node.cdc_raw.glob("CommitLog-*"))[:-8]:
+            path.unlink(missing_ok=True)
 
 
 def _keep(one: Found, what: str) -> None:
@@ -120,6 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the first program; by default another each time")
     parser.add_argument("--programs", type=int, default=8, help="in a round")
     parser.add_argument("--statements", type=int, default=500, help="of a program")
+    parser.add_argument("--shrink-seconds", type=float, default=900, help="for each of three that fail; 0: not at all")
+    parser.add_argument("--databases", nargs="*", choices=DATABASES, default=["postgresql"], help="beside SQLite")
+    parser.add_argument("--short", action="store_true", help="from the log into the sinks, without agent and stream")
     chosen = parser.parse_args(arguments)
     seed = secrets.randbits(31) if chosen.seed is None else chosen.seed
     with tempfile.TemporaryDirectory(prefix="tailrace-soak-") as directory, ExitStack() as stack:
@@ -135,9 +167,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=seed,
             programs=chosen.programs,
             statements=chosen.statements,
+            short=chosen.short,
+            others=chosen.databases,
         )
-        for one in totals.failed[:3]:
-            shrunk(ground, place, one)
+        for one in totals.failed[:3] if chosen.shrink_seconds else ():
+            shrunk(ground, place, one, chosen.shrink_seconds, chosen.databases)
     say(f"seeds {seed} and up: {totals}")
     return 1 if totals.failed else 0
 

@@ -15,7 +15,7 @@ from tailrace_spark.sinks.sql import SqlSink
 from tests.oracle.comparison import Answer, Downstream, Row, differ, differences
 from tests.oracle.program import told, told_again
 from tests.oracle.shrinking import shrink
-from tests.oracle.values import normal
+from tests.oracle.values import key_of, normal
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.tables import table
@@ -34,6 +34,12 @@ def test_a_told_statement_means_the_same_elsewhere_and_later() -> None:
     assert f"ks2.t USING TIMESTAMP {now + 2}" in told_again(line, "ks2", now + 7)
 
 
+def test_keys_of_equal_decimals_are_one() -> None:
+    decimal = parse_type("decimal")
+    one, other, third = (key_of(normal(text, decimal), decimal) for text in ("0.00", "0.000", "0.01"))
+    assert one == other != third
+
+
 NOON = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
 
 
@@ -41,6 +47,7 @@ NOON = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
     ("cql_type", "values"),
     [
         ("set<int>", ("[1,3,2]", [3, 2, 1])),
+        ("set<decimal>", ('["1.0"]', ["1.00"])),
         ("map<text, float>", ('{"a": 0.1, "b": 3}', {"b": 3.0, "a": 0.10000000149011612})),
         ("float", (0.1, 0.10000000149011612)),
         ("double", ("NaN", float("nan"))),
@@ -64,6 +71,7 @@ def test_values_of_all_drivers_have_one_form(cql_type: str, values: tuple[object
         ("list<int>", "[1,2]", "[2,1]"),
         ("float", 0.1, 0.2),
         ("set<int>", "[1]", "[1,1]"),
+        ("frozen<set<decimal>>", '["1.0"]', '["1.00"]'),
         ("text", "", None),
     ],
 )

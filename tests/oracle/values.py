@@ -18,6 +18,12 @@ def answered(value: Any, cql_type: CqlType) -> object:
     return normal(rendered(value, cql_type), cql_type)
 
 
+def key_of(form: object, cql_type: CqlType) -> object:
+    """The one form of a value in a key: of equal decimals with other scales any may name a row, as whichever came first
+    to a replica does in Cassandra."""
+    return Decimal(form).normalize() if cql_type.kind == "decimal" and isinstance(form, tuple) else form
+
+
 def normal(value: Any, cql_type: CqlType) -> object:
     """The one form of a value as a database's driver gives it, or as SQLite would hold it: hashable, None for NULL.
 
@@ -54,7 +60,8 @@ def _nested(value: Any, cql_type: CqlType) -> object:
         case "list" | "vector":
             return tuple(_nested(item, args[0]) for item in value)
         case "set":
-            return tuple(sorted((_nested(item, args[0]) for item in value), key=repr))
+            form = _element if cql_type.multicell else _nested
+            return tuple(sorted((form(item, args[0]) for item in value), key=repr))
         case "map":
             return tuple(sorted((key, _nested(item, args[1])) for key, item in value.items()))
         case "tuple":
@@ -65,6 +72,11 @@ def _nested(value: Any, cql_type: CqlType) -> object:
         case "float" | "double":
             return _floating(value, cql_type.kind)
     return value
+
+
+def _element(value: Any, cql_type: CqlType) -> object:
+    """Of equal decimals with other scales a set has one: the newest, of those of one time whichever came first."""
+    return str(Decimal(value).normalize()) if cql_type.kind == "decimal" else _nested(value, cql_type)
 
 
 def _floating(value: Any, kind: str) -> object:

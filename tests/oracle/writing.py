@@ -85,6 +85,11 @@ class Writer:
             tables = self._read_tables()
         self._finish(tables)
 
+    @property
+    def expires(self) -> bool:
+        """Whether anything that was written lives for seconds only."""
+        return Program(0, tuple(self.lines)).expires
+
     def drop(self) -> None:
         """Drop the keyspace."""
         with self.source.schema:

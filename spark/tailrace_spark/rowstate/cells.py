@@ -9,12 +9,16 @@ from tailrace_schemas.change import Deletion, Marker
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """One cell without its name: as `tailrace_schemas.change.Cell`, a tombstone has `value` None."""
+    """One cell without its name: as `tailrace_schemas.change.Cell`, a tombstone has `value` None.
+
+    `path` is there where cells are kept under another key than their paths' own bytes (rowstate.paths).
+    """
 
     written: int
     ttl: int | None
     expires: int | None
     value: bytes | None
+    path: bytes | None = None
 
 
 def covers(deletion: Deletion | None, written: int) -> bool:
@@ -36,7 +40,8 @@ def newer_cell(first: CellState, second: CellState) -> CellState:
     """The cell that holds (Cells.resolveRegular of 5.0).
 
     Newer write time; then tombstone or expiring over plain; tombstone over expiring; later local deletion time or
-    expiry; smaller TTL; larger bytes, unsigned.
+    expiry; smaller TTL; larger bytes, unsigned. Of equal paths in other bytes the winner's stays; at a full tie, where
+    Cassandra keeps whichever came first, the larger makes it one answer.
     """
     if first.written != second.written:
         return first if first.written > second.written else second
@@ -47,6 +52,7 @@ def _marker_rank(marker: Marker) -> tuple[int, bool, int, int]:
     return marker.written, marker.ttl is not None, marker.expires or 0, -(marker.ttl or 0)
 
 
-def _cell_rank(cell: CellState) -> tuple[bool, bool, int, int, bytes]:
+def _cell_rank(cell: CellState) -> tuple[bool, bool, int, int, bytes, bytes]:
     tombstone = cell.value is None
-    return tombstone or cell.ttl is not None, tombstone, cell.expires or 0, -(cell.ttl or 0), cell.value or b""
+    ends = tombstone or cell.ttl is not None
+    return ends, tombstone, cell.expires or 0, -(cell.ttl or 0), cell.value or b"", cell.path or b""

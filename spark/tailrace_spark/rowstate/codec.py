@@ -5,28 +5,34 @@ so that a re-delivered batch leaves a table byte for byte as it was; write times
 most cells share, so a plain cell costs three bytes beside its name and value; nothing of it depends on a library's
 version. The first byte is the format's version. Integers are Cassandra's vints, signed ones zigzag.
 
-    state    = version 01, flags (1 marker, 2 deletion), base: signed, [marker], [deletion], count, column*
+    state    = version 02, flags (1 marker, 2 deletion), base: signed, [marker], [deletion], count, column*
     marker   = base - written, expiry            deletion = base - written, local: signed
-    column   = name: bytes, flags (1 deletion), [deletion], count, cell*
-    cell     = flags (1 path, 2 value, 4 expiry, 8 expires, 16 own time), [path: bytes], [base - written],
-               [ttl], [expires: signed], [value: bytes]
+    column   = name: bytes, flags (1 deletion, 2 counter), [deletion], count, cell*
+    cell     = flags (1 key, 2 value, 4 ttl, 8 expires, 16 own time, 32 own path), [key: bytes], [base - written],
+               [ttl], [expires: signed], [value: bytes], [path: bytes]: the key is the path where it has no other
     expiry   = flags (4 ttl, 8 expires), [ttl], [expires: signed]      bytes = length, octets
-    range    = version 01, flags (1 end), [end: bytes], written: signed, local: signed
+    range    = version 02, flags (1 end), [end: bytes], written: signed, local: signed
+    truncations = version 02, count, (table id: 16 octets, host: bytes, written: signed, seen: signed)*
 """
 
 from __future__ import annotations
 
+import builtins
 from typing import Final
+from uuid import UUID
 
 from tailrace_schemas.change import Deletion, Marker
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.row import ColumnState, RowState
+from tailrace_spark.rowstate.truncation import Truncation, TruncationState
 
-VERSION: Final = 1
+VERSION: Final = 2
+_READ: Final = (1, VERSION)  # version 1 had neither counters nor paths beside their keys
 _MARKER, _DELETION = 1, 2
-_PATH, _VALUE, _TTL, _EXPIRES, _TIME = 1, 2, 4, 8, 16
+_COLUMN_DELETION, _COUNTER = 1, 2
+_KEY, _VALUE, _TTL, _EXPIRES, _TIME, _OWN_PATH = 1, 2, 4, 8, 16, 32
 
 
 def encode_state(state: RowState) -> bytes:
@@ -82,6 +88,26 @@ def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
     return deletion, end
 
 
+def encode_truncations(state: TruncationState) -> bytes:
+    """What is known of a table's truncations; equal states give equal bytes."""
+    out = bytearray((VERSION,))
+    _put(out, len(state.latest))
+    for one in state.latest:
+        out += one.table_id.bytes
+        _put_bytes(out, one.host.encode())
+        _put_signed(out, one.written)
+        _put_signed(out, one.seen)
+    return bytes(out)
+
+
+def decode_truncations(encoded: bytes) -> TruncationState:
+    """The state of these bytes. Raises DecodeError for bytes that no version wrote."""
+    reader = _Reader(encoded)
+    latest = [reader.truncation() for _ in range(reader.unsigned())]
+    reader.end()
+    return TruncationState(tuple(latest))
+
+
 def newest(state: RowState) -> int:
     """The newest write time, in microseconds, of anything in a state; 0 for an empty one."""
     return 0 if state.newest is None else state.newest.written
@@ -89,7 +115,7 @@ def newest(state: RowState) -> int:
 
 def _put_column(out: bytearray, name: bytes, column: ColumnState, base: int) -> None:
     _put_bytes(out, name)
-    out.append(column.deletion is not None)
+    out.append((column.deletion is not None) * _COLUMN_DELETION | column.counter * _COUNTER)
     if column.deletion is not None:
         _put_deletion(out, column.deletion, base)
     _put(out, len(column.cells))
@@ -98,7 +124,8 @@ def _put_column(out: bytearray, name: bytes, column: ColumnState, base: int) -> 
 
 
 def _put_cell(out: bytearray, path: bytes | None, cell: CellState, base: int) -> None:
-    flags = (path is not None) * _PATH | (cell.value is not None) * _VALUE | (cell.written != base) * _TIME
+    flags = (path is not None) * _KEY | (cell.value is not None) * _VALUE | (cell.written != base) * _TIME
+    flags |= (cell.path is not None) * _OWN_PATH
     out.append(flags | (cell.ttl is not None) * _TTL | (cell.expires is not None) * _EXPIRES)
     if path is not None:
         _put_bytes(out, path)
@@ -110,6 +137,8 @@ def _put_cell(out: bytearray, path: bytes | None, cell: CellState, base: int) ->
         _put_signed(out, cell.expires)
     if cell.value is not None:
         _put_bytes(out, cell.value)
+    if cell.path is not None:
+        _put_bytes(out, cell.path)
 
 
 def _put_expiry(out: bytearray, ttl: int | None, expires: int | None) -> None:
@@ -145,7 +174,7 @@ class _Reader:
         self._bytes = encoded
         self._at = 0
         version = self.byte()
-        if version != VERSION:
+        if version not in _READ:
             raise UnsupportedError(f"row state of format {version}: this version reads {VERSION}; upgrade Tailrace")
 
     def byte(self) -> int:
@@ -162,12 +191,22 @@ class _Reader:
         value, self._at = read_signed(self._bytes, self._at)
         return value
 
-    def bytes(self) -> bytes:
-        length = self.unsigned()
+    def bytes(self) -> builtins.bytes:
+        return self.octets(self.unsigned())
+
+    def octets(self, length: int) -> builtins.bytes:
         self._at += length
         if self._at > len(self._bytes):
             raise TruncatedError("row state ends too early")
         return self._bytes[self._at - length : self._at]
+
+    def truncation(self) -> Truncation:
+        table_id = UUID(bytes=self.octets(16))
+        try:
+            host = self.bytes().decode()
+        except UnicodeDecodeError:
+            raise CorruptError("truncations name a host in other bytes than UTF-8") from None
+        return Truncation(table_id, host, self.signed(), self.signed())
 
     def expiry(self, flags: int) -> tuple[int | None, int | None]:
         return (self.unsigned() if flags & _TTL else None), (self.signed() if flags & _EXPIRES else None)
@@ -177,14 +216,17 @@ class _Reader:
         return Deletion(written, self.signed())
 
     def column(self, base: int) -> ColumnState:
-        deletion = self.deletion(base) if self.byte() else None
-        column = ColumnState(deletion)
+        kind = self.byte()
+        deletion = self.deletion(base) if kind & _COLUMN_DELETION else None
+        column = ColumnState(deletion, counter=bool(kind & _COUNTER))
         for _ in range(self.unsigned()):
             flags = self.byte()
-            path = self.bytes() if flags & _PATH else None
+            key = self.bytes() if flags & _KEY else None
             written = base - self.unsigned() if flags & _TIME else base
             ttl, expires = self.expiry(flags)
-            column.cells[path] = CellState(written, ttl, expires, self.bytes() if flags & _VALUE else None)
+            value = self.bytes() if flags & _VALUE else None
+            path = self.bytes() if flags & _OWN_PATH else None
+            column.cells[key] = CellState(written, ttl, expires, value, path)
         return column
 
     def end(self) -> None:

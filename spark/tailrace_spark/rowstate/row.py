@@ -2,7 +2,7 @@
 
 A state is kept in one form: what its own deletions cover is left out, as Cassandra's memtable leaves it out. Merging
 is commutative, associative and idempotent (tests/unit/spark/rowstate/test_row.py), so copies, re-deliveries and late
-writes end in the same state whatever their order. Not merged yet: counters and truncation.
+writes end in the same state whatever their order.
 """
 
 from __future__ import annotations
@@ -10,21 +10,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tailrace_schemas.change import Change, Deletion, Marker, Op
-from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState, covers, newer_cell, newer_marker
+from tailrace_spark.rowstate.counters import keep_newest_shards, shards
 from tailrace_spark.rowstate.deletions import stronger, supersedes
+from tailrace_spark.rowstate.paths import path_key
 
 _NO_DELETION: Final = -(2**63)
+_FOR_EVER: Final = 2**63
 
 
 @dataclass(slots=True)
 class ColumnState:
-    """One column: its cells by path (None for a simple column), and the deletion of a whole multi-cell column."""
+    """One column: its cells by path (None for a simple column), and the deletion of a whole multi-cell column.
+
+    Paths that Cassandra holds for equal are one (rowstate.paths). A `counter` has its shards as cells
+    (rowstate.counters), and under None its tombstone.
+    """
 
     deletion: Deletion | None = None
     cells: dict[bytes | None, CellState] = field(default_factory=dict)
+    counter: bool = False
 
 
 class Newest(NamedTuple):
@@ -72,6 +79,39 @@ class RowState:
         if self.newest is not None:
             self.newest = self.newest._replace(assignment=assignment or ())
 
+    def settle(self) -> None:
+        """Find the newest again, after something was left out; what it was assigned stays if it is still there."""
+        newest = _newest(self)
+        if newest is None or self.newest is None or newest[:2] != self.newest[:2]:
+            self.newest = newest
+
+    def next_expiry(self, covering: Deletion | None = None, after: int = -1) -> int | None:
+        """When the visible row changes next by expiry alone, in seconds since the epoch; None: not any more.
+
+        `covering` is the strongest partition or range deletion, or truncation, over the row. Only what expires later
+        than `after` counts. Cells of dropped columns count too: then nothing may be seen to change.
+        """
+        active = stronger(self.deletion, covering)
+        soonest: int | None = None
+        outlasting = -1  # the last moment of any cell
+        for column in self.columns.values():
+            floor = stronger(active, column.deletion)
+            for cell in column.cells.values():
+                if cell.value is None or covers(floor, cell.written):
+                    continue
+                if cell.ttl is None or cell.expires is None:
+                    outlasting = _FOR_EVER
+                elif cell.expires > after:
+                    outlasting = max(outlasting, cell.expires)
+                    if soonest is None or cell.expires < soonest:
+                        soonest = cell.expires
+        marker = self.marker
+        if marker is None or marker.expires is None or covers(active, marker.written) or marker.expires <= after:
+            return soonest
+        if outlasting > marker.expires or (soonest is not None and soonest < marker.expires):
+            return soonest  # the row outlives its marker, or something goes before
+        return marker.expires
+
     def absorb(self, other: RowState) -> None:
         """Take in what `other` knows (Row.Merger.merge). `other` is left as it is, and shares nothing with this."""
         newest = self.newest
@@ -105,7 +145,7 @@ class RowState:
 
     def _absorb_column(self, name: bytes, other: ColumnState) -> None:
         """ColumnDataReducer.getReduced: the strongest deletion first, then the cells that it leaves, by path."""
-        column = self.columns.get(name) or ColumnState()
+        column = self.columns.get(name) or ColumnState(counter=other.counter)
         deletion = stronger(column.deletion, other.deletion)
         if deletion is not None and self.deletion is not None and not supersedes(deletion, self.deletion):
             deletion = None
@@ -118,6 +158,8 @@ class RowState:
             if not covers(floor, cell.written):
                 known = column.cells.get(path)
                 column.cells[path] = cell if known is None else newer_cell(known, cell)
+        if column.counter:
+            keep_newest_shards(column.cells)
         if column.deletion is not None or column.cells:
             self.columns[name] = column
 
@@ -133,26 +175,21 @@ def merge(first: RowState, second: RowState) -> RowState:
 def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
     """What one change of a row or static row says, and what it was assigned.
 
-    Raises UnsupportedError for counters, and ValueError for a change that is not of one row (partition and range
-    deletions belong to tailrace_spark.rowstate.deletions).
+    Raises ValueError for a change that is not of one row (partition and range deletions belong to rowstate.deletions,
+    truncations to rowstate.truncation), DecodeError for a counter or an element that is no value of its type.
     """
     if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE):
         raise ValueError(f"{change.table}: {change.op.value} is not a change of one row")
-    if change.table.is_counter:
-        raise UnsupportedError(f"{change.table}: counter tables are not merged yet; leave the table out of the stream")
     columns: dict[bytes, ColumnState] = {}
     for deleted in change.column_deletions:
         column = columns.setdefault(deleted.column.name_bytes, ColumnState())
         column.deletion = stronger(column.deletion, deleted.deletion)
     for cell in change.cells:
         name = cell.column.name_bytes
-        said = CellState(cell.written, cell.ttl, cell.expires, cell.value)
-        there = columns.get(name)
-        if there is None:
-            columns[name] = ColumnState(None, {cell.path: said})
-        else:
-            known = there.cells.get(cell.path)
-            there.cells[cell.path] = said if known is None else newer_cell(known, said)
+        there = columns.get(name) or ColumnState(counter=cell.column.type.kind == "counter")
+        _add(there, cell)
+        if there.cells:  # a counter's value may have no shards
+            columns[name] = there
     state = RowState(change.marker, None, columns)
     if change.deletion is not None or change.column_deletions:
         # Deletions cover some of it: absorbing leaves that out.
@@ -162,6 +199,25 @@ def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
     if assignment is not None:
         state.assign(assignment)
     return state
+
+
+def _add(column: ColumnState, cell: Cell) -> None:
+    if column.counter and cell.value is not None:
+        for shard in shards(cell.value):
+            _put(column.cells, shard, CellState(cell.written, None, None, b""))
+        keep_newest_shards(column.cells)
+        return
+    path, own = cell.path, None
+    if path is not None:
+        key = path_key(cell.column.type)
+        if key is not None:
+            path, own = key(path), path
+    _put(column.cells, path, CellState(cell.written, cell.ttl, cell.expires, cell.value, own))
+
+
+def _put(cells: dict[bytes | None, CellState], path: bytes | None, said: CellState) -> None:
+    known = cells.get(path)
+    cells[path] = said if known is None else newer_cell(known, said)
 
 
 def _newest(state: RowState) -> Newest | None:

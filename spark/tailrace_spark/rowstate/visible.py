@@ -1,8 +1,9 @@
-"""What SELECT returns of a row's state: live cells as plain values, collections in Cassandra's order."""
+"""What SELECT returns of a row's state: live cells as plain values, collections in Cassandra's order; their times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,11 +13,29 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.rowstate.cells import CellState, covers
-from tailrace_spark.rowstate.deletions import supersedes
+from tailrace_spark.rowstate.counters import total
+from tailrace_spark.rowstate.deletions import stronger
 from tailrace_spark.rowstate.row import ColumnState, RowState
 
-Elements = list[tuple[bytes, bytes]]
-"""(path, value) of the live cells of a multi-cell column."""
+Cells = Mapping[bytes | None, CellState]
+"""The live cells of a column, never none of them; each has a value."""
+Times = tuple[int, int | None]
+"""WRITETIME in microseconds and TTL in seconds that are left, None where a cell does not expire."""
+ColumnTimes = Times | list[Times | None]
+"""Those of a simple column, or of a multi-cell one's elements: in the order of its value, a user type's by field."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How one column is shown: its value, and its cells in the order of the value (None: counters have no times)."""
+
+    name: str
+    name_bytes: bytes
+    multicell: bool
+    counter: bool
+    dropped_at: int | None
+    value: Callable[[Cells], Any]
+    elements: Callable[[Cells], list[CellState | None]]
 
 
 class VisibleColumns:
@@ -29,39 +48,49 @@ class VisibleColumns:
     def __init__(self, table: Table, *, static: bool = False) -> None:
         self.columns: tuple[Column, ...] = table.static if static else table.regular
         self._static = static
-        self._dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
-        self._plan = [
-            (c.name, c.name_bytes, c.type.multicell, self._dropped.get(c.name_bytes), _show(c.type))
-            for c in self.columns
-        ]
+        dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
+        self._plan = [_shown(column, dropped.get(column.name_bytes)) for column in self.columns]
 
     def of(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> dict[str, Any] | None:
         """The row's columns that are not null, by name, or None where SELECT returns no row.
 
         A row is there when its marker is live or any of its cells is; a static row when one of its cells is.
-        `covering` is the strongest partition or range deletion over the row. `at`, in seconds since the epoch, is
-        when: what expires by then is gone; None asks for no expiry. Values are those of tailrace_schemas.cql.values:
-        a list or set is a list, a map a list of {key, value}, a user type a dict of its fields.
-        Raises DecodeError where a value is none of its type.
+        `covering` is the strongest partition or range deletion, or truncation, over the row. `at`, in seconds since
+        the epoch, is when: what expires by then is gone; None asks for no expiry. Values are those of
+        tailrace_schemas.cql.values: a list or set is a list, a map a list of {key, value}, a user type a dict of its
+        fields; a counter is the sum of its shards, an int. Raises DecodeError where a value is none of its type.
         """
-        active = state.deletion
-        if covering is not None and (active is None or not supersedes(active, covering)):
-            active = covering
+        active = stronger(state.deletion, covering)
         there = not self._static and _marker_lives(state.marker, active, at)
         values: dict[str, Any] = {}
-        for name, name_bytes, multicell, dropped_at, show in self._plan:
-            column = state.columns.get(name_bytes)
-            if column is None:
-                continue
-            live = _live_cells(column, active, dropped_at, at)
-            if (None in live) is multicell:
-                continue  # cells of a dropped column of this name, simple where this one is not
+        for shown in self._plan:
+            column = state.columns.get(shown.name_bytes)
+            live = None if column is None else _live(shown, column, active, at)
             if live:
                 there = True
-                shown = show(live)
-                if shown is not None:
-                    values[name] = shown
+                value = shown.value(live)
+                if value is not None:
+                    values[shown.name] = value
         return values if there else None
+
+    def times(self, state: RowState, covering: Deletion | None = None, at: int = 0) -> dict[str, ColumnTimes] | None:
+        """WRITETIME and TTL of what `of` shows at the same moment, by column; None where SELECT returns no row.
+
+        A value of no bytes, which `of` takes for null, has its times too, as in CQL. Counters have none.
+        """
+        active = stronger(state.deletion, covering)
+        there = not self._static and _marker_lives(state.marker, active, at)
+        found: dict[str, ColumnTimes] = {}
+        for shown in self._plan:
+            column = state.columns.get(shown.name_bytes)
+            live = None if column is None else _live(shown, column, active, at)
+            if live:
+                there = True
+                if shown.multicell:
+                    found[shown.name] = [None if cell is None else _times(cell, at) for cell in shown.elements(live)]
+                elif not shown.counter:
+                    found[shown.name] = _times(live[None], at)
+        return found if there else None
 
 
 def visible(
@@ -77,57 +106,96 @@ def _marker_lives(marker: Marker | None, active: Deletion | None, at: int | None
     return at is None or marker.expires is None or at < marker.expires
 
 
-def _live_cells(
-    column: ColumnState, active: Deletion | None, dropped_at: int | None, at: int | None
-) -> dict[bytes | None, bytes]:
-    """The bytes of the live cells by path."""
-    floor = active if column.deletion is None or (active and supersedes(active, column.deletion)) else column.deletion
-    return {
-        path: cell.value
+def _live(shown: _Shown, column: ColumnState, active: Deletion | None, at: int | None) -> Cells | None:
+    """The live cells, if the column has any."""
+    floor = stronger(column.deletion, active)
+    dropped_at = shown.dropped_at
+    live = {
+        path: cell
         for path, cell in column.cells.items()
-        if cell.value is not None
-        and not covers(floor, cell.written)
-        and (dropped_at is None or cell.written > dropped_at)
-        and _lasts(cell, at)
+        if not covers(floor, cell.written) and (dropped_at is None or cell.written > dropped_at) and _lasts(cell, at)
     }
+    if column.counter:
+        # The tombstone of a counter holds whatever its time (Cells.resolveCounter, CASSANDRA-7346).
+        return live if shown.counter and None not in live else None
+    live = {path: cell for path, cell in live.items() if cell.value is not None}
+    # Others are cells of a dropped column of this name, simple where this one is not.
+    return live if (None in live) is not shown.multicell else None
 
 
 def _lasts(cell: CellState, at: int | None) -> bool:
-    return at is None or cell.expires is None or at < cell.expires
+    """Whether a cell has not expired; a tombstone stays one."""
+    return at is None or cell.ttl is None or cell.expires is None or at < cell.expires
+
+
+def _times(cell: CellState, at: int) -> Times:
+    return cell.written, None if cell.ttl is None or cell.expires is None else cell.expires - at
 
 
 @lru_cache(maxsize=4096)
-def _show(cql_type: CqlType) -> Callable[[Mapping[bytes | None, bytes]], Any]:
-    """What makes the live cells of a column of this type, never none of them, one plain value."""
+def _value(cql_type: CqlType) -> Callable[[Cells], Any]:
+    """What makes the live cells of a column of this type one plain value."""
+    if cql_type.kind == "counter":
+        return lambda cells: total([path for path in cells if path is not None])
     if not cql_type.multicell:
         decode = codec(cql_type).decode
-        return lambda cells: decode(cells[None])
+        return lambda cells: decode(cells[None].value or b"")
     if cql_type.kind == "udt":
-        return _show_user_type(cql_type)
-    # A list's paths are time UUIDs in TimeUUIDType's order, not in that of their bytes.
-    compared = CqlType("timeuuid") if cql_type.kind == "list" else cql_type.args[0]
-
-    def ordered(cells: Mapping[bytes | None, bytes]) -> Elements:
-        return sorted(
-            ((path or b"", value) for path, value in cells.items()), key=lambda item: sortable(compared, item[0], False)
-        )
-
+        return _user_type(cql_type)
+    ordered = _ordered(cql_type)
     decode = codec(cql_type.args[-1]).decode
     if cql_type.kind == "list":
-        return lambda cells: [decode(value) for _, value in ordered(cells)]
+        return lambda cells: [decode(cell.value or b"") for _, cell in ordered(cells)]
     if cql_type.kind == "set":
         return lambda cells: [decode(path) for path, _ in ordered(cells)]
     decode_key = codec(cql_type.args[0]).decode
-    return lambda cells: [{"key": decode_key(path), "value": decode(value)} for path, value in ordered(cells)]
-
-
-def _show_user_type(cql_type: CqlType) -> Callable[[Mapping[bytes | None, bytes]], Any]:
-    """A multi-cell user type: its cells' paths are the fields' numbers, as two bytes (UserType.cellPathForField)."""
-    fields = [
-        (index.to_bytes(2, "big"), name, codec(arg).decode)
-        for index, (name, arg) in enumerate(zip(cql_type.fields, cql_type.args, strict=True))
+    return lambda cells: [
+        {"key": decode_key(path), "value": decode(cell.value or b"")} for path, cell in ordered(cells)
     ]
-    return lambda cells: {name: decode(cells[path]) if path in cells else None for path, name, decode in fields}
 
 
-__all__: Final = ["VisibleColumns", "visible"]
+def _shown(column: Column, dropped_at: int | None) -> _Shown:
+    cql_type = column.type
+    counter = cql_type.kind == "counter"
+    value, elements = _value(cql_type), _elements(cql_type)
+    return _Shown(column.name, column.name_bytes, cql_type.multicell, counter, dropped_at, value, elements)
+
+
+@lru_cache(maxsize=4096)
+def _elements(cql_type: CqlType) -> Callable[[Cells], list[CellState | None]]:
+    """What puts the live cells of a column of this type in the order of its value."""
+    if not cql_type.multicell:
+        return lambda cells: list(cells.values())
+    if cql_type.kind == "udt":
+        paths = _fields(cql_type)
+        return lambda cells: [cells.get(path) for path in paths]
+    ordered = _ordered(cql_type)
+    return lambda cells: [cell for _, cell in ordered(cells)]
+
+
+def _ordered(cql_type: CqlType) -> Callable[[Cells], list[tuple[bytes, CellState]]]:
+    """(path, cell) in the order of a collection's elements."""
+    # A list's paths are time UUIDs in TimeUUIDType's order, not in that of their bytes.
+    compared = CqlType("timeuuid") if cql_type.kind == "list" else cql_type.args[0]
+
+    def ordered(cells: Cells) -> list[tuple[bytes, CellState]]:
+        found = [(key or b"" if cell.path is None else cell.path, cell) for key, cell in cells.items()]
+        return sorted(found, key=lambda item: sortable(compared, item[0], False))
+
+    return ordered
+
+
+def _fields(cql_type: CqlType) -> list[bytes]:
+    """The paths of a multi-cell user type: its fields' numbers, as two bytes (UserType.cellPathForField)."""
+    return [index.to_bytes(2, "big") for index in range(len(cql_type.args))]
+
+
+def _user_type(cql_type: CqlType) -> Callable[[Cells], Any]:
+    decoders = [codec(arg).decode for arg in cql_type.args]
+    fields = list(zip(_fields(cql_type), cql_type.fields, decoders, strict=True))
+    return lambda cells: {
+        name: decode(cells[path].value or b"") if path in cells else None for path, name, decode in fields
+    }
+
+
+__all__: Final = ["Cells", "ColumnTimes", "Times", "VisibleColumns", "visible"]

@@ -78,6 +78,17 @@ class Sink(Protocol):
 
 
 @runtime_checkable
+class SweepingSink(Sink, Protocol):
+    """A sink in which some of what was written changes by time alone: what expires.
+
+    `sweep` brings it up to date by the sink's clock, and says how many rows that changed; it is called every few
+    seconds, never while `write` is. Raises ServiceError as `write` does.
+    """
+
+    def sweep(self) -> int: ...
+
+
+@runtime_checkable
 class UpdateSink(Sink, Protocol):
     """A sink that needs table updates whole: it is given pieces of tailrace_spark.updates.
 
@@ -87,14 +98,3 @@ class UpdateSink(Sink, Protocol):
     """
 
     def write_times(self, change: Change) -> Iterable[int]: ...
-
-
-@runtime_checkable
-class SweptSink(Sink, Protocol):
-    """A sink with rows that change by time alone, as what was written with a TTL expires.
-
-    `sweep` shows every row as it is at `now` (seconds since the epoch), and returns how many rows changed by that. It
-    is called while nothing comes; `write` does the same for a batch. Raises ServiceError as `write` does.
-    """
-
-    def sweep(self, now: int) -> int: ...

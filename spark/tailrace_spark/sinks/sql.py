@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tailrace_common.secrets import redact
-from tailrace_schemas.change import Op
-from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError, UnsupportedError
+from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, overwrite
+from tailrace_spark.sinks.sql_bulk import overwrite
+from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, Target
+from tailrace_spark.sinks.sql_engine import absent, open_engine, refuses_a_value, remedy, said
 from tailrace_spark.sinks.sql_merge import TableMerge, gather
-from tailrace_spark.sinks.sql_types import POSTGRESQL, SQLITE
+from tailrace_spark.sinks.sql_truncations import Truncations
 
 log = logging.getLogger("tailrace_spark")
-
-_BUSY_SECONDS: Final = 30
 
 
 class SqlSink:
@@ -32,24 +30,24 @@ class SqlSink:
     its index) goes to `tailrace_dead_letters`, as do those that cannot be merged yet; all others are merged.
     """
 
-    def __init__(self, url: str, table: str = "{keyspace}_{table}") -> None:
+    def __init__(
+        self,
+        url: str,
+        table: str = "{keyspace}_{table}",
+        *,
+        ring_delay: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
-        Raises SettingsError for a URL of another database.
+        `ring_delay`: within how many seconds all hosts know of a truncation. `clock` tells the seconds since the epoch
+        by which what expires is gone. Raises SettingsError for a URL of another database.
         """
+        self._ring_delay = ring_delay
+        self._clock = clock
         self._location = redact(url)
-        try:
-            parsed = sa.make_url(url)
-        except SQLAlchemyError as error:
-            raise SettingsError(f"sink url {self._location}: {error}") from None
-        if parsed.get_backend_name() == POSTGRESQL and parsed.drivername == POSTGRESQL:
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        if parsed.get_backend_name() not in (SQLITE, POSTGRESQL):
-            raise SettingsError(f"sink url {self._location}: only sqlite:/// and postgresql:// are written")
-        self._engine = sa.create_engine(parsed, **_engine_options(parsed))
+        self._engine = open_engine(url)
         self._dialect: str = self._engine.dialect.name
-        if self._dialect == SQLITE:
-            _transactional(self._engine)
         self._catalog = Catalog(self._engine.dialect, table)
         self._merges: dict[UUID, TableMerge] = {}
         self._created = False
@@ -59,40 +57,62 @@ class SqlSink:
         summary = Summary()
         try:
             with self._engine.begin() as connection:
-                if not self._created:
-                    self._catalog.create(connection)
+                self._create(connection)
                 for piece in pieces:
                     summary += self._piece(connection, piece)
         except SQLAlchemyError as error:
             self._forget()
             raise ServiceError(
-                f"sink {self._location}: {_said(error)}{_remedy(error)}; the batch will be delivered again"
+                f"sink {self._location}: {said(error)}{remedy(error)}; the batch will be delivered again"
             ) from error
         except BaseException:
             self._forget()
             raise
-        self._created = True
         return summary
+
+    def sweep(self) -> int:
+        """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
+
+        Each batch does so for the tables that it has changes of. Raises ServiceError as `write` does.
+        """
+        try:
+            with self._engine.begin() as connection:
+                self._create(connection)
+                now = int(self._clock())
+                return sum(
+                    self._merge_of(connection, one).sweep(connection, now) for one in self._catalog.all(connection)
+                )
+        except SQLAlchemyError as error:
+            self._forget()
+            raise ServiceError(f"sink {self._location}: {said(error)}{remedy(error)}; swept again later") from error
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
         try:
             self._engine.connect().close()
         except SQLAlchemyError as error:
-            raise ServiceError(f"sink {self._location}: {_said(error)}{self._absent()}") from error
+            raise ServiceError(f"sink {self._location}: {said(error)}{absent(self._engine)}") from error
 
     def close(self) -> None:
         """Give the connections back."""
         self._engine.dispose()
 
-    def _absent(self) -> str:
-        """That a SQLite file's directory is not there, which SQLite calls `unable to open database file`."""
-        file = self._engine.url.database
-        if self._dialect != SQLITE or not file or (directory := Path(file).absolute().parent).is_dir():
-            return ""
-        return f": {directory} is no directory"
+    def _create(self, connection: sa.Connection) -> None:
+        if not self._created:
+            self._catalog.create(connection)
+        self._created = True
+
+    def _merge_of(self, connection: sa.Connection, target: Target) -> TableMerge:
+        table_id = target.layout.definition.id
+        merge = self._merges.get(table_id)
+        if merge is None or merge.target is not target:
+            truncations = Truncations(table_id, self._ring_delay)
+            truncations.load(connection)
+            merge = self._merges[table_id] = TableMerge(target, self._dialect, truncations)
+        return merge
 
     def _forget(self) -> None:
+        self._created = False
         self._catalog.forget()
         self._merges.clear()
 
@@ -117,11 +137,9 @@ class SqlSink:
         }
         for table, announced in shapes.values():
             target, stale = self._catalog.target(connection, table, announced)
-            merge = self._merges.get(table.id)
-            if merge is None or merge.target is not target:
-                merge = self._merges[table.id] = TableMerge(target, self._dialect)
+            merge = self._merge_of(connection, target)
             if stale:
-                merge.show_again(connection, stale)
+                merge.show_again(connection, stale, int(self._clock()))
         return self._merges[changes[0].change.table.id]
 
     def _take(
@@ -129,14 +147,15 @@ class SqlSink:
     ) -> int:
         """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
         try:
-            found = gather([_mergeable(one) for one in changes])
+            found = gather(changes)
             with connection.begin_nested():
-                return merge.merge(connection, found)
+                return merge.merge(connection, found, int(self._clock()))
         except (DecodeError, DBAPIError) as error:
-            if isinstance(error, DBAPIError) and not _refuses_a_value(error):
+            if isinstance(error, DBAPIError) and not refuses_a_value(error):
                 raise
+            merge.reload(connection)
             if len(changes) == 1:
-                letters.append(DeadLetter(changes[0].place, _said(error)))
+                letters.append(DeadLetter(changes[0].place, said(error)))
                 return 0
         middle = len(changes) // 2
         return sum(self._take(connection, merge, half, letters) for half in (changes[:middle], changes[middle:]))
@@ -144,81 +163,7 @@ class SqlSink:
     def _bury(self, connection: sa.Connection, letters: Sequence[DeadLetter]) -> None:
         if not letters:
             return
-        rows = [
-            {
-                "topic": letter.place.topic,
-                "partition": letter.place.partition,
-                "offset": letter.place.offset,
-                "schema_id": letter.place.schema_id.hex(),
-                "reason": letter.reason,
-            }
-            for letter in letters
-        ]
-        connection.execute(overwrite(DEAD_LETTERS, self._dialect), rows)
+        places = [(letter.place, letter.reason) for letter in letters]
+        rows = [(p.topic, p.partition, p.offset, p.schema_id.hex(), reason) for p, reason in places]
+        overwrite(connection, DEAD_LETTERS, ("topic", "partition", "offset", "schema_id", "reason"), rows)
         log.warning("%d records set aside in tailrace_dead_letters; the first: %s", len(rows), letters[0].reason)
-
-
-def _mergeable(delivered: Delivered) -> Delivered:
-    """The change itself; truncations are not merged yet, and say so."""
-    if delivered.change.op is Op.TRUNCATE:
-        raise UnsupportedError(f"{delivered.change.table}: truncation is not merged yet; its rows stay until deleted")
-    return delivered
-
-
-def _said(error: BaseException) -> str:
-    """What the database or decoder said, in one line and without the statement's parameters: they are data."""
-    origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return " ".join(str(origin).split())[:500]
-
-
-def _remedy(error: BaseException) -> str:
-    """What to do where the database refused to make, widen or find a table; empty for all else.
-
-    PostgreSQL tells by SQLSTATE (class 42, and 2BP01 where something depends on it), SQLite in words only.
-    """
-    state, said = str(getattr(getattr(error, "orig", None), "sqlstate", None) or ""), _said(error).lower()
-    if state == "42P07" or "already exists" in said or "already another table or index" in said:
-        return ": drop or rename that, or give this sink's tables other names by `table` in its settings"
-    if state == "42501" or "readonly" in said or "read-only" in said:
-        return ": let this user make and alter tables there"
-    if state == "2BP01":
-        return ": drop what was built on it, and make that anew afterwards"
-    if state.startswith("42") or said.startswith(("no such", "duplicate column", "object name reserved")):
-        return ": the sink's tables are not as tailrace_tables says; undo what changed them, or start over empty"
-    return ""
-
-
-def _refuses_a_value(error: DBAPIError) -> bool:
-    """Whether the database refuses these values, rather than being out of order itself.
-
-    PostgreSQL says "program limit exceeded" (class 54) of a key too long for an index; psycopg counts that as
-    operational.
-    """
-    state = getattr(error.orig, "sqlstate", None) or ""
-    return isinstance(error, DataError | IntegrityError) or (
-        isinstance(error, OperationalError) and str(state).startswith("54")
-    )
-
-
-def _engine_options(url: sa.URL) -> dict[str, Any]:
-    if url.get_backend_name() == SQLITE:
-        return {"connect_args": {"timeout": _BUSY_SECONDS, "check_same_thread": False}}
-    return {"pool_pre_ping": True}
-
-
-def _transactional(engine: sa.Engine) -> None:
-    """Make SQLite's transactions hold everything, DDL included: Python's module would commit around it.
-
-    WAL lets others read while a batch is written. synchronous stays FULL: a batch that Spark's checkpoint counts as
-    written must outlive a power failure.
-    """
-
-    @sa.event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: object) -> None:
-        connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")

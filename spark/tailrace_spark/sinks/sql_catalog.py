@@ -10,9 +10,8 @@ from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateIndex
 
 from tailrace_schemas.cql.types import CqlType
@@ -28,29 +27,32 @@ from tailrace_spark.sinks.sql_layout import (
     static_table,
     view_query,
 )
-from tailrace_spark.sinks.sql_names import KEY, objects, table_name
-from tailrace_spark.sinks.sql_types import POSTGRESQL, SQLITE, SqlType
+from tailrace_spark.sinks.sql_names import CATALOG, KEY, STATIC, objects, table_name
+from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, SqlType
 
 log = logging.getLogger("tailrace_spark")
 
+_LONGEST_NAME: Final = {SQLITE: 255, POSTGRESQL: 63, MYSQL: 64}
 _IN_USE: Final = "2BP01"  # PostgreSQL: dependent objects still exist
-_METADATA: Final = sa.MetaData()
+_TEXT: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
 TABLES: Final = sa.Table(
     "tailrace_tables",
-    _METADATA,
-    sa.Column("table_id", sa.Text, primary_key=True),
+    CATALOG,
+    sa.Column("table_id", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
     sa.Column("name", sa.Text, nullable=False),
-    sa.Column("definition", sa.Text, nullable=False),
-    sa.Column("columns", sa.Text, nullable=False),
+    sa.Column("definition", _TEXT, nullable=False),
+    sa.Column("columns", _TEXT, nullable=False),
+    **MYSQL_TABLE,
 )
 DEAD_LETTERS: Final = sa.Table(
     "tailrace_dead_letters",
-    _METADATA,
-    sa.Column("topic", sa.Text, primary_key=True),
+    CATALOG,
+    sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("offset", sa.BigInteger, primary_key=True),
     sa.Column("schema_id", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+    **MYSQL_TABLE,
 )
 
 
@@ -70,11 +72,8 @@ def target_of(layout: Layout) -> Target:
     return Target(layout, state_table(layout, metadata), rows_table(layout, metadata), static_table(layout, metadata))
 
 
-def overwrite(table: sa.Table, dialect: str) -> sa.Insert:
-    """INSERT of whole rows that takes the place of rows with the same key."""
-    insert = postgresql_insert(table) if dialect == POSTGRESQL else sqlite_insert(table)
-    rest = {column.name: insert.excluded[column.name] for column in table.columns if not column.primary_key}
-    return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=rest)
+class TakenError(SQLAlchemyError):
+    """A name that the sink needs is somebody else's."""
 
 
 class Catalog:
@@ -83,18 +82,26 @@ class Catalog:
     def __init__(self, dialect: sa.Dialect, template: str) -> None:
         self._dialect = dialect
         self._template = template
-        self._limit = dialect.max_identifier_length if dialect.name == POSTGRESQL else 255
+        self._limit = _LONGEST_NAME[dialect.name]
         self._targets: dict[UUID, Target] = {}
         self._seen: dict[int, Table] = {}
 
     def create(self, connection: sa.Connection) -> None:
         """Make the catalog's own tables where they are missing."""
-        _METADATA.create_all(connection)
+        CATALOG.create_all(connection)
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""
         self._targets.clear()
         self._seen.clear()
+
+    def all(self, connection: sa.Connection) -> list[Target]:
+        """Whatever is followed, in no order."""
+        known = connection.execute(sa.select(TABLES.c.table_id)).scalars().all()
+        for table_id in map(UUID, known):
+            if table_id not in self._targets and (target := self._load(connection, table_id)) is not None:
+                self._targets[table_id] = target
+        return list(self._targets.values())
 
     def target(self, connection: sa.Connection, table: Table, announced: int = -1) -> tuple[Target, list[ColumnPlace]]:
         """The tables that follow `table`, made or widened first where needed, and the columns that read anew by that.
@@ -116,13 +123,38 @@ class Catalog:
         if row is None:
             return None
         target = target_of(_layout_of(row))
+        if self._dialect.name == MYSQL:
+            self._complete(connection, target)
         self._widen_state(connection, target.state)
         return target
 
+    def _complete(self, connection: sa.Connection, target: Target) -> None:
+        """Make what is missing of a table's objects: MySQL commits before and after each, so some may be.
+
+        But nothing of which the state knows that there were rows in it: somebody took that away, and must be told.
+        """
+        inspector = sa.inspect(connection)
+        there = set(inspector.get_table_names())
+        state = target.state
+        for table in _tables(target):
+            if table.name not in there and state.name in there:
+                static = state.c.clustering == STATIC
+                lost = sa.select(sa.exists().where(static if table is target.static else ~static))
+                if connection.execute(lost).scalar():
+                    return
+            table.create(connection, checkfirst=True)
+            self._add_missing(connection, table)
+        self._show(connection, target)
+
     def _widen_state(self, connection: sa.Connection, state: sa.Table) -> None:
         """Give a state table that an older version made the columns that it lacks."""
-        there = {column["name"] for column in sa.inspect(connection).get_columns(state.name)}
-        self._alter(connection, state, [column for column in state.columns if column.name not in there])
+        self._add_missing(connection, state)
+        for index in state.indexes:
+            index.create(connection, checkfirst=True)
+
+    def _add_missing(self, connection: sa.Connection, table: sa.Table) -> None:
+        there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        self._alter(connection, table, [column for column in table.columns if column.name not in there])
 
     def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:
         """A new source table; one of the same name with an older id keeps its rows under another name."""
@@ -140,13 +172,22 @@ class Catalog:
         layout = lay_out(table, table_name(name, self._limit, taken), self._dialect.name, self._limit)
         layout = replace(layout, announced=announced)
         target = target_of(layout)
-        for part in (target.state, target.rows, target.static):
-            if part is not None:
-                part.create(connection, checkfirst=False)
-        self._show(connection, target)
+        if self._dialect.name == MYSQL:
+            self._expect_free(connection, target)
         connection.execute(TABLES.insert(), [_row_of(layout)])
+        for part in _tables(target):
+            part.create(connection, checkfirst=False)
+        self._show(connection, target)
         log.info("following %s (table id %s) in %s", table, table.id, layout.name)
         return target
+
+    def _expect_free(self, connection: sa.Connection, target: Target) -> None:
+        """Refuse what others made under these names, before MySQL commits that they are ours."""
+        inspector = sa.inspect(connection)
+        there = {*inspector.get_table_names(), *inspector.get_view_names()}
+        for name in (target.layout.name, *[table.name for table in _tables(target)]):
+            if name in there:
+                raise TakenError(f"Table '{name}' already exists")
 
     def _wished(self, table: Table) -> str:
         """The name that a source table gets where it is free."""
@@ -165,11 +206,11 @@ class Catalog:
         layout = lay_out(definition, old.name, self._dialect.name, self._limit, old.columns)
         layout = replace(layout, announced=max(announced, old.announced))
         target = target_of(layout)
+        changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
+        connection.execute(changed.values(**_row_of(layout)))
         if layout.columns != old.columns:
             self._add_columns(connection, target, known, layout.columns[len(old.columns) :])
             self._show_changed(connection, target, old)
-        changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
-        connection.execute(changed.values(**_row_of(layout)))
         if definition == old.definition:
             return target, []
         places = list(zip(old.columns, layout.columns, strict=False))
@@ -201,13 +242,12 @@ class Catalog:
         layout = replace(old, name=table_name(self._closed_name(old.name, old.definition.id), self._limit, taken))
         before, after = target_of(old), target_of(layout)
         self._hide(connection, old.name)
-        for index in before.rows.indexes:
+        for index in (*before.state.indexes, *before.rows.indexes):
             index.drop(connection)
-        for was, now in ((before.state, after.state), (before.rows, after.rows), (before.static, after.static)):
-            if was is not None and now is not None:
-                statement = f"ALTER TABLE {self._quote(was.name)} RENAME TO {self._quote(now.name)}"
-                connection.exec_driver_sql(statement)
-        for index in after.rows.indexes:
+        for was, now in zip(_tables(before), _tables(after), strict=True):
+            statement = f"ALTER TABLE {self._quote(was.name)} RENAME TO {self._quote(now.name)}"
+            connection.exec_driver_sql(statement)
+        for index in (*after.state.indexes, *after.rows.indexes):
             connection.execute(CreateIndex(index))
         self._show(connection, after)
         renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
@@ -222,13 +262,17 @@ class Catalog:
     def _show(self, connection: sa.Connection, target: Target) -> None:
         query = view_query(target.layout, target.rows, target.static)
         text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
-        connection.exec_driver_sql(f"CREATE VIEW {self._quote(target.layout.name)} AS {text}")
+        create = "CREATE OR REPLACE VIEW" if self._dialect.name == MYSQL else "CREATE VIEW"
+        connection.exec_driver_sql(f"{create} {self._quote(target.layout.name)} AS {text}")
 
     def _show_changed(self, connection: sa.Connection, target: Target, old: Layout) -> None:
         """Make the view anew. Where others' views build on it, it is widened instead, and keeps dropped columns.
 
-        PostgreSQL neither drops a view that others use nor lets it lose a column; SQLite knows no such ties.
+        PostgreSQL neither drops a view that others use nor lets it lose a column; the others know no such ties.
         """
+        if self._dialect.name == MYSQL:  # it would commit, and forget its savepoints
+            self._show(connection, target)
+            return
         try:
             with connection.begin_nested():
                 self._hide(connection, target.layout.name)
@@ -265,9 +309,13 @@ class Catalog:
         return self._dialect.identifier_preparer.quote(name)
 
 
+def _tables(target: Target) -> list[sa.Table]:
+    return [table for table in (target.state, target.rows, target.static) if table is not None]
+
+
 def _taken(layouts: Iterable[Layout]) -> set[str]:
     """Every name that these layouts and the catalog itself have, in lower case."""
-    return set(_METADATA.tables).union(*[objects(layout.name) for layout in layouts])
+    return set(CATALOG.tables).union(*[objects(layout.name) for layout in layouts])
 
 
 def _read_anew(old: Layout, new: Layout) -> list[ColumnPlace]:
@@ -306,4 +354,4 @@ def _layout_of(row: sa.Row[tuple[str, ...]]) -> Layout:
     return Layout(table_from_json(definition), row.name, tuple(places), definition.get("announced", -1))
 
 
-__all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "Target", "overwrite", "target_of"]
+__all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "TakenError", "Target", "target_of"]

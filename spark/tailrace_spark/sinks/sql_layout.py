@@ -9,12 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import sqlalchemy as sa
 
 from tailrace_schemas.table import Column, ColumnKind, Table
-from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, claim
-from tailrace_spark.sinks.sql_types import SqlType, column_spec
+from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, ROW, claim
+from tailrace_spark.sinks.sql_types import (
+    CLUSTERING_BYTES,
+    KEY_BYTES,
+    MYSQL_TABLE,
+    MYSQL_TEXTS,
+    POSTGRESQL,
+    SQLITE,
+    STATE_BYTES,
+    SqlType,
+    bytes_literal,
+    column_spec,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,8 @@ class Layout:
 
 
 _KEYS = (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING)
+_INDEXED_COLUMNS: Final = 16
+_INDEXED_BYTES: Final = 2400  # of InnoDB's 3072; the rest is for columns of a fixed size
 
 
 def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[ColumnPlace] = ()) -> Layout:
@@ -97,19 +111,27 @@ def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
 
     `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
     wrote that belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
-    (milliseconds); both are null for what was merged before this table had them.
+    (milliseconds); both are null for what was merged before this table had them. `next_expiry` is when, in seconds
+    since the epoch, the row reads otherwise by expiry alone.
     """
-    return sa.Table(
+    table = sa.Table(
         layout.name + "__state",
         metadata,
-        sa.Column("key", sa.LargeBinary, primary_key=True),
-        sa.Column("clustering", sa.LargeBinary, primary_key=True),
+        sa.Column("key", KEY_BYTES, primary_key=True),
+        sa.Column("clustering", CLUSTERING_BYTES, primary_key=True),
         sa.Column("newest", sa.BigInteger, nullable=False),
-        sa.Column("state", sa.LargeBinary, nullable=False),
+        sa.Column("state", STATE_BYTES, nullable=False),
         sa.Column("generation", sa.BigInteger),
-        sa.Column("stream_id", sa.LargeBinary),
+        sa.Column("stream_id", KEY_BYTES),
+        sa.Column("next_expiry", sa.BigInteger),
         sqlite_with_rowid=False,
+        **MYSQL_TABLE,
     )
+    due = table.c.next_expiry.is_not(None)
+    sa.Index(layout.name + "__by_expiry", table.c.next_expiry, postgresql_where=due, sqlite_where=due)
+    heads = [table.c.clustering < bytes_literal(ROW, dialect) for dialect in (POSTGRESQL, SQLITE)]
+    sa.Index(layout.name + "__heads", table.c.key, postgresql_where=heads[0], sqlite_where=heads[1])
+    return table
 
 
 def rows_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
@@ -118,11 +140,21 @@ def rows_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
     return sa.Table(
         layout.name + "__rows",
         metadata,
-        sa.Column(KEY, sa.LargeBinary, primary_key=True),
-        sa.Column(CLUSTERING, sa.LargeBinary, primary_key=True),
+        sa.Column(KEY, KEY_BYTES, primary_key=True),
+        sa.Column(CLUSTERING, CLUSTERING_BYTES, primary_key=True),
         *_columns(stored),
-        sa.Index(layout.name + "__by_key", *[place.stored for place in layout.of_kind(*_KEYS)]),
+        *_by_key(layout),
+        **MYSQL_TABLE,
     )
+
+
+def _by_key(layout: Layout) -> list[sa.Index]:
+    """The index by the source's key, as far as MySQL goes along: no JSON, the beginnings of texts, 16 columns."""
+    keys = layout.of_kind(*_KEYS)
+    indexed = next((at for at, place in enumerate(keys) if place.spec == "JSON"), len(keys))
+    names = [place.stored for place in keys[: min(indexed, _INDEXED_COLUMNS)]]
+    long = {place.stored: _INDEXED_BYTES // 4 // len(keys) for place in keys if place.spec.startswith(MYSQL_TEXTS)}
+    return [sa.Index(layout.name + "__by_key", *names, mysql_length=long)] if names else []
 
 
 def static_table(layout: Layout, metadata: sa.MetaData) -> sa.Table | None:
@@ -134,8 +166,9 @@ def static_table(layout: Layout, metadata: sa.MetaData) -> sa.Table | None:
     return sa.Table(
         layout.name + "__static",
         metadata,
-        sa.Column(KEY, sa.LargeBinary, primary_key=True),
+        sa.Column(KEY, KEY_BYTES, primary_key=True),
         *_columns([*keys, *stored]),
+        **MYSQL_TABLE,
     )
 
 
@@ -161,8 +194,12 @@ def view_query(layout: Layout, rows: sa.Table, static: sa.Table | None) -> sa.Se
     ).select_from(rows.outerjoin(static, static.c[KEY] == rows.c[KEY]))
     alone = sa.select(
         *[static.c[p.stored].label(p.shown) for p in keys],
-        *[sa.cast(sa.null(), SqlType(p.spec)).label(p.shown) for p in clustering],
+        *[_nothing(p).label(p.shown) for p in clustering],
         *[static.c[p.stored].label(p.shown) for p in statics],
-        *[sa.cast(sa.null(), SqlType(p.spec)).label(p.shown) for p in regular],
+        *[_nothing(p).label(p.shown) for p in regular],
     ).where(~sa.exists().where(rows.c[KEY] == static.c[KEY]))
     return with_rows.union_all(alone)
+
+
+def _nothing(place: ColumnPlace) -> sa.ColumnElement[object]:
+    return sa.type_coerce(sa.null(), SqlType(place.spec))

@@ -6,10 +6,20 @@ from collections.abc import Callable, Collection
 from hashlib import blake2b
 from typing import Final
 
+import sqlalchemy as sa
+
+CATALOG: Final = sa.MetaData()
+"""The tables that are there once in a database, whatever is followed."""
 # Ours stand beside a table's columns and behind its name.
 KEY: Final = "__key"
 CLUSTERING: Final = "__clustering"
-SUFFIXES: Final = ("__rows", "__static", "__state", "__by_key")
+# What `clustering` of the state table starts with: see sql_state.
+PARTITION: Final = b"\x00"
+STATIC: Final = b"\x01"
+RANGE: Final = b"\x02"
+ROW: Final = b"\x03"
+END: Final = b"\x04"
+SUFFIXES: Final = ("__rows", "__static", "__state", "__by_key", "__by_expiry", "__heads")
 # PostgreSQL names the indexes of primary keys by itself.
 _INDEXES: Final = ("__rows_pkey", "__static_pkey", "__state_pkey")
 

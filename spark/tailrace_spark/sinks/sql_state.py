@@ -20,14 +20,20 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.codec import decode_deletion, decode_state, encode_deletion, encode_state, newest
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
 from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.sql_bulk import TEMPORARY, overwrite, stage
+from tailrace_spark.sinks.sql_names import PARTITION, RANGE, ROW, STATIC
+from tailrace_spark.sinks.sql_types import CLUSTERING_BYTES, KEY_BYTES, MYSQL, bytes_literal
 
-PARTITION: Final = b"\x00"
-STATIC: Final = b"\x01"
-RANGE: Final = b"\x02"
-ROW: Final = b"\x03"
-END: Final = b"\x04"
-# Rows of one read or write: 2 parameters each stay far below SQLite's 32766 and PostgreSQL's 65535.
+# Rows of one read or write of an area.
 CHUNK: Final = 500
+_COLUMNS: Final = ("key", "clustering", "newest", "state", "generation", "stream_id", "next_expiry")
+_KEYS: Final = sa.Table(
+    "tailrace_keys",
+    sa.MetaData(),
+    sa.Column("key", KEY_BYTES, nullable=False),
+    sa.Column("clustering", CLUSTERING_BYTES, nullable=False),
+    **TEMPORARY,
+)
 
 RowKey = tuple[bytes, bytes]
 """(partition key, clustering value of the state table)."""
@@ -61,32 +67,41 @@ class Head:
 class StateTable:
     """Reads and writes one state table in the caller's transaction."""
 
-    def __init__(self, table: sa.Table, insert: sa.Insert) -> None:
-        """`insert` must overwrite on conflict."""
+    def __init__(self, table: sa.Table, dialect: str) -> None:
         self.table = table
         self._stored = (table.c.state, table.c.generation, table.c.stream_id)
-        self._upsert = insert
         self._delete = table.delete().where(table.c.key == sa.bindparam("k"), table.c.clustering == sa.bindparam("c"))
+        self._is_head = table.c.clustering < bytes_literal(ROW, dialect)
+        # Where an index tells at once that no partition has a head, that is asked once, and then known.
+        self._unknown = True if dialect == MYSQL else None
+        self._has_heads = self._unknown
+
+    def reload(self) -> None:
+        """Ask the database again what was known of it."""
+        self._has_heads = self._unknown
 
     def heads(self, connection: sa.Connection, keys: Iterable[bytes]) -> dict[bytes, Head]:
         """The heads of partitions; those without one are left out."""
         c = self.table.c
+        if self._has_heads is None:
+            self._has_heads = bool(connection.execute(sa.select(sa.exists().where(self._is_head))).scalar())
+        if not self._has_heads:
+            return {}
+        stage(connection, _KEYS, [(key, b"") for key in keys])
+        query = sa.select(c.key, c.clustering, *self._stored).where(self._is_head)
+        query = query.join_from(_KEYS, self.table, c.key == _KEYS.c.key).order_by(c.key, c.clustering)
         found: dict[bytes, list[_HeadRow]] = {}
-        for chunk in chunks(keys, CHUNK):
-            query = sa.select(c.key, c.clustering, *self._stored).where(c.key.in_(chunk), c.clustering < ROW)
-            for key, clustering, *stored in connection.execute(query.order_by(c.key, c.clustering)):
-                found.setdefault(key, []).append((clustering, *stored))
+        for key, clustering, *stored in connection.execute(query):
+            found.setdefault(key, []).append((clustering, *stored))
         return {key: _head(rows) for key, rows in found.items()}
 
     def rows(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Stored]:
-        """The states under these keys, at most CHUNK of them; those without one are left out."""
+        """The states under these keys; those without one are left out."""
         c = self.table.c
-        wanted = sa.values(sa.column("k", sa.LargeBinary), sa.column("c", sa.LargeBinary), name="wanted")
-        named = wanted.data(list(keys)).cte()
-        query = sa.select(c.key, c.clustering, *self._stored).join_from(
-            named, self.table, sa.and_(c.key == named.c.k, c.clustering == named.c.c)
-        )
-        return {(key, at): _stored(*stored) for key, at, *stored in connection.execute(query)}
+        stage(connection, _KEYS, keys)
+        same = sa.and_(c.key == _KEYS.c.key, c.clustering == _KEYS.c.clustering)
+        query = sa.select(c.key, c.clustering, *self._stored).join_from(_KEYS, self.table, same)
+        return {(key, at): stored_as(*stored) for key, at, *stored in connection.execute(query)}
 
     def between(self, connection: sa.Connection, key: bytes, low: bytes, high: bytes) -> Iterator[dict[RowKey, Stored]]:
         """The states with low <= clustering < high, in chunks and in order; the caller may write between them."""
@@ -96,7 +111,7 @@ class StateTable:
             query = sa.select(c.clustering, *self._stored).where(area)
             found = connection.execute(query.order_by(c.clustering).limit(CHUNK)).all()
             if found:
-                yield {(key, at): _stored(*stored) for at, *stored in found}
+                yield {(key, at): stored_as(*stored) for at, *stored in found}
             if len(found) < CHUNK:
                 return
             low = found[-1][0] + b"\x00"
@@ -107,13 +122,37 @@ class StateTable:
         area = sa.and_(c.key == key, c.clustering >= low, c.clustering < high)
         return connection.execute(self.table.delete().where(area, c.newest < written)).rowcount
 
-    def write(self, connection: sa.Connection, states: dict[RowKey, RowState]) -> None:
-        """Put these states under their keys; an empty one is removed."""
-        kept = [
-            _row(key, at, newest(state), encode_state(state), state.assignment)
-            for (key, at), state in states.items()
-            if not state.empty
-        ]
+    def due(self, connection: sa.Connection, at: int) -> Iterator[dict[RowKey, Stored]]:
+        """The states of rows that read otherwise by `at`, in seconds, in chunks; the caller must write each of them."""
+        c = self.table.c
+        query = sa.select(c.key, c.clustering, *self._stored).where(c.next_expiry <= at)
+        query = query.order_by(c.next_expiry).limit(CHUNK)
+        while found := connection.execute(query).all():
+            yield {(key, where): stored_as(*stored) for key, where, *stored in found}
+
+    def since(self, connection: sa.Connection, written: int) -> Iterator[dict[RowKey, Stored]]:
+        """The states of rows and static rows with something as new as `written`, in chunks; it may be written between.
+
+        Of no use for deletions, which are left out.
+        """
+        c = self.table.c
+        named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
+        query = sa.select(c.key, c.clustering, *self._stored).where(named, c.newest >= written)
+        query = query.order_by(c.key, c.clustering).limit(CHUNK)
+        found = connection.execute(query).all()
+        while found:
+            yield {(key, at): stored_as(*stored) for key, at, *stored in found}
+            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(found[-1][0], found[-1][1])
+            found = connection.execute(query.where(further)).all()
+
+    def forget_older(self, connection: sa.Connection, written: int) -> int:
+        """Remove all that has nothing as new as `written`, deletions too; how much it was."""
+        return connection.execute(self.table.delete().where(self.table.c.newest < written)).rowcount
+
+    def write(self, connection: sa.Connection, states: dict[RowKey, RowState], at: int | None) -> None:
+        """Put these states under their keys; an empty one is removed. `at`: when they were looked at."""
+        ordered = sorted(states.items(), key=_by_key)
+        kept = [state_row(row_key, state, at) for row_key, state in ordered if not state.empty]
         gone = [row_key for row_key, state in states.items() if state.empty]
         self._write(connection, kept, gone)
 
@@ -129,11 +168,12 @@ class StateTable:
         ]
         self._write(connection, kept, [(key, at) for at in old if at not in new])
 
-    def _write(self, connection: sa.Connection, kept: list[dict[str, object]], gone: list[RowKey]) -> None:
+    def _write(self, connection: sa.Connection, kept: list[StateRow], gone: list[RowKey]) -> None:
         if gone:
             connection.execute(self._delete, [{"k": key, "c": at} for key, at in gone])
-        if kept:
-            connection.execute(self._upsert, kept)
+        overwrite(connection, self.table, _COLUMNS, kept)
+        if self._has_heads is False and any(row[1] < ROW for row in kept):
+            self._has_heads = True
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -147,19 +187,28 @@ _HeadRow = tuple[bytes, bytes, int | None, bytes | None]
 """(clustering value, state, generation, stream id)."""
 
 
-def _row(key: bytes, clustering: bytes, newest: int, state: bytes, assignment: Assignment | None) -> dict[str, object]:
+StateRow = tuple[bytes, bytes, int, bytes, int | None, bytes | None, int | None]
+"""One row of the state table: its columns, in order."""
+
+
+def _row(
+    key: bytes, clustering: bytes, newest: int, state: bytes, assignment: Assignment | None, expiry: int | None = None
+) -> StateRow:
     generation, stream_id = assignment or (None, None)
-    return {
-        "key": key,
-        "clustering": clustering,
-        "newest": newest,
-        "state": state,
-        "generation": generation,
-        "stream_id": stream_id,
-    }
+    return key, clustering, newest, state, generation, stream_id, expiry
 
 
-def _stored(encoded: bytes, generation: int | None, stream_id: bytes | None) -> Stored:
+def state_row(row_key: RowKey, state: RowState, at: int | None) -> StateRow:
+    """The row of a state that is not empty, and that was looked at at a time, in seconds since the epoch."""
+    expiry = state.next_expiry(after=-1 if at is None else at)
+    return _row(*row_key, newest(state), encode_state(state), state.assignment, expiry)
+
+
+def _by_key(item: tuple[RowKey, RowState]) -> RowKey:
+    return item[0]
+
+
+def stored_as(encoded: bytes, generation: int | None, stream_id: bytes | None) -> Stored:
     state, assignment = decode_state(encoded), _assignment(generation, stream_id)
     state.assign(assignment)
     return Stored(state, encoded, assignment)
@@ -175,7 +224,7 @@ def _head(rows: list[_HeadRow]) -> Head:
     ranges: list[RangeDeletion] = []
     for clustering, encoded, generation, stream_id in rows:
         if clustering == STATIC:
-            static = _stored(encoded, generation, stream_id)
+            static = stored_as(encoded, generation, stream_id)
             continue
         deletion, end = decode_deletion(encoded)
         assignment = _assignment(generation, stream_id)

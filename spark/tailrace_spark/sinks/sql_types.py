@@ -1,69 +1,72 @@
 """CQL types and values as SQL's: natural where the database holds every value, exact text where it does not.
 
-| CQL | SQLite | PostgreSQL |
-| --- | --- | --- |
-| boolean | BOOLEAN (0, 1) | BOOLEAN |
-| tinyint, smallint; int; bigint | SMALLINT; INTEGER; BIGINT | the same |
-| float; double | REAL; DOUBLE PRECISION, NaN is the text NaN | the same, NaN is NaN |
-| text, ascii | TEXT | TEXT; U+0000 cannot be stored: dead letter |
-| blob, custom types | BLOB | BYTEA |
-| uuid, timeuuid; inet | TEXT | UUID; INET |
-| varint, decimal | TEXT, exact | NUMERIC, exact |
-| timestamp | TEXT, 2024-02-29T12:00:00.000Z, with a sign from year 10000 on and before year 0 | TIMESTAMPTZ; beyond its years infinity, -infinity |
-| date | TEXT, 2024-02-29, signed likewise | DATE; beyond its years infinity, -infinity |
-| time | TEXT, 12:00:00.000000000 | TEXT: TIME has no nanoseconds |
-| duration | TEXT, 1mo2d3ns | TEXT: INTERVAL has no nanoseconds |
-| collections, tuples, vectors, user types | JSON as TEXT | JSONB |
-
-In JSON, maps are objects with text keys as in CQL's SELECT JSON, tuples arrays, user types objects, sets arrays in
-Cassandra's order; decimals and varints are strings, so that no reader rounds them; blobs are 0x and hex digits.
-"""  # noqa: E501 - a table's row is one line
+TYPES is the table of what becomes of which type, as docs/sinks/sql.md shows it. In JSON, maps are objects with text
+keys as in CQL's SELECT JSON, tuples arrays, user types objects, sets arrays in Cassandra's order; decimals and varints
+are strings, so that no reader rounds them; blobs are 0x and hex digits.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite, isnan
 from typing import Any, Final
 
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 from sqlalchemy.types import UserDefinedType
 
 from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.calendar import EPOCH_DAYS_MS, date_text, time_text, timestamp_text, year_of
 
 ToSql = Callable[[Any], object]
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"
+MYSQL: Final = "mysql"  # MariaDB too
 
+DIALECTS: Final = (SQLITE, POSTGRESQL, MYSQL)
 _NESTED: Final = frozenset({"list", "set", "map", "tuple", "udt", "vector"})
-_COMMON: Final = {
-    "boolean": "BOOLEAN",
-    "tinyint": "SMALLINT",
-    "smallint": "SMALLINT",
-    "int": "INTEGER",
-    "bigint": "BIGINT",
-    "float": "REAL",
-    "double": "DOUBLE PRECISION",
-    "text": "TEXT",
-    "ascii": "TEXT",
-    "time": "TEXT",
-    "duration": "TEXT",
-}
-_SPECS: Final = {
-    SQLITE: dict.fromkeys(("uuid", "timeuuid", "inet", "varint", "decimal", "timestamp", "date"), "TEXT"),
-    POSTGRESQL: {
-        "uuid": "UUID",
-        "timeuuid": "UUID",
-        "inet": "INET",
-        "varint": "NUMERIC",
-        "decimal": "NUMERIC",
-        "timestamp": "TIMESTAMP WITH TIME ZONE",
-        "date": "DATE",
-    },
+_ASCII: Final = " CHARACTER SET ascii COLLATE ascii_bin"
+# For each type: in SQLite, PostgreSQL, and MySQL and MariaDB. What has no line is a blob.
+TYPES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "boolean": ("BOOLEAN", "BOOLEAN", "BOOLEAN"),
+    "tinyint": ("SMALLINT", "SMALLINT", "TINYINT"),
+    "smallint": ("SMALLINT", "SMALLINT", "SMALLINT"),
+    "int": ("INTEGER", "INTEGER", "INTEGER"),
+    "bigint": ("BIGINT", "BIGINT", "BIGINT"),
+    "counter": ("BIGINT", "BIGINT", "BIGINT"),
+    "float": ("REAL", "REAL", "DOUBLE"),
+    "double": ("DOUBLE PRECISION", "DOUBLE PRECISION", "DOUBLE"),
+    "text": ("TEXT", "TEXT", "LONGTEXT"),
+    "ascii": ("TEXT", "TEXT", "LONGTEXT"),
+    "blob": ("BLOB", "BYTEA", "LONGBLOB"),
+    "uuid": ("TEXT", "UUID", "CHAR(36)" + _ASCII),
+    "timeuuid": ("TEXT", "UUID", "CHAR(36)" + _ASCII),
+    "inet": ("TEXT", "INET", "VARCHAR(45)" + _ASCII),
+    "varint": ("TEXT", "NUMERIC", "LONGTEXT" + _ASCII),
+    "decimal": ("TEXT", "NUMERIC", "LONGTEXT" + _ASCII),
+    "timestamp": ("TEXT", "TIMESTAMP WITH TIME ZONE", "DATETIME(3)"),
+    "date": ("TEXT", "DATE", "DATE"),
+    "time": ("TEXT", "TEXT", "CHAR(18)" + _ASCII),
+    "duration": ("TEXT", "TEXT", "VARCHAR(64)" + _ASCII),
+    **dict.fromkeys(sorted(_NESTED), ("TEXT", "JSONB", "JSON")),
 }
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 # Years that PostgreSQL's types hold: 4713 BC is year -4712.
 _POSTGRES_YEARS: Final = {"timestamp": (-4712, 294275), "date": (-4712, 5874896)}
+
+
+# InnoDB indexes 3072 bytes; PostgreSQL about 2700, which it checks itself.
+KEY_BYTES: Final = sa.LargeBinary().with_variant(mysql.VARBINARY(1024), MYSQL)
+CLUSTERING_BYTES: Final = sa.LargeBinary().with_variant(mysql.VARBINARY(2048), MYSQL)
+STATE_BYTES: Final = sa.LargeBinary().with_variant(mysql.LONGBLOB(), MYSQL)
+MYSQL_TABLE: Final[dict[str, Any]] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+}
+MYSQL_TEXTS: Final = ("LONGTEXT", "LONGBLOB")
 
 
 class SqlType(UserDefinedType[object]):
@@ -80,11 +83,13 @@ class SqlType(UserDefinedType[object]):
 
 
 def column_spec(cql_type: CqlType, dialect: str) -> str:
-    """The SQL type of a column, as the table above says."""
-    if cql_type.kind in _NESTED:
-        return "JSONB" if dialect == POSTGRESQL else "TEXT"
-    blob = "BYTEA" if dialect == POSTGRESQL else "BLOB"
-    return _COMMON.get(cql_type.kind) or _SPECS[dialect].get(cql_type.kind, blob)
+    """The SQL type of a column."""
+    return TYPES.get(cql_type.kind, TYPES["blob"])[DIALECTS.index(dialect)]
+
+
+def bytes_literal(value: bytes, dialect: str) -> sa.ColumnElement[bytes]:
+    """Bytes that stand in the statement itself, so that PostgreSQL sees that an index's condition holds."""
+    return sa.literal_column(f"'\\x{value.hex()}'::bytea" if dialect == POSTGRESQL else f"x'{value.hex()}'")
 
 
 def to_sql(cql_type: CqlType, dialect: str) -> ToSql:
@@ -93,8 +98,8 @@ def to_sql(cql_type: CqlType, dialect: str) -> ToSql:
     if kind in _NESTED:
         render = json_value(cql_type)
         return lambda value: json.dumps(render(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    if dialect == POSTGRESQL and kind in _POSTGRES_YEARS:
-        return _postgres_time(kind)
+    if kind in _POSTGRES_YEARS and dialect != SQLITE:
+        return _postgres_time(kind) if dialect == POSTGRESQL else _mysql_time(kind)
     match kind:
         case "timestamp":
             return timestamp_text
@@ -106,6 +111,8 @@ def to_sql(cql_type: CqlType, dialect: str) -> ToSql:
             return duration_text
         case "float" | "double" if dialect == SQLITE:
             return lambda value: "NaN" if isnan(value) else value  # SQLite would store NULL
+        case "float" | "double" if dialect == MYSQL:
+            return _finite
     return _same
 
 
@@ -166,6 +173,26 @@ def _postgres_time(kind: str) -> ToSql:
         return f"{1 - year:04d}-{text(value).lstrip('-').partition('-')[2]} BC"
 
     return convert
+
+
+def _mysql_time(kind: str) -> ToSql:
+    """Years 1 to 9999, which DATETIME and DATE hold; what is beyond becomes the first or last value."""
+    text, unit, rest = (date_text, 1, "") if kind == "date" else (timestamp_text, EPOCH_DAYS_MS, " 00:00:00.000")
+    last = "9999-12-31" + (" 23:59:59.999" if rest else "")
+
+    def convert(value: int) -> str:
+        year = year_of(value // unit)
+        if not 1 <= year <= 9999:
+            return last if year > 9999 else "0001-01-01" + rest
+        return text(value).replace("T", " ").removesuffix("Z")
+
+    return convert
+
+
+def _finite(value: float) -> float:
+    if not isfinite(value):
+        raise UnsupportedError(f"MySQL and MariaDB have no {_NOT_FINITE[str(value)]}")
+    return value
 
 
 def _nullable(render: ToSql) -> ToSql:

@@ -129,11 +129,16 @@ def test_an_open_transaction_is_waited_for_until_it_ends(config: dict[str, str],
     writer.outside("a")
     writer.open("b")
     writer.outside("c")
-    with PartitionReader(config, topic, 1, timeout=30) as reader:
+    with ThreadPoolExecutor(1) as elsewhere, PartitionReader(config, topic, 1, timeout=30) as reader:
         reading = reader.read_to_end()
         assert next(reading).value == b"a"
-        writer.commit()
-        assert _values(reading) == ["b", "c"]
+        rest = elsewhere.submit(lambda: _values(reading))
+        try:
+            with pytest.raises(TimeoutError):
+                rest.result(1)
+        finally:
+            writer.commit()
+        assert rest.result(60) == ["b", "c"]
 
 
 def test_what_stands_behind_an_open_transaction_is_not_taken_for_absent(

@@ -12,7 +12,7 @@ def test_of_two_agents_for_one_node_the_older_is_fenced(trial: Trial) -> None:
     with trial.agent("older") as older:
         until_more(older)
         with trial.agent("newer") as newer:
-            assert older.process.wait(60) == 5
+            assert older.ended() == 5
             until_more(newer)
             load.end()
             trial.settle(newer)

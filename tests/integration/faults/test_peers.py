@@ -42,7 +42,7 @@ STATEMENTS: Final = (
 
 @pytest.fixture(scope="module")
 def trial(cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    """Everything is written while one agent runs; what it published is sound."""
+    """Everything is written while one agent runs, which has published it."""
     prefix, keyspace, place = f"t{uuid4().hex[:12]}", f"ks_{uuid4().hex[:12]}", tmp_path_factory.mktemp("peers")
     with trial_on(cassandra, kafka, prefix, keyspace, place) as trial, trial.agent() as agent:
         agent.until_ready()
@@ -50,7 +50,7 @@ def trial(cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest
         for statement in STATEMENTS:
             trial.run(statement)
         definitions(trial)
-        trial.settle(agent)
+        trial.finish(agent)
         yield trial
 
 
@@ -101,6 +101,11 @@ def keys(trial: Trial, table: str) -> list[int]:
 def cells(change: Change, column: str) -> list[Cell]:
     """Those of a column, by path."""
     return sorted((cell for cell in change.cells if cell.column.name == column), key=lambda cell: cell.path or b"")
+
+
+def test_what_was_published_is_what_the_log_has(trial: Trial) -> None:
+    verdict = trial.verdict()
+    assert verdict.sound, verdict
 
 
 def test_every_type_that_others_lose_or_change(trial: Trial) -> None:

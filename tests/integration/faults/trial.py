@@ -148,24 +148,31 @@ class Trial:
         topics = AdminClient({"bootstrap.servers": self.kafka.bootstrap}).list_topics(timeout=30).topics
         return sorted(name for name in topics if name.startswith(f"{self.prefix}.{self.keyspace}."))
 
-    def verdict(self, last: int) -> Verdict:
-        """Everything in Kafka against everything in the log, up to a mark behind which nothing was written."""
+    def verdict(self, last: int | None = None) -> Verdict:
+        """Everything in Kafka against everything in the log, up to a mark behind which nothing was written; without
+        one, the newest."""
+        last = self._mark if last is None else last
         (marks,) = {table.id for era in self._eras.values() for table in era.values() if table.name == "marks"}
         found = [record for name in self._topics() for record in published(self.kafka, self.prefix, name)]
         expected = logged(self.links.paths(), Script(marks=marks, eras=self._eras), last)
         return compare(expected, facts_in(found))
 
     def settle(self, agent: AgentProcess, seconds: float = 120) -> Verdict:
-        """Write the last row, wait until it is published, stop the agent in order, and judge.
+        """As `finish`, and judge."""
+        last = self.finish(agent, seconds)
+        verdict = self.verdict(last)
+        assert verdict.sound, f"{verdict}\n{agent.words()}"
+        return verdict
+
+    def finish(self, agent: AgentProcess, seconds: float = 120) -> int:
+        """Write the last row, wait until it is published, and stop the agent in order; its number.
 
         The load is over by now.
         """
         last = self.mark()
         agent.until(lambda: self.is_published(last), seconds)
         assert agent.stop() == 0, agent.words()
-        verdict = self.verdict(last)
-        assert verdict.sound, f"{verdict}\n{agent.words()}"
-        return verdict
+        return last
 
     def _definitions(self) -> Mapping[UUID, Table]:
         """All that were ever known, as they are now; `instant` is start_here's."""

@@ -120,7 +120,9 @@ def test_what_a_crash_took_back_is_announced(tmp_path: Path) -> None:
     segment.sync(completed=True)
     with early(tmp_path, resume) as capture:
         assert payloads(capture) == []
-        (loss,) = capture.losses
+        losses = list(capture.losses)
+        assert [one.kind for one in losses] == [Missing.RETRACTED]
+        (loss,) = losses
         assert loss == Loss(Missing.RETRACTED, (5, 5), Position(1, 5, size), Position(1, 5, ends[1]))
         key, value = loss_record("c", "h", loss, 7)
         assert key == b"c/h/retracted/1/5"

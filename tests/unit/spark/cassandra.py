@@ -14,6 +14,7 @@ from tests.unit.spark.changes import column
 
 LOCAL = 1_700_000_000
 _offsets = count(100, 10)
+_digests = count(1)
 
 
 def source() -> Source:
@@ -128,7 +129,7 @@ class Log:
             table=self.table,
             token=token(serialized),
             key=serialized,
-            digest=bytes(16),
+            digest=next(_digests).to_bytes(16, "big"),
             source=source(),
             **parts,  # type: ignore[arg-type]  # the callers above pass Change's own fields
         )

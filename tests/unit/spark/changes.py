@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op
+from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Column, Table
 from tests.unit.tables import table
 
+_KEY = b"\x00\x00\x00\x00"
 PLAIN = table({"p": "int"}, {"c": "int"}, {"s": "text", "sl": "list<int>"}, {"v": "int", "l": "list<int>", "w": "text"})
+OF_ANY_BYTES = table(
+    {"p": "int"}, {"c": "int"}, {"s": "blob", "sl": "list<blob>"}, {"v": "blob", "l": "list<blob>", "w": "blob"}
+)
 
 times = st.integers(0, 4)
 markers = st.one_of(
@@ -38,25 +42,54 @@ def cells_of(target: Column) -> st.SearchStrategy[Cell]:
     return st.one_of(live, expiring, dead)
 
 
-def row_changes(of: Table = PLAIN, clustering: tuple[bytes, ...] = (b"\x00\x00\x00\x01",)) -> st.SearchStrategy[Change]:
-    """Changes of one row: marker, row deletion, cells and collection deletions, each there or not."""
-    columns = of.regular
+def row_changes(
+    of: Table = PLAIN, clustering: tuple[bytes, ...] | None = (b"\x00\x00\x00\x01",)
+) -> st.SearchStrategy[Change]:
+    """Changes of one row: marker, row deletion, cells and collection deletions, each there or not.
+
+    Without `clustering` of the static row, which has neither a marker nor a deletion.
+    """
+    static = clustering is None
+    columns = of.static if static else of.regular
     return st.builds(
         lambda marker, deletion, cells, deleted: Change(
             op=Op.DELETE if deletion else Op.INSERT if marker else Op.UPDATE,
             table=of,
             token=0,
-            key=b"\x00\x00\x00\x00",
+            key=_KEY,
             clustering=clustering,
+            static=static,
             marker=marker,
             deletion=deletion,
             cells=tuple(cells),
             column_deletions=tuple(deleted),
         ),
-        st.one_of(st.none(), markers),
-        st.one_of(st.none(), st.none(), deletions),
+        st.none() if static else st.one_of(st.none(), markers),
+        st.none() if static else st.one_of(st.none(), st.none(), deletions),
         st.lists(st.one_of([cells_of(c) for c in columns]), max_size=4),
         st.lists(
             st.builds(ColumnDeletion, st.sampled_from([c for c in columns if c.type.multicell]), deletions), max_size=1
         ),
     )
+
+
+def partition_changes(of: Table = OF_ANY_BYTES, rows: int = 3) -> st.SearchStrategy[Change]:
+    """Changes of one partition: of its static row and a few rows, of ranges of them, of all of it.
+
+    The table has one clustering column, an int.
+    """
+    clusterings = [(number.to_bytes(4, "big"),) for number in range(rows)]
+    bounds = st.builds(Bound, st.sampled_from([(), *clusterings]), st.booleans())
+    ranges = st.builds(
+        lambda deletion, start, end: Change(
+            op=Op.DELETE_RANGE, table=of, token=0, key=_KEY, deletion=deletion, start=start, end=end
+        ),
+        deletions,
+        bounds,
+        bounds,
+    )
+    whole = st.builds(
+        lambda deletion: Change(op=Op.DELETE_PARTITION, table=of, token=0, key=_KEY, deletion=deletion), deletions
+    )
+    one = st.one_of([row_changes(of, clustering) for clustering in clusterings])
+    return st.one_of(one, one, one, row_changes(of, None), ranges, whole)

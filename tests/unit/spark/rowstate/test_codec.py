@@ -19,14 +19,24 @@ EXTREME = RowState(
     {
         b"": ColumnState(Deletion(-1, -1), {b"": CellState(0, None, None, b""), b"a": CellState(5, 1, 2, b"x" * 300)}),
         "é".encode(): ColumnState(None, {None: CellState(-(2**63), None, 2**31, None)}),
+        b"n": ColumnState(None, {None: CellState(7, None, 1, None), b"s" * 33: CellState(8, None, None, b"")}, True),
+        b"s": ColumnState(None, {b"k": CellState(9, None, None, b"", b"path"), b"j": CellState(9, 1, 2, b"", b"")}),
     },
 )
 VECTORS = [
-    (RowState(), "01000000"),
-    (RowState(Marker(1)), "010102000000"),
+    (RowState(), "02000000"),
+    (RowState(Marker(1)), "020102000000"),
     (
         RowState(None, None, {b"v": ColumnState(None, {None: CellState(2, None, None, b"\x01")})}),
-        "0100040101760001020101",
+        "0200040101760001020101",
+    ),
+    (
+        RowState(None, None, {b"v": ColumnState(None, {b"k": CellState(2, None, None, b"", b"p")})}),
+        "02000401017600012301" + "6b00" + "0170",
+    ),
+    (
+        RowState(None, None, {b"n": ColumnState(None, {None: CellState(2, None, 9, None)}, counter=True)}),
+        "0200040101" + "6e0201" + "0812",
     ),
 ]
 
@@ -60,8 +70,12 @@ def test_every_cut_and_every_trailing_byte_is_refused() -> None:
 
 
 def test_a_later_format_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="format 2"):
-        decode_state(b"\x02" + encode_state(RowState())[1:])
+    with pytest.raises(UnsupportedError, match="format 3"):
+        decode_state(b"\x03" + encode_state(RowState())[1:])
+
+
+def test_the_first_format_is_read_too() -> None:
+    assert decode_state(bytes.fromhex("0100040101760001020101")) == VECTORS[2][0]
 
 
 @given(st.builds(Deletion, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**32)), st.one_of(st.none(), st.binary()))

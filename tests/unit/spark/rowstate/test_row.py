@@ -13,13 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op
-from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState, newer_cell, newer_marker
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tests.unit.spark import changes as tables
 from tests.unit.spark.changes import PLAIN, assignments, deletions, row_changes
-from tests.unit.tables import table
 
 Assigned = tuple[Change, Assignment | None]
 histories = st.lists(st.tuples(row_changes(), assignments), max_size=6)
@@ -215,13 +213,6 @@ def test_the_cell_that_holds(loser: CellState, winner: CellState, why: str) -> N
 )
 def test_the_marker_that_holds(loser: Marker, winner: Marker, why: str) -> None:
     assert newer_marker(loser, winner) == winner == newer_marker(winner, loser), why
-
-
-def test_what_is_not_merged_yet_says_so() -> None:
-    counters = replace(table({"p": "int"}, regular={"n": "counter"}), flags=frozenset({"compound", "counter"}))
-    counting = Change(op=Op.UPDATE, table=counters, token=0, key=b"", clustering=())
-    with pytest.raises(UnsupportedError, match="counter"):
-        state_of(counting)
 
 
 @pytest.mark.parametrize("op", [Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE])

@@ -29,6 +29,8 @@ class Database:
 
     def select(self, query: str) -> list[tuple[Any, ...]]:
         """The rows of a query, sorted."""
+        if self.dialect == "mysql":
+            query = query.replace(" AS TEXT)", " AS CHAR)").replace('"', "`")
         with self.engine.connect() as connection:
             return sorted(map(tuple, connection.exec_driver_sql(query)), key=repr)
 

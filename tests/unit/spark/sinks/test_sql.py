@@ -105,7 +105,7 @@ def test_collections_statics_and_user_types(database: Database) -> None:
     ]  # fmt: skip
     rows = database.select(
         "SELECT customer, CAST(day AS TEXT), number, name, CAST(tags AS TEXT), CAST(amount AS TEXT), "
-        "CAST(counts AS TEXT), CAST(lines AS TEXT), note, CAST(ship AS TEXT) FROM shop_orders"
+        'CAST(counts AS TEXT), CAST("lines" AS TEXT), note, CAST(ship AS TEXT) FROM shop_orders'
     )
     parsed = [tuple(json.loads(v) if isinstance(v, str) and v[0] in "[{" else v for v in row) for row in rows]
     assert parsed == [
@@ -265,7 +265,7 @@ def test_a_state_table_of_before_is_widened(database: Database) -> None:
     sink.close()
     assert database.select(
         "SELECT note, generation, stream_id FROM shop_orders__rows JOIN shop_orders__state "
-        "ON key = __key AND clustering = __clustering"
+        'ON "key" = __key AND clustering = __clustering'
     ) == [("x", None, None), ("z", *NEW)]
 
 
@@ -279,7 +279,9 @@ def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
 
     with pytest.raises(ConnectionError):
         sink.write(broken())  # type: ignore[arg-type]  # a generator that ends in an error
-    assert database.names() == set()
+    if database.dialect != "mysql":  # which commits what makes tables
+        assert database.names() == set()
+    assert all(rows == [] for name, rows in database.everything().items() if name != "tailrace_tables")
     sink.write([piece([log.insert((1,), (), 1, v="a")])])
     assert database.select("SELECT v FROM shop_plain") == [("a",)]
     sink.close()
@@ -364,23 +366,19 @@ def test_an_older_table_that_is_seen_later_does_not_take_the_name(database: Data
 
 def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Database) -> None:
     log = Log(PLAIN)
-    counters = replace(
-        table({"id": "int"}, regular={"n": "counter"}, name="c", table_id=UUID(int=9)), flags=frozenset({"counter"})
-    )
-    counting = Change(op=Op.UPDATE, table=counters, token=0, key=b"\0\0\0\1", clustering=())
     truncation = Change(op=Op.TRUNCATE, table=PLAIN, token=0, key=None)
     sink = SqlSink(database.url)
     poison = DeadLetter(Place("t.shop.plain", 2, 7, b"\xab" * 8), "a message starts with 0000")
-    changes = piece([log.insert((1,), (), 1, v="a"), truncation, log.insert((2,), (), 1, v="b"), counting]).changes
+    changes = piece([log.insert((1,), (), 1, v="a"), truncation, log.insert((2,), (), 1, v="b")]).changes
     batch = Piece(changes, (poison,))
-    assert sink.write([batch]) == Summary(2, 2, 3)
-    assert sink.write([batch]) == Summary(2, 0, 3)
+    assert sink.write([batch]) == Summary(2, 2, 2)
+    assert sink.write([batch]) == Summary(2, 0, 2)
     sink.close()
     assert database.select("SELECT id FROM shop_plain") == [(1,), (2,)]
-    letters = database.select('SELECT topic, partition, "offset", schema_id, reason FROM tailrace_dead_letters')
-    assert len(letters) == 3
+    letters = database.select('SELECT topic, "partition", "offset", schema_id, reason FROM tailrace_dead_letters')
+    assert len(letters) == 2
     assert ("t.shop.plain", 2, 7, "ab" * 8, "a message starts with 0000") in letters
-    assert {"truncation" in letter[4] or "counter" in letter[4] or "0000" in letter[4] for letter in letters} == {True}
+    assert {"truncation" in letter[4] or "0000" in letter[4] for letter in letters} == {True}
 
 
 def test_a_value_that_postgresql_refuses_is_set_aside(database: Database) -> None:
@@ -471,4 +469,4 @@ def test_a_database_that_does_not_answer_is_a_service_error() -> None:
 
 def test_other_databases_are_refused() -> None:
     with pytest.raises(SettingsError, match="only sqlite"):
-        SqlSink("mysql://host/db")
+        SqlSink("oracle://host/db")

@@ -69,8 +69,8 @@ def test_the_newest_definition_may_come_first(database: Database) -> None:
 
 
 def test_a_view_that_somebody_built_on_ours_survives(database: Database) -> None:
-    if database.dialect == "sqlite":
-        pytest.skip("SQLite binds views to names when they are read")
+    if database.dialect != "postgresql":
+        pytest.skip("the others bind views to names when they are read")
     write(database, (1, Log(named("k", "c")).insert(("p",), ("q",), 1, v="x")))
     with database.engine.begin() as connection:
         connection.exec_driver_sql("CREATE VIEW mine AS SELECT k, c FROM shop_t")

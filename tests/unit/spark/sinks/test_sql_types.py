@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime, timedelta
+from math import isfinite
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.cql.types import CqlType, parse_type
+from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.calendar import civil, date_text, time_text, timestamp_text
 from tailrace_spark.sinks.sql_types import SqlType, column_spec, duration_text, to_sql
 from tests.unit.spark.sinks.contract import Database
@@ -49,22 +51,39 @@ VALUES: list[tuple[str, Any, str, str]] = [
     ("map<int, text>", [{"key": 2, "value": "b"}], '{"2":"b"}', '{"2": "b"}'),
     ("addr", {"street": "S", "zip": None, "tags": ["t"]}, '{"street":"S","zip":null,"tags":["t"]}', ""),
 ]
+# In MySQL and MariaDB, where it is not the text of SQLite.
+MYSQL: dict[tuple[str, str], str] = {
+    ("timestamp", "0"): "1970-01-01 00:00:00.000",
+    ("timestamp", "-1"): "1969-12-31 23:59:59.999",
+    ("timestamp", "253402300800000"): "9999-12-31 23:59:59.999",
+    ("timestamp", "-62167219200001"): "0001-01-01 00:00:00.000",
+    ("timestamp", str(2**63 - 1)): "9999-12-31 23:59:59.999",
+    ("timestamp", str(-(2**63))): "0001-01-01 00:00:00.000",
+    ("date", "-719529"): "0001-01-01",
+    ("date", str(2**31 - 1)): "9999-12-31",
+}
 
 
 @pytest.mark.parametrize(("cql", "value", "sqlite", "postgresql"), VALUES)
 def test_a_value_is_stored(database: Database, cql: str, value: Any, sqlite: str, postgresql: str) -> None:
     cql_type = parse_type(cql, {"addr": ADDRESS})
+    if database.dialect == "mysql" and isinstance(value, float) and not isfinite(value):
+        with pytest.raises(UnsupportedError, match="have no"):
+            to_sql(cql_type, database.dialect)(value)
+        return
     table = sa.Table("v", sa.MetaData(), sa.Column("v", SqlType(column_spec(cql_type, database.dialect))))
     with database.engine.begin() as connection:
         table.create(connection)
         connection.execute(table.insert(), [{"v": to_sql(cql_type, database.dialect)(value)}])
         if database.dialect == "postgresql":
             connection.exec_driver_sql("SET LOCAL timezone = 'UTC'")
-        [stored] = connection.exec_driver_sql("SELECT CAST(v AS TEXT) FROM v").scalars()
+        text = "CHAR" if database.dialect == "mysql" else "TEXT"
+        [stored] = connection.exec_driver_sql(f"SELECT CAST(v AS {text}) FROM v").scalars()
+    expected = {"sqlite": sqlite, "postgresql": postgresql, "mysql": MYSQL.get((cql, str(value)), sqlite)}
     if cql == "addr":
         assert json.loads(stored) == value
     else:
-        assert stored == (postgresql if database.dialect == "postgresql" else sqlite)
+        assert stored == expected[database.dialect]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +136,7 @@ def test_times_of_day() -> None:
 
 
 def test_every_type_has_a_column() -> None:
-    for kind in ("counter", "custom", "empty", "blob"):
+    for kind in ("custom", "empty", "blob"):
         assert column_spec(CqlType(kind), "sqlite") == "BLOB"
         assert column_spec(CqlType(kind), "postgresql") == "BYTEA"
+        assert column_spec(CqlType(kind), "mysql") == "LONGBLOB"

@@ -1,0 +1,146 @@
+"""Images: what SELECT showed of a row before some changes, and what it shows after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.table import Table
+from tailrace_spark.rowstate.partition import Clustering, KnownRow, Partition, Place
+from tailrace_spark.rowstate.visible import VisibleColumns
+
+Values = dict[str, Any]
+"""A visible row's columns that are not null, but those of the key, as `VisibleColumns.of` gives them."""
+
+
+class ImageOp(Enum):
+    """What became of a row that SELECT returns; the values are Debezium's `op`."""
+
+    CREATE = "c"
+    UPDATE = "u"
+    DELETE = "d"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """One row, or the static row of a partition, before and after.
+
+    `clustering` are the row's values in key order, None for the static row. `before` is None where there was no row,
+    `after` where there is none; never both. `changed` names the columns whose value differs, in the table's order: of
+    a row that comes or goes all that it has. It is empty where what was written is what was there.
+    """
+
+    clustering: Clustering | None
+    before: Values | None
+    after: Values | None
+    changed: tuple[str, ...]
+
+    @property
+    def op(self) -> ImageOp:
+        """Created where there was no row, deleted where there is none after it, else updated."""
+        if self.before is None:
+            return ImageOp.CREATE
+        return ImageOp.DELETE if self.after is None else ImageOp.UPDATE
+
+
+class Images:
+    """Makes the images of one table, as one definition shows it.
+
+    All of one partition's come in order: the static row first, then rows in clustering order. A row has one if its
+    state has changed and it is visible before or after: so what comes again makes none, nor does what is older than
+    what is known, or deletes nothing; a write of what is there already makes one in which nothing changed. What came
+    of a row after one image is what was there before its next.
+
+    `truncated` is what hides of the whole table (TruncationState.covering), `at` when, in seconds since the epoch:
+    without it nothing expires.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._columns = VisibleColumns(table)
+        self._static = VisibleColumns(table, static=True)
+
+    def apply(
+        self,
+        partition: Partition,
+        changes: Iterable[Change],
+        *,
+        at: int | None = None,
+        truncated: Deletion | None = None,
+    ) -> list[Image]:
+        """Take changes of a partition into it, and tell what they did to its rows.
+
+        They happen at once: those of a mutation's update, so that a row that is replaced is updated and not deleted
+        and created. Deletions of ranges and of the partition become deletions of the rows that are known. Raises as
+        `Partition.absorb` does, and DecodeError for a value that is none of its type; then some are taken in.
+        """
+        before: dict[Place, KnownRow | None] = {}
+        for change in changes:
+            for place, known in partition.absorb(change):
+                before.setdefault(place, known)
+        return self._told(partition, before, (truncated, at), (truncated, at))
+
+    def truncate(
+        self, partition: Partition, before: Deletion | None, after: Deletion | None, *, at: int | None = None
+    ) -> list[Image]:
+        """What another truncation, or another host's time of one, hides of a partition's rows, or shows again.
+
+        Nothing is erased (Partition.erase): a truncation's time may yet be found to be an earlier one.
+        """
+        rows: dict[Place, KnownRow | None] = dict(partition.rows)
+        return [image for image in self._told(partition, rows, (before, at), (after, at)) if _differs(image)]
+
+    def expire(self, partition: Partition, since: int, at: int, *, truncated: Deletion | None = None) -> list[Image]:
+        """What has expired of a partition's rows later than `since` and up to `at`, both in seconds."""
+        due: dict[Place, KnownRow | None] = {}
+        for place, known in partition.rows.items():
+            soonest = known.state.next_expiry(partition.covering(place, truncated), since)
+            if soonest is not None and soonest <= at:
+                due[place] = known
+        return [image for image in self._told(partition, due, (truncated, since), (truncated, at)) if _differs(image)]
+
+    def _told(
+        self, partition: Partition, rows: dict[Place, KnownRow | None], before: _When, after: _When
+    ) -> list[Image]:
+        """The images of these rows: as they were given, and as they are in the partition now."""
+        images: list[Image] = []
+        for place in sorted(rows, key=_static_first):
+            was, now = rows[place], partition.rows.get(place)
+            columns = self._static if place is None else self._columns
+            shown, shows = _shown(columns, was, before), _shown(columns, now, after)
+            if shown is None and shows is None:
+                continue
+            known = now or was
+            clustering = None if place is None or known is None else known.clustering
+            images.append(_image(columns, clustering, shown, shows))
+        return images
+
+
+_When = tuple[Deletion | None, int | None]
+
+
+def _static_first(place: Place) -> tuple[bool, bytes]:
+    return place is not None, place or b""
+
+
+def _shown(columns: VisibleColumns, row: KnownRow | None, when: _When) -> Values | None:
+    """Only deletions of the table come from outside: states have nothing that their partition's deletions cover."""
+    return None if row is None else columns.of(row.state, *when)
+
+
+def _image(
+    columns: VisibleColumns, clustering: Clustering | None, before: Values | None, after: Values | None
+) -> Image:
+    old, new = before or {}, after or {}
+    names = [column.name for column in columns.columns if not _same(old.get(column.name), new.get(column.name))]
+    return Image(clustering=clustering, before=before, after=after, changed=tuple(names))
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool(old == new) or repr(old) == repr(new)  # NaN is not equal to itself
+
+
+def _differs(image: Image) -> bool:
+    return bool(image.changed) or image.op is not ImageOp.UPDATE

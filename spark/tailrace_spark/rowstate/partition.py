@@ -1,0 +1,116 @@
+"""One partition as far as it is known: its deletions, its static row, its rows; changes of any kind merged into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.streams import Assignment
+from tailrace_spark.rowstate.deletions import (
+    NOTHING_DELETED,
+    PartitionState,
+    RangeDeletion,
+    flatten,
+    merge_partitions,
+    stronger,
+    supersedes,
+)
+from tailrace_spark.rowstate.row import RowState, merge, state_of
+
+Clustering = tuple[bytes | None, ...]
+Place = bytes | None
+"""A row in its partition: its order-preserving clustering bytes (cql.order.clustering_key); None: the static row."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRow:
+    """One row or static row; `clustering` is () for the static row, and for rows of tables without such columns."""
+
+    clustering: Clustering
+    state: RowState
+
+
+Touched = tuple[Place, KnownRow | None]
+"""A row whose state changed, as it was before; None: nothing was known of it."""
+_UNKNOWN: Final = RowState()
+
+
+@dataclass(slots=True)
+class Partition:
+    """What is known of one partition, or the part of it that changes can touch.
+
+    States hold nothing that `deletions` cover. Owned by one thread; row states in it are replaced, never changed in
+    place, so what was taken out of it stays as it was.
+    """
+
+    deletions: PartitionState = NOTHING_DELETED
+    rows: dict[Place, KnownRow] = field(default_factory=dict)
+
+    def covering(self, place: Place, truncated: Deletion | None = None) -> Deletion | None:
+        """The strongest deletion over a row that is not its own; `truncated` is what hides of its whole table."""
+        return stronger(self.deletions.covering(place), truncated)
+
+    def absorb(self, change: Change, assignment: Assignment | None = None) -> list[Touched]:
+        """Take in a change of this partition; the rows whose states it changed, in no order.
+
+        Commutative, associative and idempotent: what is known already touches nothing. Raises ValueError for a
+        truncation, DecodeError as `state_of` and `clustering_key` do.
+        """
+        if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
+            said = deleted_by(change, assignment)
+            self.deletions = merge_partitions(self.deletions, said)
+            return self._shadow(said.covering)
+        clustering = change.clustering or ()
+        place = None if change.static else clustering_key(change.table, clustering)
+        known, state = self.rows.get(place), state_of(change, assignment)
+        covering = self.deletions.covering(place)
+        if covering is not None:
+            state.shadow(covering)
+        if known is not None:
+            state = merge(known.state, state)
+        if state == (_UNKNOWN if known is None else known.state):
+            return []
+        self.rows[place] = KnownRow(clustering, state)
+        return [(place, known)]
+
+    def erase(self, truncated: Deletion) -> list[Touched]:
+        """Take away what a truncation of the table covers, deletions too; the rows that it changed.
+
+        The truncation has to stay known to the caller, since nothing here holds back older writes any more.
+        """
+        whole = self.deletions
+        if whole.deletion is not None and not supersedes(whole.deletion, truncated):
+            whole = NOTHING_DELETED
+        ranges = flatten(self.deletions.ranges, truncated)
+        self.deletions = replace(whole, ranges=ranges)
+        return self._shadow(lambda _: truncated)
+
+    def _shadow(self, covering: Callable[[Place], Deletion | None]) -> list[Touched]:
+        touched: list[Touched] = []
+        for place, known in self.rows.items():
+            deletion = covering(place)
+            if deletion is not None:
+                state = merge(known.state, _UNKNOWN)
+                state.shadow(deletion)
+                if state != known.state:
+                    touched.append((place, known))
+                    self.rows[place] = KnownRow(known.clustering, state)
+        for place, _ in touched:
+            if self.rows[place].state.empty:
+                del self.rows[place]
+        return touched
+
+
+def deleted_by(change: Change, assignment: Assignment | None = None) -> PartitionState:
+    """What a deletion of a partition or of a range deletes. Raises ValueError for another change."""
+    if change.deletion is None:
+        raise ValueError(f"{change.table}: {change.op.value} without a deletion")
+    if change.op is Op.DELETE_PARTITION:
+        return PartitionState(change.deletion, assignment=assignment)
+    if change.op is not Op.DELETE_RANGE or change.start is None or change.end is None:
+        raise ValueError(f"{change.table}: {change.op.value} deletes no range")
+    start, end = range_limits(change.table, change.start, change.end)
+    return PartitionState(None, flatten([RangeDeletion(start, end, change.deletion, assignment)]))

@@ -1,0 +1,70 @@
+"""Purging: which deletions need not be known any more, once nothing older than them can come."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_spark.rowstate.cells import CellState
+from tailrace_spark.rowstate.deletions import PartitionState
+from tailrace_spark.rowstate.row import ColumnState, RowState
+
+_MICROS: Final = 1_000_000
+
+
+def purge(state: RowState, horizon: int) -> int | None:
+    """Leave out of a row what only deletes, or has expired, up to `horizon`: microseconds since the epoch.
+
+    That are tombstones and deletions written by then, and cells and markers that expired by then (to Cassandra they
+    are tombstones: BufferCell.purge). Live data stays, and what is visible is the same before and after. The caller
+    sees to it that they arrived before the horizon too: what is older than something purged must not be merged any
+    more, since nothing holds it back (contracts.md section 6: `merge_horizon`, `purged_to`). Returns the largest
+    write time of what was left out; None where nothing was.
+    """
+    purged: list[int] = []
+    if state.deletion is not None and state.deletion.written <= horizon:
+        purged.append(state.deletion.written)
+        state.deletion = None
+    marker = state.marker
+    if marker is not None and marker.expires is not None and marker.expires * _MICROS <= horizon:
+        purged.append(marker.written)
+        state.marker = None
+    for name in list(state.columns):
+        column = state.columns[name]
+        _purge_column(column, horizon, purged)
+        if column.deletion is None and not column.cells:
+            del state.columns[name]
+    if not purged:
+        return None
+    state.settle()
+    return max(purged)
+
+
+def purge_partition(partition: PartitionState, horizon: int) -> tuple[PartitionState, int | None]:
+    """The partition without its deletions written up to `horizon`, and the largest write time of them, as `purge`."""
+    gone = [part.deletion.written for part in partition.ranges if part.deletion.written <= horizon]
+    kept = tuple([part for part in partition.ranges if part.deletion.written > horizon])
+    deletion, assignment = partition.deletion, partition.assignment
+    if deletion is not None and deletion.written <= horizon:
+        gone.append(deletion.written)
+        deletion = assignment = None
+    return (PartitionState(deletion, kept, assignment), max(gone)) if gone else (partition, None)
+
+
+def _purge_column(column: ColumnState, horizon: int, purged: list[int]) -> None:
+    if column.deletion is not None and column.deletion.written <= horizon:
+        purged.append(column.deletion.written)
+        column.deletion = None
+    if column.counter:
+        # A counter's tombstone holds back shards that are newer than itself: they go with it, or all stay.
+        if None in column.cells and all(cell.written <= horizon for cell in column.cells.values()):
+            purged.extend(cell.written for cell in column.cells.values())
+            column.cells = {}
+        return
+    gone = [key for key, cell in column.cells.items() if _deletes(cell, horizon)]
+    purged.extend(column.cells.pop(key).written for key in gone)
+
+
+def _deletes(cell: CellState, horizon: int) -> bool:
+    if cell.value is None:
+        return cell.written <= horizon
+    return cell.ttl is not None and cell.expires is not None and cell.expires * _MICROS <= horizon

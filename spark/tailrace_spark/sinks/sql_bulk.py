@@ -1,0 +1,107 @@
+"""Many rows at once, as each database takes them best: COPY into PostgreSQL, long statements into the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateTable
+
+from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL
+
+Rows = Sequence[Sequence[object]]
+
+TEMPORARY: Final[dict[str, Any]] = {"prefixes": ["TEMPORARY"], "postgresql_on_commit": "DELETE ROWS"}
+"""What makes a table of SQLAlchemy a temporary one, for `stage`."""
+
+
+def stage(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
+    """Make these the rows of a temporary table; each has a value for each column, in order."""
+    connection.execute(CreateTable(table, if_not_exists=True))
+    connection.execute(table.delete())
+    _load(connection, table, [column.name for column in table.columns], rows)
+
+
+def overwrite(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:
+    """Put rows, each with values for these columns, in the place of those with the same key."""
+    if not rows:
+        return
+    if connection.dialect.name == POSTGRESQL:
+        staged = _like(table, names)
+        stage(connection, staged, rows)
+        insert = postgresql_insert(table).from_select(list(names), sa.select(*staged.columns))
+        rest = {name: insert.excluded[name] for name in names if not table.c[name].primary_key}
+        connection.execute(insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=rest))
+        return
+    quote = connection.dialect.identifier_preparer.quote
+    rest_names = [quote(name) for name in names if not table.c[name].primary_key]
+    if connection.dialect.name == MYSQL:
+        # VALUES(), which MySQL calls old: MariaDB knows nothing newer. Assignments use no other column's new value.
+        taken = "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in rest_names)
+    else:
+        key = ", ".join(quote(column.name) for column in table.primary_key)
+        taken = f"ON CONFLICT ({key}) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in rest_names)
+    _insert(connection, table, names, rows, taken)
+
+
+def insert_missing(connection: sa.Connection, table: sa.Table, names: Sequence[str], query: sa.Select[Any]) -> int:
+    """Insert what a query over a staged table gives, but for keys that are there; how many rows that were.
+
+    The query's columns are those named, the first of them the table's key.
+    """
+    if connection.dialect.name == MYSQL:
+        key = [table.c[name] == column for name, column in zip(names, query.selected_columns, strict=True)]
+        there = sa.exists().where(*key[: len(table.primary_key)])
+        insertion: sa.Insert = table.insert().from_select(list(names), query.where(~there))
+        return _counted(connection, insertion)
+    insert = postgresql_insert(table) if connection.dialect.name == POSTGRESQL else sqlite_insert(table)
+    if connection.dialect.name != POSTGRESQL:
+        query = query.where(sa.true())  # SQLite would take ON for a join's
+    return _counted(connection, insert.from_select(list(names), query).on_conflict_do_nothing())
+
+
+def _counted(connection: sa.Connection, insertion: sa.Insert) -> int:
+    return connection.execute(insertion, execution_options={"preserve_rowcount": True}).rowcount
+
+
+def _like(table: sa.Table, names: Sequence[str]) -> sa.Table:
+    columns = [sa.Column(f"c{at}", table.c[name].type) for at, name in enumerate(names)]
+    shape = hash(tuple(str(table.c[name].type) for name in names)) & 0xFFFFFFFFFFFF
+    return sa.Table(f"tailrace_over_{shape:x}", sa.MetaData(), *columns, **TEMPORARY)
+
+
+def _load(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:
+    if not rows:
+        return
+    if connection.dialect.name != POSTGRESQL:
+        _insert(connection, table, names, rows, "")
+        return
+    quote = connection.dialect.identifier_preparer.quote
+    statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN"
+    _copy(connection, statement.replace("%%", "%"), rows)
+
+
+def _insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows, behind: str) -> None:
+    quote = connection.dialect.identifier_preparer.quote
+    mark = "%s" if connection.dialect.name == MYSQL else "?"
+    marks = ", ".join([mark] * len(names))
+    statement = f"INSERT INTO {quote(table.name)} ({', '.join(map(quote, names))}) VALUES ({marks}) {behind}"  # noqa: S608
+    connection.exec_driver_sql(statement, [tuple(row) for row in rows])
+
+
+def _copy(connection: sa.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
+    driver: Any = connection.connection.driver_connection
+    dbapi: Any = connection.dialect.loaded_dbapi
+    try:
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+    except dbapi.Error as error:
+        raised = DBAPIError.instance(
+            statement, None, error, dbapi.Error, hide_parameters=True, dialect=connection.dialect
+        )
+        raise raised from error

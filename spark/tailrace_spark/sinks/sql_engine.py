@@ -1,0 +1,172 @@
+"""From a URL to a database, and what its errors mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
+
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL, SQLITE
+
+_BUSY_SECONDS: Final = 30
+_DRIVERS: Final = {
+    SQLITE: "sqlite",
+    POSTGRESQL: "postgresql+psycopg",
+    MYSQL: "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+}
+# PostgreSQL's SQLSTATEs, or their classes, and MySQL's numbers.
+_TAKEN: Final = ("42P07", 1050, 1347)
+_FORBIDDEN: Final = ("42501", 1044, 1142, 1143, 1227, 1370)
+_IN_USE: Final = ("2BP01",)
+_OTHERWISE: Final = ("42", 1054, 1091, 1146, 1146)
+_BUSY: Final = ("40001", "40P01", "55P03", 1205, 1213)
+_TOO_LARGE: Final = ("54", 1118, 1406)
+# MySQL of values: too long, out of range, of another character set, no JSON.
+_VALUES: Final = (1264, 1292, 1366, 1367, 3140, 4025)
+
+
+def open_engine(url: str) -> sa.Engine:
+    """The engine for a sink's URL; nothing is connected yet. Raises SettingsError for another database's."""
+    location = redact(url)
+    try:
+        parsed = sa.make_url(url)
+    except SQLAlchemyError as error:
+        raise SettingsError(f"sink url {location}: {error}") from None
+    backend = parsed.get_backend_name()
+    if backend not in _DRIVERS:
+        raise SettingsError(f"sink url {location}: only sqlite:///, postgresql://, mysql:// and mariadb:// are written")
+    if parsed.drivername == backend or backend == "mariadb":
+        parsed = parsed.set(drivername=_DRIVERS[backend])
+    if _DRIVERS[backend] == _DRIVERS[MYSQL]:
+        parsed = parsed.update_query_dict({"charset": "utf8mb4"})
+    try:
+        engine = sa.create_engine(parsed, hide_parameters=True, **_options(backend))
+    except (NoSuchModuleError, ImportError) as error:
+        extra = " with pip install 'tailrace[mysql]'" if _DRIVERS[backend] == _DRIVERS[MYSQL] else ""
+        raise SettingsError(f"sink url {location}: install its driver{extra} ({error})") from None
+    _prepare(engine)
+    return engine
+
+
+def said(error: BaseException) -> str:
+    """What the database or decoder said, in one line and without the statement's parameters: they are data."""
+    origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    words = origin.args[1] if _number(error) is not None and len(origin.args) > 1 else origin
+    return " ".join(str(words).split())[:500]
+
+
+def remedy(error: BaseException) -> str:
+    """What to do where the database refused to make, widen or find a table; empty for all else."""
+    words = said(error).lower()
+    if _is(error, _TAKEN) or "already exists" in words or "already another table or index" in words:
+        return ": drop or rename that, or give this sink's tables other names by `table` in its settings"
+    if _is(error, _FORBIDDEN) or "readonly" in words or "read-only" in words:
+        return ": let this user make and alter tables there"
+    if _is(error, _IN_USE):
+        return ": drop what was built on it, and make that anew afterwards"
+    if _is(error, _OTHERWISE) or words.startswith(("no such", "duplicate column", "object name reserved")):
+        return ": the sink's tables are not as tailrace_tables says; undo what changed them, or start over empty"
+    return ""
+
+
+def refuses_a_value(error: DBAPIError) -> bool:
+    """Whether the database refuses these values, rather than being out of order itself.
+
+    PostgreSQL says "program limit exceeded" (class 54) of a key too long for an index; psycopg counts that as
+    operational. PyMySQL counts some of MySQL's numbers so.
+    """
+    if isinstance(error, DataError | IntegrityError):
+        return True
+    return isinstance(error, OperationalError) and _is(error, (*_TOO_LARGE, *_VALUES))
+
+
+def absent(engine: sa.Engine) -> str:
+    """That a SQLite file's directory is not there, which SQLite calls `unable to open database file`."""
+    file = engine.url.database
+    if engine.dialect.name != SQLITE or not file or (directory := Path(file).absolute().parent).is_dir():
+        return ""
+    return f": {directory} is no directory"
+
+
+def refuses_a_table(error: DBAPIError) -> bool:
+    """Whether the database refuses one table for what somebody can change: dropped, altered, taken or forbidden."""
+    if error.connection_invalidated:
+        return False
+    return bool(remedy(error)) or isinstance(error, ProgrammingError)
+
+
+def is_busy(error: DBAPIError) -> bool:
+    """Whether another transaction was in the way, so that trying again may help."""
+    return _is(error, _BUSY)
+
+
+def _is(error: BaseException, codes: tuple[str | int, ...]) -> bool:
+    number, state = _number(error), str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+    return number in codes or any(isinstance(code, str) and bool(state) and state.startswith(code) for code in codes)
+
+
+def _number(error: BaseException) -> int | None:
+    """MySQL's number of an error, None for other databases'."""
+    args: tuple[Any, ...] = getattr(getattr(error, "orig", None), "args", ())
+    return args[0] if args and isinstance(args[0], int) else None
+
+
+def _options(backend: str) -> dict[str, Any]:
+    if backend == SQLITE:
+        return {"connect_args": {"timeout": _BUSY_SECONDS, "check_same_thread": False}}
+    if backend == POSTGRESQL:
+        return {"pool_pre_ping": True}
+    # What one transaction reads it also writes, and nobody else does: locks of gaps would only be in others' way.
+    return {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
+
+
+def _prepare(engine: sa.Engine) -> None:
+    """Set what every connection needs.
+
+    SQLite's transactions hold everything, DDL included: Python's module would commit around it. WAL lets others read
+    while a batch is written; synchronous stays FULL: a batch that Spark's checkpoint counts as written must outlive a
+    power failure. PostgreSQL joins what is staged by its keys: it knows nothing of the size of a temporary table.
+    MySQL refuses what does not fit, and cuts nothing off.
+    """
+    statements = {
+        SQLITE: ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA temp_store=MEMORY"),
+        POSTGRESQL: (
+            "SET client_min_messages = warning",
+            "SET enable_hashjoin = off",
+            "SET enable_mergejoin = off",
+            f"SET lock_timeout = '{_BUSY_SECONDS}s'",
+        ),
+        MYSQL: (
+            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+            f"SET SESSION innodb_lock_wait_timeout = {_BUSY_SECONDS}, SESSION lock_wait_timeout = {_BUSY_SECONDS}",
+        ),
+    }[engine.dialect.name]
+
+    @sa.event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: object) -> None:
+        if engine.dialect.name == SQLITE:
+            connection.isolation_level = None
+        cursor = connection.cursor()
+        for statement in statements:
+            cursor.execute(statement)
+        cursor.close()
+        connection.commit()
+
+    if engine.dialect.name == SQLITE:
+
+        @sa.event.listens_for(engine, "begin")
+        def _begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")

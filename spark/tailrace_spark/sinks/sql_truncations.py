@@ -1,0 +1,69 @@
+"""What is known of one table's truncations, and up to where its rows were erased by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from tailrace_schemas.change import Deletion
+from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.rowstate.deletions import stronger
+from tailrace_spark.rowstate.truncation import TruncationState
+from tailrace_spark.sinks.sql_bulk import overwrite
+from tailrace_spark.sinks.sql_names import CATALOG
+from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
+
+_MICROS: Final = 1_000_000
+TRUNCATIONS: Final = sa.Table(
+    "tailrace_truncations",
+    CATALOG,
+    sa.Column("table_id", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
+    sa.Column("state", STATE_BYTES, nullable=False),
+    sa.Column("erased", sa.BigInteger),
+    **MYSQL_TABLE,
+)
+
+
+@dataclass(slots=True)
+class Truncations:
+    """Those of one table id. `erased`: what was taken from its rows and states, and whatever comes later loses."""
+
+    table_id: UUID
+    ring_delay: float
+    known: TruncationState = field(default_factory=TruncationState)
+    erased: Deletion | None = None
+
+    def note(self, connection: sa.Connection, said: TruncationState) -> None:
+        """Keep what is known now."""
+        self.known = said
+        self._write(connection)
+
+    def floor(self, at: int | None) -> Deletion | None:
+        """What is covered for certain at a time, in seconds since the epoch; None is a time that never comes."""
+        newest = max((one.written for one in self.known.latest), default=None)
+        if newest is None:
+            return None
+        certain = newest - int(self.ring_delay * _MICROS)
+        due = None if at is None else self.known.erasing(at * 1000, self.ring_delay)
+        return stronger(stronger(Deletion(certain, certain // _MICROS), due), self.erased)
+
+    def erase(self, connection: sa.Connection, floor: Deletion) -> None:
+        """Keep up to where rows are erased; the caller does so."""
+        self.erased = floor
+        self._write(connection)
+
+    def load(self, connection: sa.Connection) -> None:
+        """Read what is kept of this table."""
+        query = sa.select(TRUNCATIONS.c.state, TRUNCATIONS.c.erased)
+        row = connection.execute(query.where(TRUNCATIONS.c.table_id == str(self.table_id))).one_or_none()
+        self.known = TruncationState() if row is None else decode_truncations(row.state)
+        erased = None if row is None else row.erased
+        self.erased = None if erased is None else Deletion(erased, erased // _MICROS)
+
+    def _write(self, connection: sa.Connection) -> None:
+        erased = None if self.erased is None else self.erased.written
+        row = (str(self.table_id), encode_truncations(self.known), erased)
+        overwrite(connection, TRUNCATIONS, ("table_id", "state", "erased"), [row])

@@ -1,0 +1,1 @@
+"""Small plausible bugs, each with the tests that must notice it: `python -m tests.breakages`."""

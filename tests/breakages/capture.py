@@ -1,0 +1,298 @@
+"""Breakages of reading: cdc_raw, its spool and its end, damaged and foreign files, crashes of the node, early mode."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+CDC_RAW: Final = "connector/tailrace/capture/cdcraw.py"
+LEDGER: Final = "connector/tailrace/capture/ledger.py"
+PRESSURE: Final = "connector/tailrace/capture/pressure.py"
+MISSING: Final = "connector/tailrace/capture/missing.py"
+
+FILES: Final = "integration/faults/test_files.py"
+SPACE: Final = "integration/faults/test_space.py"
+CRASHES: Final = "integration/faults/test_crashes.py"
+LIFE: Final = "integration/test_cdc_raw_life.py"
+EARLY: Final = "integration/test_early.py"
+READING: Final = "unit/capture/test_cdcraw.py"
+LOOP: Final = "unit/agent/test_loop.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="one-marker-too-far",
+        promise="nothing is published that the index has not released",
+        file="connector/tailrace/capture/segment.py",
+        old=(
+            "self._cursor.logical >= released):\n"
+            "            return False\n"
+            "        section = read_section(descriptor, self._data, self._cursor, self._keys)\n"
+            "        self._let_go()\n"
+            "        if section is None:\n"
+            "            self.ended = True\n"
+            "            return False\n"
+            "        if released is not None and section.end.logical > released:\n"
+            "            return False\n"
+        ),
+        new=(
+            "self._cursor.logical > released):\n"
+            "            return False\n"
+            "        section = read_section(descriptor, self._data, self._cursor, self._keys)\n"
+            "        self._let_go()\n"
+            "        if section is None:\n"
+            "            self.ended = True\n"
+            "            return False\n"
+        ),
+        needs=Needs.NOTHING,
+        reds=(
+            Red(READING, "test_only_what_the_index_released", ASSERTED),
+            Red(
+                "unit/capture/test_recorded.py",
+                "test_a_growing_index_releases_section_by_section",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="release-of-what-was-read",
+        promise="a segment is released only at or below a committed position",
+        file=CDC_RAW,
+        old="        ended = (id for id, end in self._finished.items() if end <= position and id <= self._told)\n",
+        new="        ended = (id for id in self._finished if id <= self._read_up_to)\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                READING,
+                "test_a_finished_segment_is_released_only_at_or_below_a_committed_position",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="release-without-its-ddl",
+        promise="a segment is released only when all of its DDL is read",
+        file="connector/tailrace/agent/loop.py",
+        old="        upto = min(self._committed, Position(place.epoch, place.segment, -1))\n",
+        new="        upto = self._committed\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                LOOP,
+                "test_a_segment_is_released_only_when_its_ddl_is_known_to_be_read",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="gaps-are-always-unknown",
+        promise="a gap that can hold no changes is silent",
+        file=MISSING,
+        old="                asked = at.segment >= 0 and self._may_delete()\n",
+        new="                asked = at.segment >= 0\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/capture/test_missing.py",
+                "test_ids_that_are_missing_are_unknown_only_where_cassandra_deletes_and_nobody_watched",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="nothing-is-retracted",
+        promise="what a crash took back of early changes is announced",
+        file=CDC_RAW,
+        old=(
+            "            self._register.retract(Position(self._epoch, segment.id, segment.logical), segment.position)\n"
+        ),
+        new='            _LOG.warning("segment %d ends before what was published of it", segment.id)\n',
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/capture/test_early.py",
+                "test_what_a_crash_took_back_is_announced",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="the-wall-clock-times-transactions",
+        promise="of a wall clock that jumps only `seen` shows anything",
+        file="connector/tailrace/cli/agent.py",
+        old="            clock=time.monotonic,\n            milliseconds=_milliseconds,\n",
+        new="            clock=time.time,\n            milliseconds=_milliseconds,\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red("integration/faults/test_clock.py", "test_a_clock_that_jumps", r"not in \d+ s"),),
+    ),
+    Breakage(
+        name="a-bad-checksum-costs-one-mutation",
+        promise="what is damaged is read up to the damage and no further",
+        file="connector/tailrace/commitlog/entry.py",
+        old="            payload = frame_payload(data, at, length, base)\n            at += length + OVERHEAD\n",
+        new=(
+            "            try:\n"
+            "                payload = frame_payload(data, at, length, base)\n"
+            "            except Exception:\n"
+            "                at += length + OVERHEAD\n"
+            "                continue\n"
+            "            at += length + OVERHEAD\n"
+        ),
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(FILES, "test_damaged_segments", r"assert named\(\)|len\(named\(\)\) >= len\(good\)"),),
+    ),
+    Breakage(
+        name="damage-is-an-end",
+        promise="a damaged segment is quarantined and kept",
+        file=CDC_RAW,
+        old=(
+            "        torn = self._index is not None and not self._index.completed"
+            " and segment.logical >= self._index.offset\n"
+        ),
+        new="        torn = segment.position.offset > 0\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(FILES, "test_damaged_segments", r"len\(named\(\)\) >= len\(good\)"),),
+    ),
+    Breakage(
+        name="foreign-files-at-each-look",
+        promise="files that are none of Cassandra's are told of once",
+        file="connector/tailrace/capture/listings.py",
+        old="        self._foreign |= new\n",
+        new="        self._foreign = new\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(FILES, "test_files_that_are_none_of_cassandras", r"path\.name"),),
+    ),
+    Breakage(
+        name="an-old-number-is-an-old-segment",
+        promise="a segment of another log is told from one that was published",
+        file=LEDGER,
+        old="            return known is not None and known == header_checksum(path)\n",
+        new="            return known is None or known == header_checksum(path)\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(FILES, "test_an_older_segment_of_another_log", r"ended\(\) == 1"),),
+    ),
+    Breakage(
+        name="released-and-forgotten",
+        promise="what the node's replay links again is not taken for another log's",
+        file=LEDGER,
+        old="        self.released[segment] = self.linked.pop(segment, 0)\n",
+        new="        self.linked.pop(segment, 0)\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(CRASHES, "test_a_cassandra_that_crashes", r"exit code 1\b"),),
+    ),
+    Breakage(
+        name="released-and-forgotten-beside-a-spool",
+        promise="the same of segments that were spooled or archived",
+        file=LEDGER,
+        old="        self.released[segment] = self.linked.pop(segment, 0)\n",
+        new="        self.linked.pop(segment, 0)\n",
+        needs=Needs.MORE,
+        session="life",
+        reds=(Red(LIFE, "test_a_crash_of_the_node_beside_spool_and_archive", r"exit code 1\b"),),
+    ),
+    Breakage(
+        name="released-and-left",
+        promise="released segments make room in a full cdc_raw, and writes go on",
+        file="connector/tailrace/cli/cdc_raw.py",
+        old='    return KEPT if settings.on_release == "keep" else DELETED\n',
+        new='    return DELETED if settings.on_release == "keep" else KEPT\n',
+        needs=Needs.MORE,
+        reds=(
+            Red(LIFE, "test_a_full_cdc_raw_is_freed_and_writes_go_on", r"> +assert wait_until"),
+            Red(SPACE, "test_cdc_raw_that_is_full", r"writes are refused still"),
+        ),
+    ),
+    Breakage(
+        name="the-spool-is-not-read-back",
+        promise="what waits in the spool is published when Kafka is back",
+        file=CDC_RAW,
+        old="            if done or files.log is None or id in self._register.left or id in self._ahead.unindexed:\n",
+        new="            done |= files.spooled\n"
+        "            if done or files.log is None or id in self._register.left or id in self._ahead.unindexed:\n",
+        needs=Needs.MORE,
+        session="life",
+        reds=(Red(LIFE, "test_a_kafka_outage_does_not_stop_writes", r'agent\.count\("changes"\) >= total'),),
+    ),
+    Breakage(
+        name="dropped-with-its-index",
+        promise="what was dropped unread is reported as loss",
+        file=PRESSURE,
+        old="            files.log.unlink(missing_ok=True)\n",
+        new="            files.log.unlink(missing_ok=True)\n"
+        "            if files.index is not None:\n"
+        "                files.index.unlink(missing_ok=True)\n",
+        needs=Needs.MORE,
+        session="life",
+        reds=(Red(LIFE, "test_dropping_the_oldest_is_reported_as_loss", r'agent\.count\("lost"\) > 0'),),
+    ),
+    Breakage(
+        name="lost-is-not-told",
+        promise="segments that vanished unread are reported, with the exact gap",
+        file=MISSING,
+        old="                self._add(Missing.LOST, span, at)\n",
+        new="                self._reported = united(self._reported, [span])\n",
+        needs=Needs.MORE,
+        reds=(
+            Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
+        ),
+    ),
+    Breakage(
+        name="told-at-each-commit",
+        promise="and once",
+        file=MISSING,
+        old="            self.losses = tuple(loss for loss in self.losses if loss not in losses)\n",
+        new="",
+        needs=Needs.MORE,
+        reds=(
+            Red(LIFE, "test_segments_that_cassandra_deleted_unread_are_reported_once", r'agent\.count\("lost"\) == 1'),
+        ),
+    ),
+    Breakage(
+        name="half-a-copy-stays",
+        promise="a spool that was full is empty again when Kafka goes on",
+        file="connector/tailrace/capture/moving.py",
+        old="        with suppress(OSError):\n            partial.unlink(missing_ok=True)\n        raise\n",
+        new="        raise\n",
+        needs=Needs.MORE,
+        reds=(Red(SPACE, "test_a_spool_that_is_full", r"\.partial|writes are refused still|not in \d+ s"),),
+    ),
+    Breakage(
+        name="a-log-that-must-be-written",
+        promise="changes go on where the agent's own files have no space",
+        file="schemas/tailrace_common/logs.py",
+        old="    handler = logging.StreamHandler(stream)\n",
+        new="    class Handler(logging.StreamHandler[TextIO]):\n"
+        "        def handleError(self, record: logging.LogRecord) -> None:\n"
+        "            raise\n\n"
+        "    handler = Handler(stream)\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(SPACE, "test_a_disk_that_is_full", r"exit code|not in \d+ s"),),
+    ),
+    Breakage(
+        name="early-is-not-marked",
+        promise="what is not flushed is marked",
+        file=CDC_RAW,
+        old="        return self._ahead.durable(self._at) if self._early else None\n",
+        new="        return None\n",
+        needs=Needs.MORE,
+        reds=(Red(EARLY, "test_early_mode_does_not_wait_for_the_flush", ASSERTED),),
+    ),
+    Breakage(
+        name="early-segments-stay",
+        promise="segments that were read ahead of their index go when they have one",
+        file=CDC_RAW,
+        old="            if id in present and id not in self._register.left:\n"
+        "                self._finished[id] = Position(self._epoch, id, 0)\n",
+        new="",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(EARLY, "test_early_changes_come_once_and_their_segments_go", r"first <= segment <= last"),),
+    ),
+)

@@ -1,0 +1,256 @@
+"""Breakages of delivery: of kills, of Kafka's failures, of fencing, transactions, topics and progress."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+LOOP: Final = "connector/tailrace/agent/loop.py"
+PUBLISHER: Final = "connector/tailrace/publish/kafka/publisher.py"
+PRODUCER: Final = "connector/tailrace/publish/kafka/producer.py"
+TRANSACTIONS: Final = "connector/tailrace/publish/kafka/transactions.py"
+TOPICS: Final = "connector/tailrace/publish/kafka/topics.py"
+READING: Final = "schemas/tailrace_common/kafka.py"
+AGENT: Final = "connector/tailrace/cli/agent.py"
+
+KILLS: Final = "integration/faults/test_kills.py"
+CRASHES: Final = "integration/faults/test_crashes.py"
+DELIVERY: Final = "integration/test_delivery.py"
+PUBLISHING: Final = "integration/test_publisher.py"
+AGENTS: Final = "integration/test_agent.py"
+COMMON: Final = "integration/common/test_kafka.py"
+
+LOST: Final = r"\b[1-9]\d* lost\b"
+DOUBLED: Final = r"\b[1-9]\d* doubled\b"
+FEWER: Final = {"TAILRACE_TEST_KILLS": "6"}
+"""Of each long test's kills so many: a bug shows at once, or hardly ever."""
+
+BREAKAGES: Final = (
+    Breakage(
+        name="offsets-outside-the-transaction",
+        promise="changes and position are in one transaction",
+        file=PUBLISHER,
+        old="        self._send(Internal.OFFSETS, self._key, self._signed(resume))\n        producer.end()\n",
+        new=(
+            "        producer.end()\n        self._send(Internal.OFFSETS, self._key, self._signed(resume))\n"
+            "        producer.end()\n"
+        ),
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", DOUBLED),),
+    ),
+    Breakage(
+        name="release-before-commit",
+        promise="a segment is released after its commit, not when it was handed to the producer",
+        file=LOOP,
+        old="        changes = self._transaction.commit(resume, schema.unsent)\n",
+        new=(
+            "        self._committed, self._schema_place = resume.position, resume.schema\n"
+            "        capture.committed(done, losses)\n"
+            "        if release:\n"
+            "            self._release()\n"
+            "        changes = self._transaction.commit(resume, schema.unsent)\n"
+        ),
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", f"vanished unread: lost is|{LOST}"),
+            Red(KILLS, "test_while_catching_up", LOST),
+        ),
+        environment=FEWER,
+    ),
+    Breakage(
+        name="from-the-segments-beginning",
+        promise="a start goes on behind the committed position, inside of a segment too",
+        file="connector/tailrace/capture/cdcraw.py",
+        old="            after = self._at.offset if id == self._at.segment else 0\n",
+        new="            after = 0\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red(KILLS, "test_two_hundred_times", DOUBLED),
+            Red("integration/test_early.py", "test_early_changes_come_once_and_their_segments_go", r"Counter\("),
+        ),
+        environment=FEWER,
+    ),
+    Breakage(
+        name="from-the-segments-beginning-of-32-mib",
+        promise="the same in segments of Cassandra's own size",
+        file="connector/tailrace/capture/cdcraw.py",
+        old="            after = self._at.offset if id == self._at.segment else 0\n",
+        new="            after = 0\n",
+        needs=Needs.MORE,
+        reds=(Red(KILLS, "test_in_one_large_segment", DOUBLED),),
+        environment=FEWER,
+    ),
+    Breakage(
+        name="offsets-of-an-open-transaction",
+        promise="a start goes on from what was committed, and waits for what may be",
+        file=READING,
+        old='    "isolation.level": "read_committed",\n',
+        new='    "isolation.level": "read_uncommitted",\n',
+        needs=Needs.KAFKA,
+        reds=(
+            Red(COMMON, "test_a_producer_killed_inside_a_transaction_hides_nothing", ASSERTED),
+            Red(COMMON, "test_an_open_transaction_is_waited_for_until_it_ends", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="a-reader-that-outlives-its-session",
+        promise="after a failure of Kafka's the agent goes on from what Kafka has, not from where it was",
+        file=AGENT,
+        old="            capture=lambda resume: care.capture(resume, self.keys),\n",
+        new=(
+            "            capture=lambda resume, kept=[]: kept[0]\n"
+            "            if kept\n"
+            "            else kept.append(care.capture(resume, self.keys)) or kept[0],\n"
+        ),
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red(CRASHES, "test_a_kafka_that_crashes", LOST),
+            Red(CRASHES, "test_a_kafka_that_crashes_again_and_again", LOST),
+            Red(CRASHES, "test_a_kafka_that_stands_still[7]", LOST),
+        ),
+    ),
+    Breakage(
+        name="every-fence-is-another-agent",
+        promise="an agent whose transaction Kafka ended is not taken for a second one",
+        file=TRANSACTIONS,
+        old="    def _fenced(self, doing: str, error: KafkaError) -> Exception:\n",
+        new="    def _fenced_(self, doing: str, error: KafkaError) -> Exception:\n",
+        needs=Needs.NODE,
+        reds=(
+            Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another agent has started"),
+            Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another agent has started"),
+            Red(DELIVERY, "test_an_agent_stopped_for_longer_than_its_transaction_goes_on", r"exit code 5"),
+        ),
+    ),
+    Breakage(
+        name="each-agent-its-own-transactional-id",
+        promise="of two agents for one node the older ends",
+        file=PUBLISHER,
+        old='                config, f"{prefix}.{host}", home, clock',
+        new='                config, f"{prefix}.{host}.{tenure and tenure.id}", home, clock',
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red("integration/faults/test_fencing.py", "test_of_two_agents_for_one_node_the_older_is_fenced", "== 5"),
+        ),
+    ),
+    Breakage(
+        name="a-start-fences-whoever-came-meanwhile",
+        promise="an older agent that comes back leaves the newer one's place alone",
+        file=PUBLISHER,
+        old="            if self._tenure.began and self._taken(found):\n",
+        new="            if self._tenure.began and self._taken(found[:0]):\n",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(PUBLISHING, "test_another_agent_ends_the_older_one_and_stays", r"DID NOT RAISE"),
+            Red(PUBLISHING, "test_who_moves_a_host_by_hand_ends_its_agent", r"DID NOT RAISE"),
+        ),
+    ),
+    Breakage(
+        name="lost-marks-are-not-looked-for",
+        promise="a transaction of which Kafka lost the marks ends as it ended",
+        file=PUBLISHER,
+        old=(
+            "        if isinstance(self._producer, KafkaTransactions):\n"
+            "            self._settle(self._producer, topic)\n"
+        ),
+        new="",
+        needs=Needs.MORE,
+        reds=(
+            Red("integration/test_lost_marks.py", "test_what_was_committed_is_read_and_what_was_not_is_not", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="appends-are-not-waited-for",
+        promise="without transactions everything arrives: the position follows what it tells of",
+        file="connector/tailrace/publish/kafka/appends.py",
+        old="        return producer.flush(self._timeout + 1)\n",
+        new="        producer.poll(0)\n        return 0\n",
+        needs=Needs.KAFKA,
+        reds=(Red(PUBLISHING, "test_without_transactions_everything_arrives", ASSERTED),),
+    ),
+    Breakage(
+        name="a-directory-of-many-readers",
+        promise="without transactions one agent reads a cdc_raw",
+        file="connector/tailrace/cli/own_directory.py",
+        old="            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        new="            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(DELIVERY, "test_without_transactions_a_kill_loses_nothing", r"== 5"),),
+    ),
+    Breakage(
+        name="a-buffer-without-bounds",
+        promise="memory is bounded while Kafka takes nothing",
+        file=PRODUCER,
+        old='            "queue.buffering.max.kbytes": buffer,\n',
+        new='            "queue.buffering.max.kbytes": 1 << 20,\n',
+        needs=Needs.NODE,
+        reds=(
+            Red(PUBLISHING, "test_a_buffer_that_stays_full_is_said", r"assert 5 <= taken < 15"),
+            Red(DELIVERY, "test_memory_is_bounded_while_kafka_stands_still[400]", r"MiB when it was ready"),
+        ),
+    ),
+    Breakage(
+        name="progress-in-whole-segments",
+        promise="who has read a host's progress, and then the topics, has every change at or below it",
+        file="connector/tailrace/agent/progress.py",
+        old="        place: Place = (at.epoch, at.segment, at.offset)\n",
+        new="        place: Place = (at.epoch, at.segment + 1, 0)\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(DELIVERY, "test_progress_never_runs_ahead_of_a_reader", r"<= known"),),
+    ),
+    Breakage(
+        name="compacted-topics-are-taken",
+        promise="topics in which changes would be lost are refused",
+        file=TOPICS,
+        old="            if found := plan.problems(there.get(plan.name, plan.partitions), actual):\n",
+        new="            if found := plan.problems(there.get(plan.name, plan.partitions), dict(plan.settings(1))):\n",
+        needs=Needs.KAFKA,
+        reds=(Red(PUBLISHING, "test_a_lost_race_for_a_topic_is_success_unless_it_harms", r"DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="partitions-are-counted-once",
+        promise="partitions that change are refused",
+        file=TOPICS,
+        old="            now = there.get(topic) or before\n",
+        new="            now = self._counts.get(topic) or there.get(topic)\n",
+        needs=Needs.KAFKA,
+        reds=(Red(PUBLISHING, "test_partitions_added_while_it_runs", r"wait_until\(told, 30\)"),),
+    ),
+    Breakage(
+        name="partitions-are-verified-at-the-start-alone",
+        promise="the number of partitions is looked at now and then",
+        file=PUBLISHER,
+        old="        self._verified = self._clock()\n        try:\n",
+        new='        self._verified = float("inf")\n        try:\n',
+        needs=Needs.KAFKA,
+        reds=(Red(PUBLISHING, "test_the_number_of_partitions_is_looked_at_now_and_then", r"DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="any-directory-will-do",
+        promise="an agent of a wrong directory fences nobody",
+        file=AGENT,
+        old="        require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))\n",
+        new="        require_own_directory(self.settings.agent.cdc_raw_directory, {})\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(AGENTS, "test_an_agent_of_a_wrong_directory_fences_nobody", ASSERTED),),
+    ),
+    Breakage(
+        name="partitions-by-the-signed-token",
+        promise="the partition is that of the token, over all of its range",
+        file="connector/tailrace/publish/routing.py",
+        old="            number = partition(message.token, route.partitions)\n",
+        new="            number = partition(abs(message.token), route.partitions)\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(AGENTS, "test_every_change_arrives_once_where_its_token_says", r"record\.partition == partition"),),
+    ),
+)

@@ -1,0 +1,207 @@
+"""Breakages of what a change is: definitions by position, the cdc flag, parking, truncations, what a change holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+SCHEMA: Final = "connector/tailrace/capture/schema.py"
+LOOP: Final = "connector/tailrace/agent/loop.py"
+HISTORY: Final = "connector/tailrace/history/schema.py"
+EDITS: Final = "schemas/tailrace_schemas/transcode/edits.py"
+
+POSITION: Final = "integration/test_schema_by_position.py"
+EVENTS: Final = "integration/test_schema_events.py"
+AGENTS: Final = "integration/test_agent.py"
+PEERS: Final = "integration/faults/test_peers.py"
+COMMANDS: Final = "integration/test_commands.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="an-epoch-says-nothing",
+        promise="on Cassandra 6 the metadata epoch that a write names says which definition holds",
+        file=HISTORY,
+        old="        while place > 0 and (self.metadata[place] or 0) > epoch:\n            place -= 1\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/history/test_schema.py",
+                "test_the_epoch_of_an_update_chooses_the_definition_and_its_flag",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="what-waits-is-forgotten",
+        promise="what is parked outlives the agent",
+        file=LOOP,
+        old="            parked=self._parked.lots,\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/agent/test_parking.py",
+                "test_parked_mutations_outlive_the_agent",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="ddl-is-only-a-hint",
+        promise="a change is decoded under the definition, and published by the flag, of its place in the log",
+        file=SCHEMA,
+        old="            elif one.position > self._applied:\n                changed |= self._apply(one)\n",
+        new="            elif one.position > self._applied:\n                changed |= bool(self.learn())\n",
+        needs=Needs.NODE,
+        reds=(
+            Red(POSITION, "test_ddl_while_the_agent_runs", r"(?m)^> +(check|end)\(bench"),
+            Red(POSITION, "test_ddl_while_the_agent_is_stopped", r"(?m)^> +(check|end)\(bench"),
+            Red(PEERS, "test_a_write_right_behind_ddl", r"(?m)^E +(AssertionError|assert|ValueError)"),
+            Red("integration/faults/test_connections.py", "test_while_it_runs", r"not in \d+ s"),
+        ),
+    ),
+    Breakage(
+        name="history-beside-the-changes",
+        promise="the schema history is committed with the changes that follow from it",
+        file=LOOP,
+        old="        changes = self._transaction.commit(resume, schema.unsent)\n",
+        new="        changes = self._transaction.commit(resume, schema.unsent[:-1])\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red(
+                POSITION,
+                "test_ddl_while_the_agent_is_killed_again_and_again",
+                r"(?m)^> +(check|end)\(bench",
+            ),
+        ),
+    ),
+    Breakage(
+        name="ddl-of-indexed-segments-alone",
+        promise="DDL is read from segments without cdc data too",
+        file="connector/tailrace/capture/ddl.py",
+        old=(
+            "        paths = self._kept.paths() | {id: files.log for id, files in self._files.items()"
+            " if files.log is not None}\n"
+        ),
+        new=(
+            "        paths = {id: files.log for id, files in self._files.items()"
+            " if files.log is not None and files.index is not None}\n"
+        ),
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(POSITION, "test_ddl_in_segments_without_cdc_data", r"(?m)not in \d+ s|^E +(AssertionError|assert)"),),
+    ),
+    Breakage(
+        name="a-hole-leaves-no-mark",
+        promise="what DDL that nobody could read may concern is marked",
+        file=SCHEMA,
+        old="                self._define(known, gap.until, inferred=True)\n",
+        new="                self._define(known, gap.until, inferred=False)\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(POSITION, "test_ddl_that_nobody_read_is_placed_by_its_write_time", r"(?m)^> +assert \[one\.change"),),
+    ),
+    Breakage(
+        name="a-batch-is-its-first-table",
+        promise="of a batch over tables with cdc and without, all of the cdc part is published",
+        file="connector/tailrace/history/decode.py",
+        old="        return (table.cdc or updates != 1) and table.keyspace in self._keyspaces\n",
+        new="        return table.cdc and table.keyspace in self._keyspaces\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(POSITION, "test_mixed_batches", r"(?m)not in \d+ s|^E +(AssertionError|assert)"),),
+    ),
+    Breakage(
+        name="dropped-is-forgotten",
+        promise="a table that was dropped while unread is published whole",
+        file=HISTORY,
+        old="        return replace(self, current=left), SchemaDifference(dropped=_sorted(gone))\n",
+        new=(
+            "        known = {id: one for id, one in self.timelines.items() if id in left}\n"
+            "        return self._with(known, left, ()), SchemaDifference(dropped=_sorted(gone))\n"
+        ),
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(AGENTS, "test_a_table_dropped_while_unread_is_published_whole", r"not in \d+ s"),),
+    ),
+    Breakage(
+        name="the-unexplained-is-dropped",
+        promise="what no definition explains is parked, its segment kept",
+        file=LOOP,
+        old="                if not self._parking.park(entry, error):\n",
+        new='                _LOG.warning("%s", error)\n                if self._parked.full:\n',
+        needs=Needs.NODE,
+        reds=(
+            Red(AGENTS, "test_an_unknown_table_waits_until_it_is_explained", r'"parked" in agent'),
+            Red(COMMANDS, "test_what_nothing_explains_is_parked_told_and_published_by_hand", r"not in \d+ s"),
+        ),
+    ),
+    Breakage(
+        name="the-rest-goes-with-the-unreadable",
+        promise="a quarantine concerns its own segment alone",
+        file=LOOP,
+        old="        self._entries = deque(other for other in self._entries if other.position.segment != segment)\n",
+        new="        self._entries.clear()\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/agent/test_loop.py",
+                "test_bytes_that_do_not_decode_quarantine_their_segment",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-truncation-in-one-partition",
+        promise="a truncation is a change in every partition of its table's topic",
+        file="connector/tailrace/publish/routing.py",
+        old="            for number in range(route.partitions)\n        )\n",
+        new="            for number in range(1)\n        )\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(EVENTS, "test_everything_that_a_listener_would_hear_of", r"\[0, 1, 2, 0, 1, 2\]"),),
+    ),
+    Breakage(
+        name="truncations-wait-for-changes",
+        promise="a truncation is published once everything before it was, without an index too",
+        file=LOOP,
+        old="        self._transaction.relax()\n        self._truncate()\n",
+        new="        self._transaction.relax()\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(EVENTS, "test_truncations_in_segments_without_cdc_data", r'== \[1, "truncate"\]'),),
+    ),
+    Breakage(
+        name="removed-elements-say-nothing",
+        promise="an element that was removed is told from one that was added",
+        file=EDITS,
+        old="    _put_elements(out, cells, data, column, place, first, kept, False)\n",
+        new="    write_long(out, 0)\n",
+        needs=Needs.NODE,
+        reds=(
+            Red(PEERS, "test_statics_collections_and_times_to_live", r"cell\.tombstone"),
+            Red(PEERS, "test_what_was_published_is_what_the_log_has", r"\b[1-9]\d* altered\b"),
+        ),
+    ),
+    Breakage(
+        name="fields-by-their-order",
+        promise="single fields of a user type are told apart",
+        file=EDITS,
+        old="        if _field_number(cells, data, at) == number:\n            return at\n",
+        new="        if _field_number(cells, data, at) >= number:\n            return at\n",
+        needs=Needs.NODE,
+        reds=(Red(PEERS, "test_every_type_that_others_lose_or_change", r"for cell in updated\.cells"),),
+    ),
+    Breakage(
+        name="deletions-behind-data",
+        promise="an older range deletion comes before a row",
+        file="connector/tailrace/changes/transcode.py",
+        old="    return unit.written, unit.deletes, not unit.static, unit.place\n",
+        new="    return 0, unit.deletes, not unit.static, unit.place\n",
+        needs=Needs.NODE,
+        reds=(Red(PEERS, "test_deletions_beside_writes", r"assert ops =="),),
+    ),
+)

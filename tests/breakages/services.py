@@ -1,0 +1,133 @@
+"""Breakages of what the agent says of its services, and to whom: connections, passwords, secrets, the registry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import Breakage, Needs, Red
+
+AGENT: Final = "connector/tailrace/cli/agent.py"
+SECURITY: Final = "integration/test_security.py"
+NONE_SHOWN: Final = r"if secret in text\] == \[\]"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="an-abortable-error-is-retried",
+        promise="every error of Kafka's is answered; nothing is skipped",
+        file="connector/tailrace/publish/kafka/failures.py",
+        old="    if abort or fatal or answer is Answer.RENEW:\n",
+        new="    if fatal or answer is Answer.RENEW:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/publish/test_failures.py",
+                "test_no_error_at_all_is_passed_over[_TIMED_OUT]",
+                r"is not Answer\.RETRY",
+            ),
+        ),
+    ),
+    Breakage(
+        name="it-waits-in-silence",
+        promise="a connection to Cassandra that is refused or silent at the start is said in health",
+        file=AGENT,
+        old=(
+            '                if self.health.degrade("service", str(error)):\n'
+            '                    _LOG.error("%s", error)\n'
+        ),
+        new='                _LOG.error("%s", error)\n',
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red("integration/faults/test_connections.py", "test_at_the_start", r'until_degraded\(agent, "service"\)'),
+            Red(
+                "integration/test_agent.py", "test_an_agent_without_its_node_waits_and_can_be_stopped", r"not in \d+ s"
+            ),
+        ),
+    ),
+    Breakage(
+        name="passwords-in-the-log",
+        promise="no secret in any log",
+        file=AGENT,
+        old="        cluster = LiveCluster(contact_of(self.settings.cluster), changed, ring_changed)\n",
+        new=(
+            "        contact = contact_of(self.settings.cluster)\n"
+            '        _LOG.debug("connecting as %s/%s", contact.username, contact.password)\n'
+            "        cluster = LiveCluster(contact, changed, ring_changed)\n"
+        ),
+        needs=Needs.MORE,
+        session="security",
+        reds=(Red(SECURITY, "test_an_agent_with_the_rights_of_the_documentation_and_no_others", NONE_SHOWN),),
+    ),
+    Breakage(
+        name="passwords-in-a-repr",
+        promise="no secret in any repr",
+        file="schemas/tailrace_common/secrets.py",
+        old='    r"password|passwd|passphrase|',
+        new='    r"passwd|passphrase|',
+        needs=Needs.MORE,
+        reds=(
+            Red(SECURITY, "test_kafka_by[PLAIN]", NONE_SHOWN),
+            Red(SECURITY, "test_kafka_by[SCRAM-SHA-512]", NONE_SHOWN),
+        ),
+    ),
+    Breakage(
+        name="a-wrong-password-ends-the-agent",
+        promise="an agent goes on when its passwords are right again, without a restart",
+        file=AGENT,
+        old="            except (ServiceError, RingError) as error:\n",
+        new=(
+            "            except (ServiceError, RingError) as error:\n"
+            '                if "incorrect" in str(error):\n'
+            '                    raise SettingsError(f"cluster.password: {error}") from None\n'
+        ),
+        needs=Needs.MORE,
+        session="security",
+        reds=(
+            Red(
+                SECURITY,
+                "test_passwords_that_are_wrong_at_the_start_and_change_while_it_runs",
+                r"exit code 2\b",
+            ),
+        ),
+    ),
+    Breakage(
+        name="kafkas-reason-is-lost",
+        promise="health says what Kafka refused",
+        file="connector/tailrace/publish/kafka/client.py",
+        old="            self.last = redact(error.str())\n",
+        new='            LOG.debug("%s", redact(error.str()))\n',
+        needs=Needs.MORE,
+        reds=(
+            Red(SECURITY, "test_kafka_refuses[PLAIN-wrong0-Authentication failed]", r"assert re\.search\(says"),
+            Red(SECURITY, "test_kafka_refuses[SCRAM-SHA-512-wrong2-certificate verify failed]", r"re\.search\(says"),
+        ),
+    ),
+    Breakage(
+        name="cassandras-reason-is-lost",
+        promise="health says what Cassandra refused",
+        file="connector/tailrace/cluster.py",
+        old='    text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))\n',
+        new='    text = redact("; ".join(type(reason).__name__ for reason in reasons))\n',
+        needs=Needs.MORE,
+        reds=(
+            Red(SECURITY, "test_cassandra_refuses[wrong0-incorrect]", r"assert re\.search\(says"),
+            Red(SECURITY, "test_cassandra_refuses[wrong2-CERTIFICATE_VERIFY_FAILED]", r"assert re\.search\(says"),
+        ),
+    ),
+    Breakage(
+        name="what-a-registry-refused-stays-refused",
+        promise="what the registry refuses is held until its rule gives way",
+        file="connector/tailrace/agent/loop.py",
+        old="        if changed or (self._refused and self._parts.clock() >= self._open_again):\n",
+        new="        if changed:\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red(
+                "integration/test_registry.py",
+                "test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way",
+                r"prefix, topic\)\) == 2",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,15 @@
+"""Every breakage there is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages import capture, delivery, schema, services
+from tests.breakages.breakage import Breakage
+
+BREAKAGES: Final[tuple[Breakage, ...]] = (
+    *delivery.BREAKAGES,
+    *capture.BREAKAGES,
+    *schema.BREAKAGES,
+    *services.BREAKAGES,
+)

@@ -1,0 +1,156 @@
+"""The table of breakages fits the sources and the tests, and covers every fault test and every promise of delivery."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.breakages.breakage import Breakage, BreakageError, Needs, Red
+from tests.breakages.run import ABSENT, GREEN, OTHERWISE, RED, ROOT, judged, sessions, steps_of
+from tests.breakages.table import BREAKAGES
+
+OF_DELIVERY: Final = ("## 1.", "## 2.", "## 3.", "## 4.")
+"""The sections of docs/guarantees.md of the agent's promises; generations, mirror and sinks are not its delivery."""
+REDS: Final = [red for one in BREAKAGES for red in one.reds]
+
+
+def functions(folder: str) -> dict[str, set[str]]:
+    """The tests in each file below a folder of tests."""
+    root = ROOT / "tests"
+    files = sorted((root / folder).rglob("test_*.py"))
+    names = {path: re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.M) for path in files}
+    return {str(path.relative_to(root)): set(found) for path, found in names.items()}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda one: one.name)
+def test_each_fits_the_sources_and_makes_python(breakage: Breakage) -> None:
+    """Its old text stands there once, its new one differs, and Python can read what comes of it."""
+    broken = breakage.broken(ROOT)
+    assert broken != (ROOT / breakage.file).read_text("utf-8")
+    ast.parse(broken)
+
+
+def test_names_are_unique() -> None:
+    names = [one.name for one in BREAKAGES]
+    assert len(set(names)) == len(names)
+
+
+def test_their_tests_exist_and_what_they_say_is_a_pattern() -> None:
+    there = functions("integration") | functions("unit")
+    for red in REDS:
+        assert red.function in there.get(red.file, ()), red.node
+        re.compile(red.says)
+
+
+def test_what_they_need_is_told() -> None:
+    """A breakage of unit tests needs nothing, one of integration tests does."""
+    for one in BREAKAGES:
+        live = any(red.file.startswith("integration/") for red in one.reds)
+        assert live == (one.needs > Needs.NOTHING), one.name
+
+
+def test_every_fault_test_is_shown_red() -> None:
+    shown = {(red.file, red.function) for red in REDS}
+    for file, names in functions("integration/faults").items():
+        assert {name for name in names if (file, name) not in shown} == set(), file
+
+
+def promises() -> list[tuple[str, set[str]]]:
+    """Each row of those sections, and the tests that it names."""
+    text = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+    sections = re.split(r"(?m)^(?=###? )", text)
+    found = []
+    for section in sections:
+        if section.startswith(OF_DELIVERY):
+            rows = [line for line in section.splitlines() if line.startswith("|") and "`test_" in line]
+            found += [(row, set(re.findall(r"`(test_\w+)`", row))) for row in rows]
+    return found
+
+
+def test_every_promise_of_an_integration_test_is_shown_broken() -> None:
+    live = set().union(*functions("integration").values())
+    shown = {red.function for red in REDS}
+    rows = [(row, tests) for row, tests in promises() if tests & live]
+    assert len(rows) > 40
+    missing = [row for row, tests in rows if not tests & shown]
+    assert missing == []
+
+
+# -- the judgement over what came of a test
+
+TEST: Final = Red("unit/x.py", "test_y", r"\b[1-9]\d* lost")
+WHOLE: Final = Breakage(name="b", promise="p", file="f", old="o", new="n", needs=Needs.NOTHING, reds=(TEST,))
+
+
+def step(step: str = "call", outcome: str = "failed", *, asserted: bool = True, text: str = "2 lost") -> dict[str, Any]:
+    """A line as the plugin writes it."""
+    error = None if outcome == "passed" else f"AssertionError: {text}"
+    line = {
+        "breakage": "b",
+        "test": TEST.node,
+        "step": step,
+        "outcome": outcome,
+        "asserted": asserted,
+        "text": text,
+        "error": error,
+    }
+    return {**line, "seconds": 1.0}
+
+
+SETUP: Final = step("setup", "passed")
+OTHER: Final = {**step(), "test": f"{TEST.node}[other]"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcome"),
+    [
+        ([SETUP, step()], RED),
+        ([SETUP, step(), OTHER], RED),
+        ([SETUP, step("call", "passed")], GREEN),
+        ([SETUP, step(), {**OTHER, "outcome": "passed"}], GREEN),
+        ([SETUP, step(text="0 lost")], OTHERWISE),
+        ([SETUP, step(asserted=False)], OTHERWISE),
+        ([step("setup")], OTHERWISE),
+        ([SETUP, step("call", "skipped")], ABSENT),
+        ([], ABSENT),
+        ([{**step(), "test": f"{TEST.node}_too"}], ABSENT),
+        ([{**step(), "breakage": "another"}], ABSENT),
+    ],
+)
+def test_a_test_is_red_by_an_assertion_about_the_promise_alone(steps: list[dict[str, Any]], outcome: str) -> None:
+    assert judged(WHOLE, TEST, steps_of(WHOLE, TEST, steps)).outcome == outcome
+
+
+def test_sessions_are_shared_where_they_may_be_and_the_cheapest_come_first() -> None:
+    def one(name: str, needs: Needs, session: str | None = None) -> Breakage:
+        return replace(WHOLE, name=name, needs=needs, session=session)
+
+    found = sessions(
+        [one("a", Needs.MORE), one("b", Needs.NODE, "x"), one("c", Needs.NODE), one("d", Needs.NODE, "x"), WHOLE]
+    )
+    assert sorted([one.name for one in some] for some in found[1:3]) == [["b", "d"], ["c"]]
+    assert ([one.name for one in found[0]], [one.name for one in found[3]]) == (["b"], ["a"])
+
+
+def test_what_failed_is_shown() -> None:
+    assert judged(WHOLE, TEST, [step(text="x\nE   12 changes: 2 lost, 0 doubled\ny")]).words == (
+        "12 changes: 2 lost, 0 doubled"
+    )
+
+
+@pytest.mark.parametrize("text", ["nothing", "o and o"])
+def test_text_that_is_not_there_once_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "f").write_text(text.replace("nothing", "x"))
+    with pytest.raises(BreakageError, match="and must once"):
+        WHOLE.apply(tmp_path)
+
+
+def test_the_old_text_becomes_the_new_one(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a o b")
+    WHOLE.apply(tmp_path)
+    assert (tmp_path / "f").read_text() == "a n b"

@@ -1,0 +1,101 @@
+"""Expiry: exact to the second, foretold, and nothing older comes back when something has expired."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change, Deletion, Marker
+from tailrace_spark.rowstate.cells import CellState
+from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
+from tailrace_spark.rowstate.visible import VisibleColumns, visible
+from tests.unit.spark.changes import OF_ANY_BYTES, deletions, row_changes
+from tests.unit.tables import table
+
+ONE = b"\0\0\0\1"
+
+
+def state(marker: Marker | None = None, **cells: CellState) -> RowState:
+    return RowState(marker, None, {name.encode(): ColumnState(None, {None: cell}) for name, cell in cells.items()})
+
+
+def expiring(expires: int, written: int = 1) -> CellState:
+    return CellState(written, 10, expires, ONE)
+
+
+PLAIN = CellState(1, None, None, ONE)
+
+
+@given(st.lists(row_changes(), max_size=5), st.one_of(st.none(), deletions), st.integers(8, 12))
+def test_it_is_foretold_to_the_second(changes: list[Change], covering: Deletion | None, now: int) -> None:
+    known = RowState()
+    for change in changes:
+        known.absorb(state_of(change))
+    rows = {at: visible(known, OF_ANY_BYTES, covering, at) for at in range(now, 13)}
+    expected = next((at for at in range(now + 1, 13) if rows[at] != rows[now]), None)
+    assert known.next_expiry(covering, now) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "expected", "why"),
+    [
+        (state(Marker(1)), None, "nothing expires"),
+        (state(Marker(1, 10, 100)), 100, "the row with its marker"),
+        (state(Marker(1, 10, 100), v=PLAIN), None, "a live cell keeps the row"),
+        (state(Marker(1, 10, 100), v=expiring(200)), 200, "a cell that outlives the marker"),
+        (state(Marker(1, 10, 100), v=expiring(90)), 90, "a cell before its row"),
+        (state(Marker(1, 10, 100), v=expiring(90), w=expiring(110)), 90, "a cell before its row that stays"),
+        (state(None, v=CellState(1, None, 50, None)), None, "a tombstone's time is no expiry"),
+        (state(None, v=expiring(2**32 - 1)), 2**32 - 1, "the last second that Cassandra has"),
+    ],
+)
+def test_what_expires_next(known: RowState, expected: int | None, why: str) -> None:
+    assert known.next_expiry() == expected, why
+
+
+def test_a_row_lives_on_in_its_cells_when_its_marker_has_expired() -> None:
+    known = state(Marker(1, 10, 100), v=PLAIN, w=expiring(101))
+    assert [visible(known, OF_ANY_BYTES, at=at) for at in (99, 100, 101)] == [{"v": ONE, "w": ONE}] * 2 + [{"v": ONE}]
+    assert [visible(state(Marker(1, 10, 100), w=expiring(101)), OF_ANY_BYTES, at=at) for at in (100, 101)] == [
+        {"w": ONE},
+        None,
+    ]
+
+
+@pytest.mark.parametrize("older", [CellState(4, None, None, b"old"), CellState(4, 10_000, 9_999, b"old")])
+def test_what_has_expired_holds_back_what_is_older(older: CellState) -> None:
+    for at in (99, 100, 10_000):
+        for known in (
+            merge(state(v=expiring(100, 5)), state(v=older)),
+            merge(state(v=older), state(v=expiring(100, 5))),
+        ):
+            assert visible(known, OF_ANY_BYTES, at=at) == ({"v": ONE} if at < 100 else None)
+
+
+def test_an_overwrite_without_ttl_stays() -> None:
+    known = merge(state(v=expiring(100, 5)), state(v=CellState(6, None, None, b"new")))
+    assert visible(known, OF_ANY_BYTES, at=200) == {"v": b"new"}
+    assert known.next_expiry() is None
+
+
+def test_write_times_and_what_is_left_to_live() -> None:
+    many = table(
+        {"p": "int"}, {"c": "int"}, regular={"v": "int", "w": "int", "l": "list<int>", "s": "set<int>", "u": "addr"}
+    )
+    known = state(Marker(1), v=expiring(100, 5), w=CellState(6, None, None, b""))
+    known.columns[b"l"] = ColumnState(
+        None, {bytes(15) + b"\2": expiring(90, 7), bytes(15) + b"\1": CellState(8, None, None, ONE)}
+    )
+    known.columns[b"s"] = ColumnState(None, {ONE: expiring(60, 9)})
+    known.columns[b"u"] = ColumnState(None, {b"\0\1": CellState(3, None, None, ONE)})
+    shown = VisibleColumns(many)
+    assert shown.times(known, at=60) == {
+        "v": (5, 40),
+        "w": (6, None),
+        "l": [(8, None), (7, 30)],
+        "u": [None, (3, None), None],
+    }
+    assert shown.times(known, Deletion(5, 0), at=95) == {"w": (6, None), "l": [(8, None)]}
+    assert shown.times(known, Deletion(8, 0), at=95) is None
+    assert shown.times(state(Marker(1)), at=95) == {}

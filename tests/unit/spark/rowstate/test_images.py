@@ -1,0 +1,162 @@
+"""Images: each row's before and after, told apart as created, updated and deleted; one chain without gaps."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change, Deletion
+from tailrace_spark.rowstate.images import Image, Images, Values
+from tailrace_spark.rowstate.partition import Clustering, Partition
+from tailrace_spark.rowstate.visible import VisibleColumns
+from tests.unit.spark.cassandra import Log, clustering_of
+from tests.unit.spark.changes import OF_ANY_BYTES, deletions, partition_changes
+from tests.unit.tables import table
+
+WIDE = table({"p": "int"}, {"c": "int"}, {"s": "int"}, {"v": "int", "w": "text", "x": "set<int>"})
+LOG = Log(WIDE)
+K = (1,)
+updates = st.lists(st.lists(partition_changes(), min_size=1, max_size=3), max_size=5)
+hidings = st.lists(st.one_of(st.none(), deletions), min_size=6, max_size=6)
+Rows = dict[Clustering | None, Values]
+
+
+def told(*changes: Change, known: list[Change] | None = None, at: int | None = None) -> list[tuple[object, ...]]:
+    """(op, clustering value, before, after, changed) of what these changes do at once."""
+    images, partition = Images(WIDE), Partition()
+    images.apply(partition, known or [])
+    return [
+        (
+            image.op.value,
+            None if image.clustering is None else int.from_bytes(image.clustering[0] or b"", "big"),
+            image.before,
+            image.after,
+            image.changed,
+        )
+        for image in images.apply(partition, changes, at=at)
+    ]
+
+
+FIRST = LOG.insert(K, (1,), 1, v=1, w="a")
+SECOND = LOG.insert(K, (2,), 1, v=2)
+ROW: Values = {"v": 1, "w": "a"}
+
+
+@pytest.mark.parametrize(
+    ("known", "changes", "expected", "why"),
+    [
+        ([], [FIRST], [("c", 1, None, ROW, ("v", "w"))], "a new row"),
+        ([], [LOG.insert(K, (1,), 1)], [("c", 1, None, {}, ())], "a row without anything but its key"),
+        ([FIRST], [LOG.update(K, (1,), 2, v=5)], [("u", 1, ROW, {"v": 5, "w": "a"}, ("v",))], "one column"),
+        ([FIRST], [LOG.update(K, (1,), 2, v=None)], [("u", 1, ROW, {"w": "a"}, ("v",))], "one column to null"),
+        ([FIRST], [LOG.update(K, (1,), 2, v=1)], [("u", 1, ROW, ROW, ())], "written once more"),
+        ([FIRST], [LOG.delete(K, (1,), 2)], [("d", 1, ROW, None, ("v", "w"))], "the row"),
+        (
+            [LOG.update(K, (1,), 1, v=1)],
+            [LOG.update(K, (1,), 2, v=None)],
+            [("d", 1, {"v": 1}, None, ("v",))],
+            "the last cell of a row without a marker",
+        ),
+        ([FIRST], [FIRST], [], "what comes again"),
+        ([FIRST], [LOG.update(K, (1,), 0, v=9)], [], "what is older"),
+        ([], [LOG.delete(K, (1,), 2)], [], "a deletion of nothing"),
+        (
+            [FIRST],
+            [LOG.delete(K, (1,), 2), LOG.insert(K, (1,), 3, v=7)],
+            [("u", 1, ROW, {"v": 7}, ("v", "w"))],
+            "a row that is replaced at once",
+        ),
+        (
+            [FIRST, SECOND, LOG.insert(K, (3,), 9)],
+            [LOG.delete_range(K, (1,), (3,), 5)],
+            [("d", 1, ROW, None, ("v", "w")), ("d", 2, {"v": 2}, None, ("v",))],
+            "a range, as the rows in it that it deletes",
+        ),
+        (
+            [SECOND, FIRST, LOG.update(K, (2,), 9, w="new"), LOG.static(K, 1, s=4)],
+            [LOG.delete_partition(K, 5)],
+            [
+                ("d", None, {"s": 4}, None, ("s",)),
+                ("d", 1, ROW, None, ("v", "w")),
+                ("u", 2, {"v": 2, "w": "new"}, {"w": "new"}, ("v",)),
+            ],
+            "a partition: static row first, what is newer stays",
+        ),
+        ([], [LOG.static(K, 1, s=4)], [("c", None, None, {"s": 4}, ("s",))], "a static row"),
+        (
+            [LOG.delete_range(K, (), (), 5)],
+            [FIRST, LOG.insert(K, (2,), 6)],
+            [("c", 2, None, {}, ())],
+            "what a deletion that came first covers",
+        ),
+        (
+            [LOG.update(K, (1,), 1, x={5: "", 7: ""})],
+            [LOG.update(K, (1,), 2, x={5: None})],
+            [("u", 1, {"x": [5, 7]}, {"x": [7]}, ("x",))],
+            "an element",
+        ),
+    ],
+)
+def test_what_changes_do(known: list[Change], changes: list[Change], expected: list[object], why: str) -> None:
+    assert told(*changes, known=known) == expected, why
+
+
+def shown(partition: Partition, at: int, truncated: Deletion | None = None) -> Rows:
+    """The visible rows of a partition, asked for one by one."""
+    found: Rows = {}
+    for place, known in partition.rows.items():
+        columns = VisibleColumns(OF_ANY_BYTES, static=place is None)
+        values = columns.of(known.state, partition.covering(place, truncated), at)
+        if values is not None:
+            found[None if place is None else known.clustering] = values
+    return found
+
+
+def follow(rows: Rows, images: list[Image]) -> None:
+    """Do to rows what images say; each begins where the last one of its row ended."""
+    for image in images:
+        assert rows.pop(image.clustering, None) == image.before
+        if image.after is not None:
+            rows[image.clustering] = image.after
+        for column in ("v", "l", "w", "s", "sl"):
+            differs = (image.before or {}).get(column) != (image.after or {}).get(column)
+            assert differs == (column in image.changed)
+
+
+@settings(max_examples=50)
+@given(updates, st.lists(st.integers(8, 12), min_size=6, max_size=6), hidings)
+def test_images_in_a_row_end_in_what_is_visible(
+    history: list[list[Change]], clock: list[int], hiding: list[Deletion | None]
+) -> None:
+    images, partition, rows = Images(OF_ANY_BYTES), Partition(), Rows()
+    now, truncated = 0, None
+    for update, at, hides in zip(history, sorted(clock), hiding, strict=False):
+        follow(rows, images.expire(partition, now, at, truncated=truncated))
+        follow(rows, images.truncate(partition, truncated, hides, at=at))
+        now, truncated = at, hides
+        assert rows == shown(partition, now, truncated)
+        follow(rows, images.apply(partition, update, at=now, truncated=truncated))
+        assert rows == shown(partition, now, truncated)
+        assert images.apply(partition, update, at=now, truncated=truncated) == []
+        assert images.expire(partition, now, now, truncated=truncated) == []
+
+
+@settings(max_examples=50)
+@given(updates, st.randoms(use_true_random=False))
+def test_the_order_of_updates_does_not_show_in_the_end(history: list[list[Change]], random: Random) -> None:
+    ends = []
+    for order in (history, random.sample(history, len(history))):
+        images, partition, rows = Images(OF_ANY_BYTES), Partition(), Rows()
+        for update in order:
+            follow(rows, images.apply(partition, update))
+        ends.append(rows)
+    assert ends[0] == ends[1]
+
+
+def test_rows_are_in_clustering_order() -> None:
+    changes = [LOG.insert(K, (number,), 1) for number in (3, -1, 2)]
+    images = Images(WIDE).apply(Partition(), changes)
+    assert [image.clustering for image in images] == [clustering_of(WIDE, (number,)) for number in (-1, 2, 3)]

@@ -1,0 +1,101 @@
+"""Purging: only what deletes or has expired goes, nothing seen changes, and later writes merge as if it were there."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change, Deletion, Marker
+from tailrace_schemas.streams import Assignment
+from tailrace_spark.rowstate.cells import CellState
+from tailrace_spark.rowstate.deletions import PartitionState, RangeDeletion
+from tailrace_spark.rowstate.purging import purge, purge_partition
+from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
+from tailrace_spark.rowstate.visible import visible
+from tests.unit.spark.changes import OF_ANY_BYTES, row_changes
+from tests.unit.spark.rowstate import counters
+
+SECOND = 1_000_000
+
+
+def absorbed(changes: list[Change]) -> RowState:
+    state = RowState()
+    for change in changes:
+        state.absorb(state_of(change))
+    return state
+
+
+@given(st.lists(row_changes(), max_size=5), st.lists(row_changes(), max_size=3), st.integers(-1, 4))
+def test_what_comes_later_merges_as_if_nothing_had_been_purged(
+    known: list[Change], later: list[Change], horizon: int
+) -> None:
+    # Times of writes are 0 to 4 microseconds, those of expiry 10 and 11 seconds: only writing counts here.
+    state = absorbed(known)
+    before = merge(state, RowState())
+    purged_to = purge(state, horizon)
+    assert visible(state, OF_ANY_BYTES, at=9) == visible(before, OF_ANY_BYTES, at=9)
+    assert (purged_to is None) == (state == before)
+    if purged_to is not None:
+        assert purged_to <= horizon
+        said = absorbed([change for change in later if _all_newer(change, purged_to)])
+        assert visible(merge(state, said), OF_ANY_BYTES, at=9) == visible(merge(before, said), OF_ANY_BYTES, at=9)
+    assert purge(state, horizon) is None
+
+
+def _all_newer(change: Change, than: int) -> bool:
+    parts = [*change.cells, *(part.deletion for part in change.column_deletions), change.marker, change.deletion]
+    return all(part.written > than for part in parts if part is not None)
+
+
+@pytest.mark.parametrize(
+    ("cell", "horizon", "kept"),
+    [
+        (CellState(5, None, None, b"\0\0\0\1"), 100 * SECOND, True),
+        (CellState(5, None, 3, None), 4, True),
+        (CellState(5, None, 3, None), 5, False),
+        (CellState(5, 10, 50, b"\0\0\0\1"), 50 * SECOND - 1, True),
+        (CellState(5, 10, 50, b"\0\0\0\1"), 50 * SECOND, False),
+    ],
+)
+def test_cells(cell: CellState, horizon: int, kept: bool) -> None:
+    state = RowState(None, None, {b"v": ColumnState(None, {None: cell})})
+    assert purge(state, horizon) == (None if kept else 5)
+    assert state.empty is not kept
+
+
+def test_the_row_its_marker_and_collections() -> None:
+    state = RowState(
+        Marker(7, 10, 1), Deletion(5, 0), {b"l": ColumnState(Deletion(6, 0), {b"1": CellState(8, None, None, b"")})}
+    )
+    assert purge(state, 5) == 5
+    assert state.deletion is None
+    assert purge(state, 6) == 6
+    assert purge(state, SECOND) == 7
+    assert state == RowState(None, None, {b"l": ColumnState(None, {b"1": CellState(8, None, None, b"")})})
+
+
+def test_what_the_newest_was_assigned_goes_with_it() -> None:
+    stream = Assignment(1, bytes(16))
+    state = RowState(Marker(5), None, {b"v": ColumnState(None, {None: CellState(9, None, 1, None)})})
+    state.assign(stream)
+    assert purge(state, 8) is None
+    assert state.assignment == stream
+    assert purge(state, 9) == 9
+    assert state == RowState(Marker(5))
+
+
+@given(st.lists(counters.changes, max_size=5), st.integers(-1, 5))
+def test_counters_stay_gone(known: list[Change], horizon: int) -> None:
+    state = absorbed(known)
+    before = visible(state, counters.COUNTERS)
+    purge(state, horizon)
+    assert visible(state, counters.COUNTERS) == before
+
+
+def test_partitions() -> None:
+    old, new = RangeDeletion(b"a", b"b", Deletion(5, 0)), RangeDeletion(b"c", None, Deletion(9, 0))
+    partition = PartitionState(Deletion(3, 0), (old, new), Assignment(1, bytes(16)))
+    assert purge_partition(partition, 2) == (partition, None)
+    assert purge_partition(partition, 5) == (PartitionState(None, (new,)), 5)
+    assert purge_partition(partition, 9) == (PartitionState(), 9)

@@ -1,0 +1,157 @@
+"""What time alone changes in the tables: cells and rows that expire, truncations that all hosts know of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tailrace_schemas.change import Change, Deletion, Marker, Op
+from tailrace_schemas.cql.values import codec
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
+WIDE = table({"id": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text"}, keyspace="shop", name="wide")
+SECOND = 1_000_000
+
+
+class Time:
+    """A clock that stands still."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
+    """The change as USING TTL writes it."""
+    cells = tuple(replace(cell, ttl=ttl, expires=expires) for cell in change.cells)
+    marker = None if change.marker is None else Marker(change.marker.written, ttl, expires)
+    return replace(change, cells=cells, marker=marker)
+
+
+def truncate(log: Log, host: str, written: int, seen: int) -> Change:
+    """What a host tells of a truncation; `written` in microseconds, `seen` in milliseconds."""
+    place = replace(source(), host=host, seen=seen)
+    deletion = Deletion(written, written // SECOND)
+    return Change(op=Op.TRUNCATE, table=log.table, token=0, key=None, deletion=deletion, source=place)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time(100)
+
+
+def test_what_expires_goes_when_it_is_swept(database: Database, time: Time) -> None:
+    log, sink = Log(PLAIN), SqlSink(database.url, clock=time)
+    sink.write([piece([log.insert((1,), (), 1, v="stays"), expiring(log.update((1,), (), 2, w=5), 110)])])
+    sink.write([piece([expiring(log.insert((2,), (), 1, v="a"), 105), expiring(log.update((2,), (), 1, w=7), 120)])])
+    assert database.select("SELECT * FROM shop_plain") == [(1, "stays", 5), (2, "a", 7)]
+    assert sink.sweep() == 0
+    time.now = 105
+    assert sink.sweep() == 1
+    assert database.select("SELECT * FROM shop_plain") == [(1, "stays", 5), (2, None, 7)]
+    time.now = 130
+    assert sink.sweep() == 2
+    assert database.select("SELECT * FROM shop_plain") == [(1, "stays", None)]
+    assert sink.sweep() == 0
+    sink.write([piece([log.update((2,), (), 3, v="again")])])
+    assert database.select("SELECT * FROM shop_plain") == [(1, "stays", None), (2, "again", None)]
+    sink.close()
+
+
+def test_what_had_expired_when_it_came_is_never_shown(database: Database, time: Time) -> None:
+    log, sink = Log(PLAIN), SqlSink(database.url, clock=time)
+    sink.write([piece([expiring(log.insert((1,), (), 1, v="old"), 99), expiring(log.update((2,), (), 1, w=1), 100)])])
+    assert database.select("SELECT * FROM shop_plain") == []
+    # It beats what is older nevertheless.
+    sink.write([piece([log.insert((1,), (), 0, v="older", w=3)])])
+    assert database.select("SELECT * FROM shop_plain") == [(1, None, 3)]
+    sink.close()
+
+
+def test_a_restarted_sink_sweeps_what_an_earlier_one_wrote(database: Database, time: Time) -> None:
+    log, sink = Log(WIDE), SqlSink(database.url, clock=time)
+    sink.write([piece([expiring(log.static((1,), 1, s="S"), 110), expiring(log.insert((1,), (1,), 1, v="a"), 110)])])
+    sink.close()
+    assert database.select("SELECT * FROM shop_wide") == [(1, 1, "S", "a")]
+    time.now = 110
+    sink = SqlSink(database.url, clock=time)
+    assert sink.sweep() == 2
+    assert database.select("SELECT * FROM shop_wide") == []
+    sink.close()
+
+
+def test_counters_are_totals(database: Database) -> None:
+    clicks = replace(
+        table({"id": "int"}, regular={"n": "counter"}, keyspace="shop", name="clicks"), flags=frozenset({"counter"})
+    )
+
+    def shard(host: int, clock: int, count: int) -> bytes:
+        return bytes(2) + bytes(15) + bytes((host,)) + clock.to_bytes(8, "big") + count.to_bytes(8, "big", signed=True)
+
+    def change(at: int, context: bytes) -> Change:
+        update = Log(clicks).update((1,), (), at)
+        return replace(
+            update,
+            cells=(replace(Log(PLAIN).update((1,), (), at, w=1).cells[0], column=clicks.regular[0], value=context),),
+        )
+
+    assert codec(clicks.regular[0].type) is not None
+    sink = SqlSink(database.url)
+    sink.write([piece([change(1, shard(1, 1, 5)), change(2, shard(2, 1, 2**40))])])
+    sink.write([piece([change(3, shard(1, 2, -7)), change(1, shard(1, 1, 5))])])
+    assert database.select("SELECT * FROM shop_clicks") == [(1, 2**40 - 7)]
+    sink.close()
+
+
+def test_a_truncation_takes_what_was_written_before_it(database: Database, time: Time) -> None:
+    log, sink = Log(WIDE), SqlSink(database.url, clock=time)
+    at = 50 * SECOND
+    rows = [log.insert((1,), (n,), at + n, v=str(n)) for n in range(4)]
+    sink.write([piece([*rows, log.static((1,), at, s="S"), log.delete_partition((2,), at)])])
+    assert sink.write([piece([truncate(log, "a", at + 1, 50_001)])]).dead_letters == 0
+    assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "2"), (1, 3, None, "3")]
+    assert len(database.select("SELECT * FROM shop_wide__state")) == 2
+    # Late copies and a replay of it change nothing; nor does another host that says the same.
+    late = [*rows, log.static((1,), at, s="S"), log.delete_partition((2,), at), truncate(log, "a", at + 1, 50_001)]
+    sink.write([piece(late)])
+    sink.close()
+    sink = SqlSink(database.url, clock=time)
+    sink.write([piece([*late, truncate(log, "b", at + 1, 50_002)])])
+    assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "2"), (1, 3, None, "3")]
+    assert len(database.select("SELECT * FROM shop_wide__state")) == 2
+    sink.close()
+
+
+def test_what_stands_between_the_hosts_times_is_kept_until_all_have_told(database: Database, time: Time) -> None:
+    """Truncated at 60 s by one host, at 58 s by another: a row of 59 s was written after it."""
+    log, sink = Log(PLAIN), SqlSink(database.url, clock=time, ring_delay=5)
+    time.now = 61
+    sink.write([piece([log.insert((1,), (), 40 * SECOND, v="before"), log.insert((2,), (), 59 * SECOND, v="after")])])
+    sink.write([piece([truncate(log, "a", 60 * SECOND, 61_000)])])
+    assert database.select("SELECT id FROM shop_plain") == [(2,)]
+    sink.write([piece([truncate(log, "b", 58 * SECOND, 62_000), log.insert((3,), (), 57 * SECOND, v="before")])])
+    assert database.select("SELECT id FROM shop_plain") == [(2,), (3,)]
+    assert sink.sweep() == 0
+    time.now = 66
+    assert sink.sweep() == 1
+    assert database.select("SELECT id FROM shop_plain") == [(2,)]
+    assert sink.sweep() == 0
+    sink.close()
+
+
+def test_partial_rows_lose_what_is_older_than_a_truncation(database: Database, time: Time) -> None:
+    log, sink = Log(PLAIN), SqlSink(database.url, clock=time)
+    old, new = log.insert((1,), (), 10 * SECOND, v="old", w=1), log.update((1,), (), 30 * SECOND, w=2)
+    sink.write([piece([old, new])])
+    sink.write([piece([truncate(log, "a", 20 * SECOND, 20_000)])])
+    assert database.select("SELECT * FROM shop_plain") == [(1, None, 2)]
+    sink.write([piece([old])])
+    assert database.select("SELECT * FROM shop_plain") == [(1, None, 2)]
+    sink.close()
