@@ -191,7 +191,7 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
     A row of a table of its own marks the instant in the log; the agent's offsets record says that all up to there is
     published, also what other tests' agents have released: a crash of the node brings it back.
     """
-    session.execute(f"CREATE TABLE {keyspace}.instant (k int PRIMARY KEY) WITH cdc = true")
+    session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.instant (k int PRIMARY KEY) WITH cdc = true")
     session.execute(f"INSERT INTO {keyspace}.instant (k) VALUES (1)")
     with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live:
         node = live.check()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -69,6 +70,7 @@ class StreamTrial(Trial):
         settings = settings_for(node, self._ground.kafka, self._name)
         settings["tables"] = {"include": [f"{self._name}_*.*"]}
         settings["topics"]["partitions"] = _PARTITIONS
+        settings["generations"] = {"ring_delay_seconds": 5, "poll_seconds": 2}
         return settings
 
     def _follow(self) -> Follower:
@@ -116,26 +118,18 @@ class StreamTrial(Trial):
     def _disturbing(self, active: bool) -> Iterator[None]:
         """While inside, kill -9 of an agent or the stream at random moments."""
         over = threading.Event()
-        failed: list[BaseException] = []
-
-        def run() -> None:
+        with ThreadPoolExecutor(1, thread_name_prefix="disturber") as pool:
+            disturbing = pool.submit(self._disturb, over) if active else None
             try:
-                while not over.wait(self._random.uniform(2, 9)):
-                    self._kill_one()
-            except BaseException as error:
-                failed.append(error)
+                yield
+            finally:
+                over.set()
+        if disturbing is not None:
+            disturbing.result()
 
-        thread = threading.Thread(target=run, name="killer")
-        if active:
-            thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            if active:
-                thread.join()
-        if failed:
-            raise failed[0]
+    def _disturb(self, over: threading.Event) -> None:
+        while not over.wait(self._random.uniform(2, 9)):
+            self._kill_one()
 
     def _kill_one(self) -> None:
         if self._random.random() < 0.3:
@@ -155,6 +149,8 @@ class StreamTrial(Trial):
         config: dict[str, bool | int | float | str] = {"bootstrap.servers": self._ground.kafka.bootstrap}
         topic = table_topic(self._name, self._home, "marks", self.marks.id)
         copies, seen = self._marked * len(self.agents), 0
+        admin = AdminClient({"bootstrap.servers": self._ground.kafka.bootstrap})
+        assert wait_until(lambda: topic in admin.list_topics(timeout=30).topics, SECONDS), self.agents[0].words()
         with TopicReader(config, topic, beginning=True) as reader:
 
             def published() -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
 
-from cassandra import RequestValidationException
+from cassandra import RequestExecutionException, RequestValidationException
 from cassandra.cluster import Session
 
 from tailrace.cluster import LiveCluster
+from tailrace.local.process import wait_until
 from tailrace_schemas.table import Table
 from tests.corpus.kinds import Kinds
 from tests.corpus.release import Dialect
@@ -21,6 +23,7 @@ from tests.corpus.statements import Statements
 from tests.oracle.program import Program, told
 
 _DIALECT: Final = Dialect()
+_SECONDS: Final = 120.0
 _DDL: Final = ("CREATE", "ALTER", "DROP")
 
 
@@ -46,6 +49,7 @@ class Writer:
     keyspace: str
     lines: list[str] = field(default_factory=list)
     refused: int = 0
+    doubtful: int = 0
     tables: dict[UUID, Table] = field(default_factory=dict)
     present: tuple[Table, ...] = ()
     finished: float = 0.0
@@ -98,9 +102,18 @@ class Writer:
     def _finish(self, tables: list[Table]) -> None:
         """One more write to each table: who follows the log knows a definition only by what was written under it."""
         for table in tables:
-            self.source.session.execute(Statements(Random(0), [table], _DIALECT, self._began).last_word())
+            last_word = Statements(Random(0), [table], _DIALECT, self._began).last_word()
+            assert wait_until(partial(self._is_taken, last_word), _SECONDS), f"no node takes {last_word}"
         self.present = tuple(tables)
         self.finished = time.time()
+
+    def _is_taken(self, statement: str) -> bool:
+        """Whether a statement was executed: a node that was down may not know the schema yet."""
+        try:
+            self.source.session.execute(statement)
+        except RequestExecutionException:
+            return False
+        return True
 
     def _execute(self, statement: str) -> None:
         """Execute one statement; the node may refuse it, as an index of a list that is too short."""
@@ -108,8 +121,10 @@ class Writer:
             self.source.session.execute(statement)
         except RequestValidationException:
             self.refused += 1
-        else:
-            self.lines.append(told(statement, self.keyspace, self._began))
+            return
+        except RequestExecutionException:
+            self.doubtful += 1  # a node is down: done or not, as SELECT will say
+        self.lines.append(told(statement, self.keyspace, self._began))
 
     def _read_tables(self) -> list[Table]:
         """The keyspace's tables as they are now, by name; what is not of a program comes in no order."""
