@@ -24,6 +24,7 @@ from tailrace_common.settings_mirror import MirrorSettings
 from tailrace_common.settings_section import Port, Positive, Seconds, Section
 from tailrace_common.settings_sinks import AnySinkSettings, LogTablesSinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
+from tailrace_common.settings_stream import StreamSettings
 
 _KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
@@ -193,38 +194,6 @@ class TableSettings(Section):
             if not _PATTERN.fullmatch(pattern):
                 raise ValueError(f'pattern "{pattern}" must have the form keyspace.table, such as shop.* or *.orders')
         return value
-
-
-class StreamSettings(Section):
-    """The Spark job from the topics to one sink."""
-
-    sink: str | None = Field(
-        default=None, examples=["local"], description="Name of the [sink.NAME] to write. Unset: the only one there is"
-    )
-    topics: str | None = Field(
-        default=None,
-        examples=["tailrace\\.shop\\..*"],
-        description="Java regular expression of topics to read. Unset: every table's topic under the prefix",
-    )
-    checkpoint: str = Field(
-        default="tailrace-checkpoint",
-        description="Directory or URL of Spark's checkpoint; it keeps the place in the topics",
-    )
-    starting_offsets: Literal["earliest", "latest"] = Field(
-        default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
-    )
-    max_offsets_per_trigger: Positive = Field(default=100_000, description="Most records of one micro-batch")
-    trigger_seconds: Annotated[float, Field(ge=0)] = Field(
-        default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
-    )
-    accept_early: bool = Field(
-        default=False, description="Take changes that agents published before Cassandra had flushed them (agent.early)"
-    )
-    fail_on_data_loss: bool = Field(default=True, description="Stop when Kafka deleted records before they were read")
-    spark: SparkSettings = Field(default=SparkSettings({}), description="Spark's own settings, passed through")
-    kafka: JavaKafkaSettings = Field(
-        default=JavaKafkaSettings({}), description="What Java's Kafka client, which Spark uses, needs beyond [kafka]"
-    )
 
 
 class Settings(BaseSettings):

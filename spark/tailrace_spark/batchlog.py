@@ -7,9 +7,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
-
 from tailrace_schemas.generations import PublishedGeneration
+from tailrace_spark.files import Files
 
 log = logging.getLogger("tailrace_spark")
 
@@ -18,15 +17,10 @@ KEPT_BATCHES: Final = 100
 
 
 class BatchLog:
-    """One small JSON file per batch below `<checkpoint>/tailrace`, on whatever file system the checkpoint is."""
+    """One small JSON file per batch, in `<checkpoint>/tailrace`."""
 
-    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only way to Spark's own file systems
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._io = jvm.org.apache.commons.io.IOUtils
-        self._folder = f"{checkpoint.rstrip('/')}/tailrace"
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - likewise
-        self._files = self._path(self._folder).getFileSystem(configuration)
+    def __init__(self, files: Files) -> None:
+        self._files = files
 
     def used(
         self, batch: int, published: Sequence[PublishedGeneration], known_until: int | None
@@ -47,25 +41,17 @@ class BatchLog:
         return list(published), known_until
 
     def _read(self, batch: int) -> Any:
-        file = self._file(batch)
-        if not self._files.exists(file):
-            return None
-        stream = self._files.open(file)
+        text = self._files.read(_name(batch))
         try:
-            return json.loads(self._io.toString(stream, "UTF-8"))
+            return None if text is None else json.loads(text)
         except ValueError:
             return None  # cut off while it was written: nothing was done with it yet
-        finally:
-            stream.close()
 
     def _write(self, batch: int, uuids: list[str], known_until: int | None) -> None:
-        stream = self._files.create(self._file(batch), True)
-        try:
-            stream.write(bytearray(json.dumps({"generations": uuids, "known_until": known_until}).encode()))
-        finally:
-            stream.close()
+        self._files.write(_name(batch), json.dumps({"generations": uuids, "known_until": known_until}))
         if batch >= KEPT_BATCHES:
-            self._files.delete(self._file(batch - KEPT_BATCHES), False)
+            self._files.delete(_name(batch - KEPT_BATCHES))
 
-    def _file(self, batch: int) -> Any:
-        return self._path(f"{self._folder}/{batch}.json")
+
+def _name(batch: int) -> str:
+    return f"{batch}.json"

@@ -16,7 +16,10 @@ import typer
 from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace_common.settings import Settings, load_settings
+from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.archive import write_archive
+from tailrace_spark.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.session import spark_session
 from tailrace_spark.sinks.choice import ReachableSink, open_sink
@@ -39,6 +42,18 @@ def stream(
         str | None, typer.Option(metavar="NAME", help="The [sink.NAME] to write, instead of stream.sink.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, then end.")] = False,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.tar.gz",
+            help="Write what executors need for jobs of your own, for spark.archives, and end (docs/spark.md).",
+            show_default=False,
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Leave a distribution out of the archive, such as pyarrow; repeatable."),
+    ] = None,
 ) -> None:
     """Follow the topics with Spark and keep a sink equal to the source.
 
@@ -46,23 +61,28 @@ def stream(
 
     Example: tailrace stream -c tailrace.toml
     """
+    if archive is not None:
+        made = write_archive(archive, without or ())
+        log.info("%s: %d files, %.0f MB: ours, %s", archive, made.files, made.size / 1e6, ", ".join(made.distributions))
+        return
     settings = load_settings(config, os.environ)
     set_on_retry_hooks(())  # our own log says of a retry what matters
-    target = _sink(settings, sink)  # before Spark, which takes its time to start
-    stop = threading.Event()
-    with _stopping(stop):
+    target, location = _sink(settings, sink)  # before Spark, which takes its time to start
+    stop, metrics = threading.Event(), StreamMetrics()
+    with _stopping(stop), _served(metrics, settings.stream):
         session = spark_session(settings.stream.spark.reveal())
         try:
             with _stopping(stop):  # again, for Spark has taken SIGINT
                 if not stop.is_set():
-                    Stream(session, settings, target, stop=stop).run(**({"availableNow": True} if once else {}))
+                    job = Stream(session, settings, target, stop=stop, metrics=metrics, location=location)
+                    job.run(**({"availableNow": True} if once else {}))
         finally:
             target.close()
             session.stop()
     log.info("the stream has ended")
 
 
-def _sink(settings: Settings, name: str | None) -> ReachableSink:
+def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, str]:
     try:
         chosen, sink = (name, settings.sink[name]) if name is not None else settings.stream_sink()
     except KeyError:
@@ -76,7 +96,17 @@ def _sink(settings: Settings, name: str | None) -> ReachableSink:
         target.close()
         raise ServiceError(f"sink.{chosen}{'.url' if sink.type == 'sql' else ''} cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
-    return target
+    return target, sink.location
+
+
+@contextmanager
+def _served(metrics: StreamMetrics, settings: StreamSettings) -> Iterator[None]:
+    """While inside, the metrics are served where the settings say so."""
+    if settings.metrics_port is None:
+        yield
+        return
+    with MetricsServer(metrics, settings.metrics_address, settings.metrics_port):
+        yield
 
 
 @contextmanager

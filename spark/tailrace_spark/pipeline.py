@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,10 +26,14 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned_here
 from tailrace_spark.batchlog import BatchLog
+from tailrace_spark.checkpoint import Job, require_own
+from tailrace_spark.dedupe import one_copy
+from tailrace_spark.files import files_in
 from tailrace_spark.messages import read_messages, read_some, with_head
-from tailrace_spark.pieces import PIECE_COLUMNS, pieces
+from tailrace_spark.metrics import StreamMetrics, TableProgress
+from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.protocol import Piece, Sink, Summary, SweepingSink, UpdateSink
-from tailrace_spark.status import PROCESSING, show_status
+from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 
 log = logging.getLogger("tailrace_spark")
@@ -53,7 +58,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What became of one micro-batch. `marks` counts records by mark.
+    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of.
 
     `held_seconds` is how long the batch waited, `held_for` each reason once, as the log has it.
     """
@@ -62,6 +67,7 @@ class Progress:
     records: int
     summary: Summary
     marks: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, TableProgress] = field(default_factory=dict)
     held_seconds: float = 0.0
     held_for: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -95,29 +101,46 @@ class Stream:
         *,
         stop: threading.Event | None = None,
         on_batch: Callable[[Progress], None] | None = None,
+        metrics: StreamMetrics | None = None,
+        location: str = "",
     ) -> None:
+        """`location` names the sink's store without secrets: the checkpoint notes it, and is refused to another."""
         self._spark = spark
         self._settings = settings
         self._sink = sink
         self._stop = stop or threading.Event()
         self._on_batch = on_batch
+        self._location = location
+        self._metrics = metrics or StreamMetrics()
         self._writing = threading.Lock()
         self._sink_used = threading.Lock()
         self._swept = time.monotonic()
         kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
         self._query: StreamingQuery | None = None
         self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
-        self._batches = BatchLog(spark, settings.stream.checkpoint)
+        self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
+        self._batches = BatchLog(self._files)
         self._schemas = SchemaReader(kafka, prefix)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
 
     def start(self, **trigger: Any) -> StreamingQuery:
-        """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds."""
-        stream = self._settings.stream
+        """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
+
+        Raises SettingsError for the checkpoint of another job, or of a newer version's.
+        """
+        stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
+        job = Job(
+            prefix=self._settings.topics.prefix,
+            sink=self._location,
+            one_copy=copies is not None,
+        )
+        require_own(self._files, stream.checkpoint, job)
         frame = with_head(read_messages(self._spark, self._settings))
-        writer = frame.writeStream.queryName("tailrace").foreachBatch(self._take)
+        frame = frame if copies is None else one_copy(frame, copies)
+        writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
         self._query = writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
+        self._metrics.watch(partial(last_progress, self._query))
         return self._query
 
     def run(self, **trigger: Any) -> None:
@@ -142,7 +165,7 @@ class Stream:
         if not self._sink_used.acquire(blocking=False):
             return
         try:
-            self._sink.sweep()
+            self._metrics.swept(self._sink.sweep())
         except ServiceError as error:
             log.warning("what has expired still stands in the sink: %s", error)
         finally:
@@ -214,12 +237,16 @@ class Stream:
             records=records.num_rows,
             summary=summary,
             marks=_count(records.column("marks")),
+            tables=_tables(records, time.time()),
             held_seconds=held.seconds,
             held_for=tuple(held.reasons),
             seconds=time.monotonic() - began,
         )
         if records.num_rows:
             log.info("%s", progress)
+        self._metrics.wrote(
+            summary, progress.tables, progress.marks, seconds=progress.seconds, held_seconds=held.seconds
+        )
         if self._on_batch is not None:
             self._on_batch(progress)
 
@@ -250,8 +277,7 @@ class Stream:
 
     def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
         """The records here: all of them come, and assigning them takes less than handing them to Python workers."""
-        found = assigned_here(heads.toArrow(), table, self._settings.topics.prefix)
-        return found.select([*PIECE_COLUMNS, "marks"])
+        return assigned_here(heads.toArrow(), table, self._settings.topics.prefix)
 
     def _stream_table(self, batch: int) -> StreamTable:
         """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted."""
@@ -276,8 +302,10 @@ class Stream:
             else:
                 if waits:
                     show_status(self._query, PROCESSING)
+                    self._metrics.held(False)
                 return result
             held.reasons.setdefault(words)
+            self._metrics.held(True)
             log.warning("holding batch %d for the %s; next try in %.1f s", held.batch, words, wait)
             show_status(self._query, f"Holding batch {held.batch} for the {words}")
             if self._stop.wait(wait):
@@ -299,6 +327,17 @@ def _ends(records: Any) -> dict[KafkaPartition, int]:
     """The offset behind each partition's last record."""
     last = records.group_by(["topic", "partition"]).aggregate([("offset", "max")])
     return {(row["topic"], row["partition"]): row["offset_max"] + 1 for row in last.to_pylist()}
+
+
+def _tables(records: Any, now: float) -> dict[str, TableProgress]:
+    """By "keyspace.table"; records that are no changes belong to none."""
+    known = records.filter(pc.is_valid(records.column("written"))).group_by(["keyspace", "table"])
+    return {
+        f"{row['keyspace']}.{row['table']}": TableProgress(
+            row["written_count"], max(0.0, now - row["written_max"] / 1e6)
+        )
+        for row in known.aggregate([("written", "count"), ("written", "max")]).to_pylist()
+    }
 
 
 def _count(marks: Any) -> dict[str, int]:

@@ -1,11 +1,16 @@
-"""What a streaming query says of itself while a batch of it waits: `query.status`, where Spark's users look."""
+"""What a streaming query says of itself where Spark's users look: `query.status`, its progress, Spark's UI."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace_spark.assignment import LATENESS_SECONDS
 
 PROCESSING: Final = "Processing new data"
 """Spark's own words while a batch is being processed."""
@@ -23,3 +28,26 @@ def show_status(query: StreamingQuery | None, words: str) -> None:
         wrapper.streamingQuery().getLatestExecutionContext().updateStatusMessage(words)
     except (Py4JError, TypeError):
         return
+
+
+def observed(heads: DataFrame) -> DataFrame:
+    """The same stream of `with_head`, whose progress has the metrics `tailrace` of each batch.
+
+    `records`, `undecodable` of them, `late` ones, and `written`: the newest write time, in microseconds.
+    """
+    late = F.col("published") * 1000 - F.col("written") > LATENESS_SECONDS * 1_000_000
+    return heads.observe(
+        "tailrace",
+        F.count(F.lit(1)).alias("records"),
+        F.count_if(F.col("op").isNull()).alias("undecodable"),
+        F.count_if(late).alias("late"),
+        F.max("written").alias("written"),
+    )
+
+
+def last_progress(query: StreamingQuery) -> Mapping[str, Any] | None:
+    """The progress of the query's last batch, while it runs."""
+    try:
+        return query.lastProgress
+    except Py4JError:
+        return None  # Spark has ended

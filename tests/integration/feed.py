@@ -79,15 +79,14 @@ class Feed:
         assert self._plain.flush(30) == 0
         return encoder
 
-    def publish(self, changes: Iterable[Change], *, commit: bool = True) -> None:
-        """One transaction."""
+    def publish(self, changes: Iterable[Change], *, commit: bool = True, at: int = 0) -> None:
+        """One transaction; `at` is Kafka's timestamp of its records, in milliseconds, 0: now."""
         self._producer.begin_transaction()
         for change in changes:
             encoder = self._encoders.get(change.table) or self.add(change.table)
             where = partition(change.token, self.options.partitions)
-            self._producer.produce(
-                self.topic(change.table), key=encoder.key(change), value=encoder.value(change), partition=where
-            )
+            name, key, value = self.topic(change.table), encoder.key(change), encoder.value(change)
+            self._producer.produce(name, key=key, value=value, partition=where, timestamp=at)
         if commit:
             self._producer.commit_transaction(30)
         else:

@@ -10,6 +10,7 @@ import pytest
 
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_spark.batchlog import KEPT_BATCHES, BatchLog
+from tailrace_spark.files import Files, HadoopFiles, LocalFiles, files_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,26 +22,30 @@ def _published(number: int) -> PublishedGeneration:
     )
 
 
+@pytest.fixture(params=["local", "hadoop"])
+def files(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Files:
+    """A folder that is not there yet, on either kind of file system."""
+    folder = tmp_path / "tailrace"
+    return LocalFiles(folder) if request.param == "local" else HadoopFiles(spark, str(folder))
+
+
 A, B, C = map(_published, (1, 2, 3))
 
 
-def test_what_was_known_then_is_used_again(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    checkpoint = str(tmp_path)
-    assert BatchLog(spark, checkpoint).used(7, [A, B], 20) == ([A, B], 20)
-    assert BatchLog(spark, checkpoint).used(7, [A, B, C], 90) == ([A, B], 20)
-    assert BatchLog(spark, checkpoint).used(8, [A, B, C], 90) == ([A, B, C], 90)
+def test_what_was_known_then_is_used_again(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    assert BatchLog(files).used(7, [A, B], 20) == ([A, B], 20)
+    assert BatchLog(files).used(7, [A, B, C], 90) == ([A, B], 20)
+    assert BatchLog(files).used(8, [A, B, C], 90) == ([A, B, C], 90)
     assert not caplog.records
     # Of a ring that is long gone a generation may have gone too: newer ones stay out all the same.
-    assert BatchLog(spark, checkpoint).used(7, [B, C], 95) == ([B], 20)
+    assert BatchLog(files).used(7, [B, C], 95) == ([B], 20)
     assert "batch 7: of the generations it used, 1 are gone" in caplog.text
-    assert BatchLog(spark, checkpoint).used(7, [C], 99) == ([C], 99)
-    assert BatchLog(spark, checkpoint).used(7, [A, B, C], 120) == ([C], 99)
+    assert BatchLog(files).used(7, [C], 99) == ([C], 99)
+    assert BatchLog(files).used(7, [A, B, C], 120) == ([C], 99)
 
 
-def test_a_note_that_was_cut_off_is_none(spark: SparkSession, tmp_path: Path) -> None:
-    log = BatchLog(spark, str(tmp_path))
+def test_a_note_that_was_cut_off_is_none(files: Files, tmp_path: Path) -> None:
+    log = BatchLog(files)
     log.used(7, [A], 20)
     file = tmp_path / "tailrace" / "7.json"
     whole = file.read_bytes()
@@ -50,8 +55,16 @@ def test_a_note_that_was_cut_off_is_none(spark: SparkSession, tmp_path: Path) ->
         assert log.used(7, [B], 30 + end) == ([B], 30 + end)
 
 
-def test_old_notes_go(spark: SparkSession, tmp_path: Path) -> None:
-    log = BatchLog(spark, str(tmp_path))
+def test_old_notes_go(files: Files, tmp_path: Path) -> None:
+    log = BatchLog(files)
     for batch in (0, 1, KEPT_BATCHES):
         log.used(batch, [A], 20)
     assert sorted(file.name for file in (tmp_path / "tailrace").glob("*.json")) == ["1.json", f"{KEPT_BATCHES}.json"]
+
+
+def test_a_path_is_this_machines_without_hadoop(spark: SparkSession, tmp_path: Path) -> None:
+    for folder in (f"{tmp_path}/a b", f"file://{tmp_path}/a%20b"):
+        found = files_in(spark, folder)
+        assert isinstance(found, LocalFiles)
+        found.write("note", folder)
+        assert (tmp_path / "a b" / "note").read_text() == folder

@@ -1,0 +1,103 @@
+"""Our packages, and what they import, as one archive that Spark unpacks beside each executor (`spark.archives`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, distribution, packages_distributions
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from tailrace_schemas.errors import SettingsError
+
+_OURS: Final = ("tailrace_common", "tailrace_schemas", "tailrace_spark")
+_ENTRIES: Final = ("tailrace_spark.source", "tailrace_spark.pieces", "numpy", "pandas", "pyarrow")
+_SPARKS_OWN: Final = frozenset({"pyspark", "py4j", "setuptools"})
+_LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
+# What has been loaded when everything that tasks of ours import is there.
+_LIST: Final = (
+    "import importlib, json, sys\n"
+    "for name in sys.argv[1:]: importlib.import_module(name)\n"
+    "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an archive has: distributions with their versions, files, and the archive's bytes."""
+
+    distributions: tuple[str, ...]
+    files: int
+    size: int
+
+
+def write_archive(file: Path, without: Collection[str] = ()) -> Contents:
+    """Write FILE, a .tar.gz: the three packages that executors use, and the distributions that these import.
+
+    `without` are names of distributions that the executors' Python has already. Spark's own are never in it, nor are
+    tests and C headers. Raises SettingsError for a name that would not be in it anyway, or a file that cannot be made.
+    """
+    found = _distributions()
+    unknown = {_plain(name) for name in without} - found.keys()
+    if unknown:
+        raise SettingsError(f"--without {' '.join(sorted(unknown))}: the archive has only {', '.join(sorted(found))}")
+    chosen = {name: one for name, one in found.items() if name not in {_plain(name) for name in without}}
+    files = 0
+    try:
+        with tarfile.open(file, "w:gz", compresslevel=6) as archive:
+            for path, inside in _files(chosen):
+                archive.add(path, inside, recursive=False)
+                files += 1
+    except OSError as error:
+        raise SettingsError(f"--archive {file}: {error.strerror}") from error
+    names = tuple(sorted(f"{name} {one.version}" for name, one in chosen.items()))
+    return Contents(names, files, file.stat().st_size)
+
+
+@cache
+def _distributions() -> dict[str, Distribution]:
+    """What a process has loaded that does nothing but import what tasks import; by plain names, without ours."""
+    asked = [sys.executable, "-c", _LIST, *_ENTRIES]
+    loaded = json.loads(subprocess.run(asked, capture_output=True, check=True, text=True).stdout)  # noqa: S603 - ours
+    owners = packages_distributions()
+    names = {_plain(owner) for module in loaded for owner in owners.get(module, ())}
+    return {name: distribution(name) for name in names - _SPARKS_OWN - {"tailrace"}}
+
+
+def _files(chosen: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
+    """(file, its path in the archive)"""
+    for package in _OURS:
+        root = _folder(package)
+        for path in sorted(root.rglob("*")):
+            inside = PurePosixPath(package, path.relative_to(root).as_posix())
+            if path.is_file() and _wanted(inside):
+                yield path, str(inside)
+    for one in chosen.values():
+        for listed in sorted(one.files or ()):
+            inside = PurePosixPath(listed.as_posix())
+            path = Path(str(one.locate_file(listed)))
+            if ".." not in inside.parts and _wanted(inside) and path.is_file():
+                yield path, str(inside)
+
+
+def _folder(package: str) -> Path:
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise SettingsError(f"{package} is not installed beside this program")
+    return Path(found.origin).parent
+
+
+def _wanted(inside: PurePosixPath) -> bool:
+    return not _LEFT_OUT & set(inside.parts) and inside.suffix not in {".pyc", ".a"}
+
+
+def _plain(name: str) -> str:
+    """A distribution's name as PyPI compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,31 @@
+"""One copy of each change, of those that its replicas published: by digest, in the JVM."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+_TAKEN: Final = "taken"
+_IDENTITY: Final = "identity"
+# What must stay as often as it came: records that are no changes, and truncations, which say the same to every
+# partition. Digests have 16 bytes, these names more or less of them.
+_ITS_OWN: Final = "digest IS NULL OR op = 'truncate'"
+
+
+def one_copy(heads: DataFrame, seconds: float) -> DataFrame:
+    """A stream of `tailrace_spark.messages.with_head`, without copies that come within `seconds` of the first.
+
+    As docs/contracts.md 6 says: the event time is the micro-batch's own, so that no record is older than the watermark,
+    whatever its write time or Kafka's timestamp. A copy that comes later than that is passed on again. Keeps some 100
+    bytes of state for each change of the last `seconds`.
+    """
+    place = F.encode(F.concat_ws("/", "topic", "partition", "offset"), "UTF-8")
+    return (
+        heads.withColumn(_TAKEN, F.current_timestamp())
+        .withColumn(_IDENTITY, F.when(F.expr(_ITS_OWN), place).otherwise(F.col("digest")))
+        .withWatermark(_TAKEN, f"{round(seconds * 1000)} milliseconds")
+        .dropDuplicatesWithinWatermark([_IDENTITY])
+        .drop(_TAKEN, _IDENTITY)
+    )

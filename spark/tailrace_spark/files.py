@@ -1,0 +1,103 @@
+"""Small files beside Spark's checkpoint, on whatever file system that is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+
+class Files(Protocol):
+    """The files of one folder, by their names."""
+
+    def read(self, name: str) -> str | None:
+        """A file's text; None where there is none."""
+
+    def write(self, name: str, text: str) -> None:
+        """Make the folder where it is missing, and the file anew."""
+
+    def delete(self, name: str) -> None:
+        """Take the file away, if it is there."""
+
+
+def files_in(spark: SparkSession, folder: str) -> Files:
+    """The files of a folder: a path, or a URL of Hadoop's. A path is where Hadoop's default file system is."""
+    files = HadoopFiles(spark, folder)
+    local = urlsplit(folder).path if folder.startswith("file:") else folder
+    return LocalFiles(Path(unquote(local))) if files.local else files
+
+
+class LocalFiles:
+    """In a folder of this machine: Hadoop would start a `chmod` for each file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, name: str) -> str | None:
+        """As Files says."""
+        try:
+            return (self._folder / name).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        """Whole or not at all, and on disk when this returns."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        new = self._folder / f".{name}.new"
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._folder / name)
+        (self._folder / f".{name}.crc").unlink(missing_ok=True)  # what Hadoop once wrote beside it is of another text
+
+    def delete(self, name: str) -> None:
+        """As Files says."""
+        (self._folder / name).unlink(missing_ok=True)
+
+
+class HadoopFiles:
+    """On a file system of Hadoop's."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only way to Spark's own file systems
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._io = jvm.org.apache.commons.io.IOUtils
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - likewise
+        self._files = self._path(folder).getFileSystem(configuration)
+        self._folder = folder
+
+    @property
+    def local(self) -> bool:
+        """Whether it is this machine's."""
+        return bool(self._files.getScheme() == "file")
+
+    def read(self, name: str) -> str | None:
+        """As Files says."""
+        file = self._file(name)
+        if not self._files.exists(file):
+            return None
+        stream = self._files.open(file)
+        try:
+            text: str = self._io.toString(stream, "UTF-8")
+            return text
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """As Files says."""
+        stream = self._files.create(self._file(name), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def delete(self, name: str) -> None:
+        """As Files says."""
+        self._files.delete(self._file(name), False)
+
+    def _file(self, name: str) -> Any:
+        return self._path(f"{self._folder}/{name}")

@@ -1,0 +1,108 @@
+"""`stream.one_copy_seconds`: of the copies that replicas publish one arrives, and nothing else is left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_schemas.digest import change_digest
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.metrics import StreamMetrics
+from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.sinks.protocol import Piece, Summary
+from tests.integration.feed import Feed
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
+IN_2099 = 4_070_908_800_000_000
+HOUR = 3_600
+
+
+class Kept:
+    """A sink that keeps what it was given: ids of rows, and how many records were none."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.letters = 0
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        for piece in pieces:
+            self.ids += [int.from_bytes(one.change.key or b"") for one in piece.changes]
+            self.letters += len(piece.dead_letters)
+        return Summary()
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+    def taken(self) -> tuple[list[int], int]:
+        """What came since the last time."""
+        found = sorted(self.ids), self.letters
+        self.ids, self.letters = [], 0
+        return found
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """An empty cluster's topics, with a generation."""
+    feed = Feed(kafka.bootstrap, prefix)
+    feed.announce()
+    yield feed
+    feed.close()
+
+
+def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, seconds: float | None) -> Settings:
+    stream = {"checkpoint": str(tmp_path / "checkpoint"), "one_copy_seconds": seconds}
+    kafka_settings = {"bootstrap.servers": kafka.bootstrap}
+    return Settings.model_validate({"kafka": kafka_settings, "topics": {"prefix": prefix}, "stream": stream})
+
+
+def write(number: int, at: int = 5_000_000) -> Change:
+    """A row; calls with the same arguments are its copies, each from another place."""
+    change = Log(PLAIN).insert((number,), (), at, v="v")
+    return replace(change, digest=change_digest(change))
+
+
+def test_copies_are_left_out_and_what_is_late_or_far_ahead_is_not(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    settings, sink, metrics = settings_of(kafka, prefix, tmp_path, HOUR), Kept(), StreamMetrics()
+    batches: list[Progress] = []
+
+    def follow() -> tuple[list[int], int]:
+        Stream(spark, settings, sink, on_batch=batches.append, metrics=metrics).run(availableNow=True)
+        return sink.taken()
+
+    feed.publish([write(1, IN_2099), write(2), write(2), write(3)])
+    feed.publish([write(1, IN_2099)])
+    assert follow() == ([1, 2, 3], 0)
+    # Rows of 1970 behind one of 2099, in a partition that Kafka had two hours ago; and two records that are no changes.
+    feed.publish([write(2), write(4), write(5)], at=int((time.time() - 2 * HOUR) * 1000))
+    feed.publish([write(1, IN_2099), write(5), write(6)])
+    feed.poison(PLAIN, b"no change", b"no change")
+    assert follow() == ([4, 5, 6], 2)
+    assert sum(batch.records for batch in batches) == 3 + 3 + 2
+    assert [batch.tables["shop.plain"].records for batch in batches if batch.records] == [3, 3]
+    with pytest.raises(SettingsError, match=r"written with stream\.one_copy_seconds"):
+        Stream(spark, settings_of(kafka, prefix, tmp_path, None), sink).start(availableNow=True)
+
+
+def test_a_copy_that_comes_later_than_that_is_passed_on_again(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    settings, sink = settings_of(kafka, prefix, tmp_path, 0.2), Kept()
+    for changes, expected in (([write(1)], [1]), ([write(2)], [2]), ([write(1)], [1])):
+        feed.publish(changes)
+        Stream(spark, settings, sink).run(availableNow=True)  # each takes longer to start than what copies have
+        assert sink.taken() == (expected, 0)

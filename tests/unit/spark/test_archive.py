@@ -1,0 +1,29 @@
+"""The archive for executors: ours, and what it imports, but for what is left out."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.archive import write_archive
+
+
+def test_it_has_what_tasks_import(tmp_path: Path) -> None:
+    file = tmp_path / "executors.tar.gz"
+    made = write_archive(file, ["NumPy", "pandas", "pyarrow"])
+    with tarfile.open(file) as archive:
+        names = archive.getnames()
+    assert (made.files, made.size) == (len(names), file.stat().st_size)
+    assert {"tailrace_spark/source.py", "tailrace_schemas/change.py", "tailrace_common/kafka.py"} <= set(names)
+    packages = {name.partition("/")[0] for name in names}
+    assert {"confluent_kafka", "fastavro", "pydantic"} <= packages
+    assert not packages & {"numpy", "pandas", "pyarrow", "pyspark", "py4j", "tailrace"}
+    assert not [name for name in names if "/tests/" in name or name.endswith(".pyc") or ".." in name]
+    assert [one for one in made.distributions if one.startswith("confluent-kafka ")]
+    with pytest.raises(SettingsError, match=r"^--without rich: the archive has only .*fastavro"):
+        write_archive(file, ["rich"])
+    with pytest.raises(SettingsError, match="No such file or directory"):
+        write_archive(tmp_path / "none" / "file.tar.gz")
