@@ -32,8 +32,7 @@ HOT_PATH = (
     "connector/tailrace/history/decode.py",
     "connector/tailrace/publish/record.py",
     "connector/tailrace/publish/routing.py",
-    "spark/tailrace_spark/rowstate/cells.py",
-    "spark/tailrace_spark/rowstate/row.py",
+    "spark/tailrace_spark/rowstate/*.py",
 )
 RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"
 BUILDS = {"bdist_wheel", "editable_wheel", "build_ext", "build"}

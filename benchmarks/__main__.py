@@ -6,7 +6,7 @@ import importlib
 import os
 import platform
 
-BENCHMARKS = ("decode", "assign", "generations", "transactions")
+BENCHMARKS = ("decode", "assign", "rowstate", "generations", "transactions", "sql")
 
 
 def main() -> None:

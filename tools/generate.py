@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import row_state_picture
 import typer.main
 from typer.testing import CliRunner
 
@@ -46,7 +47,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     stale = 0
-    for name, text in {"tailrace.toml": render_sample(), "docs/commands.md": render_commands()}.items():
+    made = {
+        "tailrace.toml": render_sample(),
+        "docs/commands.md": render_commands(),
+        "docs/row-state.svg": row_state_picture.picture(),
+    }
+    for name, text in made.items():
         path = ROOT / name
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

@@ -71,6 +71,7 @@ class Progress:
         return (
             f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
             f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
+            f"{f'{self.summary.held} kept for later, ' if self.summary.held else ''}"
             f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
             f"took {self.seconds:.1f} s"
         )

@@ -81,6 +81,7 @@ BREAKAGES: Final = (
         old="            after = self._at.offset if id == self._at.segment else 0\n",
         new="            after = 0\n",
         needs=Needs.MORE,
+        session="life",
         reds=(Red(KILLS, "test_in_one_large_segment", DOUBLED),),
         environment=FEWER,
     ),

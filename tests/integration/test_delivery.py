@@ -182,7 +182,8 @@ def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
     seen: set[tuple[int, int, int]] = set()
     looks: list[tuple[tuple[int, int, int], frozenset[tuple[int, int, int]]]] = []
     with stage.agent("agent", {"progress_seconds": 0.05}) as agent:
-        agent.until_ready()
+        stage.write(1)
+        agent.until(lambda: agent.count("changes") >= 1)  # so its topic is there
         with (
             SchemaReader(stage.config, stage.prefix) as schemas,
             TopicReader(stage.config, topic, beginning=True) as reader,

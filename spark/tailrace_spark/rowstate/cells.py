@@ -7,18 +7,28 @@ from dataclasses import dataclass
 from tailrace_schemas.change import Deletion, Marker
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class CellState:
     """One cell without its name: as `tailrace_schemas.change.Cell`, a tombstone has `value` None.
 
-    `path` is there where cells are kept under another key than their paths' own bytes (rowstate.paths).
+    `path` is there where cells are kept under another key than their paths' own bytes (rowstate.paths). Never
+    changed: it is not frozen, and has an `__init__` of its own, since one that dataclasses make is not compiled.
     """
 
     written: int
     ttl: int | None
     expires: int | None
     value: bytes | None
-    path: bytes | None = None
+    path: bytes | None
+
+    def __init__(
+        self, written: int, ttl: int | None, expires: int | None, value: bytes | None, path: bytes | None = None
+    ) -> None:
+        self.written = written
+        self.ttl = ttl
+        self.expires = expires
+        self.value = value
+        self.path = path
 
 
 def covers(deletion: Deletion | None, written: int) -> bool:

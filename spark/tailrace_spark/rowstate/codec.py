@@ -25,10 +25,11 @@ from tailrace_schemas.change import Deletion, Marker
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
 from tailrace_spark.rowstate.cells import CellState
-from tailrace_spark.rowstate.row import ColumnState, RowState
+from tailrace_spark.rowstate.row import NO_DELETION, ColumnState, Newest, RowState
 from tailrace_spark.rowstate.truncation import Truncation, TruncationState
 
 VERSION: Final = 2
+_ONE_BYTE: Final = 0x80  # vints below it are their own byte
 _READ: Final = (1, VERSION)  # version 1 had neither counters nor paths beside their keys
 _MARKER, _DELETION = 1, 2
 _COLUMN_DELETION, _COUNTER = 1, 2
@@ -61,12 +62,17 @@ def decode_state(encoded: bytes) -> RowState:
         written = base - reader.unsigned()
         marker = Marker(written, *reader.expiry(reader.byte()))
     deletion = reader.deletion(base) if flags & _DELETION else None
-    columns = {}
+    columns: dict[bytes, ColumnState] = {}
     for _ in range(reader.unsigned()):
         name = reader.bytes()
         columns[name] = reader.column(base)
     reader.end()
-    return RowState(marker, deletion, columns)
+    # The base is the newest's write time; of the deletions of that time the latest counts (RowState.newest).
+    local = NO_DELETION if deletion is None or deletion.written != base else deletion.local
+    for column in columns.values():
+        if column.deletion is not None and column.deletion.written == base and column.deletion.local > local:
+            local = column.deletion.local
+    return RowState(marker, deletion, columns, Newest(base, local) if flags or columns else None)
 
 
 def encode_deletion(deletion: Deletion, end: bytes | None = None) -> bytes:
@@ -164,7 +170,10 @@ def _put_signed(out: bytearray, value: int) -> None:
 
 
 def _put(out: bytearray, value: int) -> None:
-    out += write_unsigned(value)
+    if value < _ONE_BYTE:
+        out.append(value)
+    else:
+        out += write_unsigned(value)
 
 
 class _Reader:
@@ -184,6 +193,10 @@ class _Reader:
         return self._bytes[self._at - 1]
 
     def unsigned(self) -> int:
+        at = self._at
+        if at < len(self._bytes) and self._bytes[at] < _ONE_BYTE:
+            self._at = at + 1
+            return self._bytes[at]
         value, self._at = read_unsigned(self._bytes, self._at)
         return value
 

@@ -7,7 +7,7 @@ writes end in the same state whatever their order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
@@ -17,11 +17,12 @@ from tailrace_spark.rowstate.counters import keep_newest_shards, shards
 from tailrace_spark.rowstate.deletions import stronger, supersedes
 from tailrace_spark.rowstate.paths import path_key
 
-_NO_DELETION: Final = -(2**63)
+NO_DELETION: Final = -(2**63)
+"""The local time of no deletion: less than any."""
 _FOR_EVER: Final = 2**63
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ColumnState:
     """One column: its cells by path (None for a simple column), and the deletion of a whole multi-cell column.
 
@@ -29,9 +30,19 @@ class ColumnState:
     (rowstate.counters), and under None its tombstone.
     """
 
-    deletion: Deletion | None = None
-    cells: dict[bytes | None, CellState] = field(default_factory=dict)
-    counter: bool = False
+    deletion: Deletion | None
+    cells: dict[bytes | None, CellState]
+    counter: bool
+
+    def __init__(
+        self,
+        deletion: Deletion | None = None,
+        cells: dict[bytes | None, CellState] | None = None,
+        counter: bool = False,
+    ) -> None:
+        self.deletion = deletion
+        self.cells = {} if cells is None else cells
+        self.counter = counter
 
 
 class Newest(NamedTuple):
@@ -47,7 +58,7 @@ class Newest(NamedTuple):
     assignment: Assignment | tuple[()] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class RowState:
     """One row or static row: row marker, row deletion, columns by the bytes that name them in the log.
 
@@ -55,14 +66,22 @@ class RowState:
     Owned by one thread; `absorb` and `shadow` change it in place, `merge` does not touch its arguments.
     """
 
-    marker: Marker | None = None
-    deletion: Deletion | None = None
-    columns: dict[bytes, ColumnState] = field(default_factory=dict)
-    newest: Newest | None = None
+    marker: Marker | None
+    deletion: Deletion | None
+    columns: dict[bytes, ColumnState]
+    newest: Newest | None
 
-    def __post_init__(self) -> None:
-        if self.newest is None:
-            self.newest = _newest(self)
+    def __init__(
+        self,
+        marker: Marker | None = None,
+        deletion: Deletion | None = None,
+        columns: dict[bytes, ColumnState] | None = None,
+        newest: Newest | None = None,
+    ) -> None:
+        self.marker = marker
+        self.deletion = deletion
+        self.columns = {} if columns is None else columns
+        self.newest = _newest(self) if newest is None else newest
 
     @property
     def empty(self) -> bool:
@@ -221,6 +240,8 @@ def _put(cells: dict[bytes | None, CellState], path: bytes | None, said: CellSta
 
 
 def _newest(state: RowState) -> Newest | None:
+    if state.empty:
+        return None
     times = [cell.written for column in state.columns.values() for cell in column.cells.values()]
     deletions = [column.deletion for column in state.columns.values() if column.deletion is not None]
     if state.marker is not None:
@@ -228,7 +249,7 @@ def _newest(state: RowState) -> Newest | None:
     if state.deletion is not None:
         deletions.append(state.deletion)
     if not deletions:
-        return Newest(max(times), _NO_DELETION) if times else None
+        return Newest(max(times), NO_DELETION) if times else None
     strongest = max((part.written, part.local) for part in deletions)
     data = max(times, default=strongest[0])
-    return Newest(*strongest) if data <= strongest[0] else Newest(data, _NO_DELETION)
+    return Newest(*strongest) if data <= strongest[0] else Newest(data, NO_DELETION)

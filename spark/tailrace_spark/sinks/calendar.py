@@ -5,6 +5,7 @@ The proleptic Gregorian calendar in integers, by Howard Hinnant's algorithm `civ
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 EPOCH_DAYS_MS: Final = 86_400_000
@@ -23,11 +24,13 @@ def civil(days: int) -> tuple[int, int, int]:
     return year, month, day_of_year - (153 * shifted + 2) // 5 + 1
 
 
+@lru_cache(maxsize=4096)
 def year_of(days: int) -> int:
     """The astronomical year of a day since 1970-01-01."""
     return civil(days)[0]
 
 
+@lru_cache(maxsize=4096)
 def date_text(days: int) -> str:
     """2024-02-29; +10000-01-01 and -0001-12-31 beyond the years 0 to 9999, as ISO 8601 extends them."""
     year, month, day = civil(days)

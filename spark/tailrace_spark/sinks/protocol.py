@@ -53,14 +53,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What became of a micro-batch: changes merged, rows whose state changed, records set aside."""
+    """What became of a micro-batch: changes merged, rows whose state changed, records set aside.
+
+    `held` changes are kept until the store takes those of their table again.
+    """
 
     changes: int = 0
     rows: int = 0
     dead_letters: int = 0
+    held: int = 0
 
     def __add__(self, other: Summary) -> Summary:
-        return Summary(self.changes + other.changes, self.rows + other.rows, self.dead_letters + other.dead_letters)
+        return Summary(
+            self.changes + other.changes,
+            self.rows + other.rows,
+            self.dead_letters + other.dead_letters,
+            self.held + other.held,
+        )
 
 
 class Sink(Protocol):

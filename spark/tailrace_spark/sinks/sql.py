@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -15,19 +19,49 @@ from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, Target
-from tailrace_spark.sinks.sql_engine import absent, open_engine, refuses_a_value, remedy, said
-from tailrace_spark.sinks.sql_merge import TableMerge, gather
+from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, TakenError, Target
+from tailrace_spark.sinks.sql_engine import (
+    absent,
+    is_busy,
+    open_engine,
+    refuses_a_table,
+    refuses_a_value,
+    remedy,
+    said,
+)
+from tailrace_spark.sinks.sql_gathered import Gathered, gather
+from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change, newest_definition
+from tailrace_spark.sinks.sql_merge import TableMerge
 from tailrace_spark.sinks.sql_truncations import Truncations
+from tailrace_spark.sinks.sql_types import MYSQL
 
 log = logging.getLogger("tailrace_spark")
+
+Placed = TypeVar("Placed", Delivered, HeldChange)
+
+_FIRST_WAIT_SECONDS: Final = 1.0
+_LONGEST_WAIT_SECONDS: Final = 60.0
+_BUSY_WAITS: Final = (0.1, 0.5)
+_HELD_AT_ONCE: Final = 2_000
+_JOINED: Final = 5  # pieces: 10,000 changes, or 80 MiB of messages at the most
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A table that the database refuses: why, when it is tried again (the clock's seconds), how long after that."""
+
+    why: str = "kept by an earlier process"
+    until: float = 0.0
+    pause: float = _FIRST_WAIT_SECONDS
 
 
 class SqlSink:
     """Follows source tables in one database; see `Sink` for the promises, `sql_layout` for the tables.
 
     A micro-batch is one transaction. A change that the database refuses (U+0000 in PostgreSQL, a key too long for
-    its index) goes to `tailrace_dead_letters`, as do those that cannot be merged yet; all others are merged.
+    its index) goes to `tailrace_dead_letters`; all others are merged. Those of a table that the database refuses as a
+    whole, which somebody dropped or altered, or lets this user write no more, are kept in `tailrace_held_changes` and
+    merged once it takes them; the other tables go on.
     """
 
     def __init__(
@@ -37,14 +71,18 @@ class SqlSink:
         *,
         ring_delay: float = 0.0,
         clock: Callable[[], float] = time.time,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
         """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
         `ring_delay`: within how many seconds all hosts know of a truncation. `clock` tells the seconds since the epoch
-        by which what expires is gone. Raises SettingsError for a URL of another database.
+        by which what expires is gone; `wait` passes some. Raises SettingsError for a URL of another database.
         """
         self._ring_delay = ring_delay
         self._clock = clock
+        self._wait = wait
+        self._held = HeldTables()
+        self._waits: dict[UUID, _Wait] = {}
         self._location = redact(url)
         self._engine = open_engine(url)
         self._dialect: str = self._engine.dialect.name
@@ -55,36 +93,23 @@ class SqlSink:
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
         summary = Summary()
-        try:
-            with self._engine.begin() as connection:
-                self._create(connection)
-                for piece in pieces:
-                    summary += self._piece(connection, piece)
-        except SQLAlchemyError as error:
-            self._forget()
-            raise ServiceError(
-                f"sink {self._location}: {said(error)}{remedy(error)}; the batch will be delivered again"
-            ) from error
-        except BaseException:
-            self._forget()
-            raise
+        with self._transaction("the batch will be delivered again") as connection:
+            self._give_back(connection)
+            for piece in _joined(pieces):
+                summary += self._piece(connection, piece)
         return summary
 
     def sweep(self) -> int:
         """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
 
-        Each batch does so for the tables that it has changes of. Raises ServiceError as `write` does.
+        Each batch does so for the rows that it has changes of. Raises ServiceError as `write` does.
         """
-        try:
-            with self._engine.begin() as connection:
-                self._create(connection)
-                now = int(self._clock())
-                return sum(
-                    self._merge_of(connection, one).sweep(connection, now) for one in self._catalog.all(connection)
-                )
-        except SQLAlchemyError as error:
-            self._forget()
-            raise ServiceError(f"sink {self._location}: {said(error)}{remedy(error)}; swept again later") from error
+        with self._transaction("what expires is looked for again later") as connection:
+            swept = self._give_back(connection)
+            for target in self._catalog.all(connection):
+                if target.layout.definition.id not in self._waits:
+                    swept += self._swept(connection, target)
+            return swept
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
@@ -97,9 +122,21 @@ class SqlSink:
         """Give the connections back."""
         self._engine.dispose()
 
-    def _create(self, connection: sa.Connection) -> None:
-        if not self._created:
-            self._catalog.create(connection)
+    @contextmanager
+    def _transaction(self, otherwise: str) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                if not self._created:
+                    self._catalog.create(connection)
+                    waiting = self._held.waiting(connection)
+                    self._waits = {table_id: self._waits.get(table_id, _Wait()) for table_id in waiting}
+                yield connection
+        except SQLAlchemyError as error:
+            self._forget()
+            raise ServiceError(f"sink {self._location}: {said(error)}{remedy(error)}; {otherwise}") from error
+        except BaseException:
+            self._forget()
+            raise
         self._created = True
 
     def _merge_of(self, connection: sa.Connection, target: Target) -> TableMerge:
@@ -121,29 +158,131 @@ class SqlSink:
         by_table: dict[UUID, list[Delivered]] = {}
         for delivered in piece.changes:
             by_table.setdefault(delivered.change.table.id, []).append(delivered)
-        rows = merged = 0
+        summary = Summary()
         for changes in by_table.values():
-            merge = self._merge_for(connection, changes)
-            refused = len(letters)
-            rows += self._take(connection, merge, changes, letters)
-            merged += len(changes) - (len(letters) - refused)
+            summary += self._table(connection, changes, letters)
         self._bury(connection, letters)
-        return Summary(merged, rows, len(letters))
+        return summary + Summary(dead_letters=len(piece.dead_letters))
+
+    def _table(self, connection: sa.Connection, changes: Sequence[Delivered], letters: list[DeadLetter]) -> Summary:
+        """Merge changes of one table, or keep them where the database refuses it for now."""
+        table_id, refused = changes[0].change.table.id, list[DeadLetter]()
+        rows = held = 0
+        if table_id not in self._waits:
+            rows, why = self._attempt(
+                connection,
+                refused,
+                lambda: self._take(connection, self._merge_for(connection, changes), changes, refused, gather),
+            )
+            if why:
+                self._waits[table_id] = _Wait(why, self._clock() + _FIRST_WAIT_SECONDS)
+        if table_id in self._waits:
+            held = self._keep(connection, changes, refused, self._waits[table_id].why)
+        letters += refused
+        return Summary(len(changes) - len(refused) - held, rows, len(refused), held)
+
+    def _attempt(
+        self, connection: sa.Connection, letters: list[DeadLetter], run: Callable[[], int]
+    ) -> tuple[int, str | None]:
+        """What `run` gives, and None; or 0, and why the database refuses this table. A busy one is asked again."""
+        waits = iter(_BUSY_WAITS)
+        while True:
+            letters.clear()
+            try:
+                with nullcontext() if self._dialect == MYSQL else connection.begin_nested():
+                    return run(), None
+            except (DBAPIError, TakenError) as error:
+                busy = isinstance(error, DBAPIError) and is_busy(error)
+                if isinstance(error, DBAPIError) and not busy and not refuses_a_table(error):
+                    raise
+                self._catalog.forget()
+                self._merges.clear()
+                pause = next(waits, None) if busy else None
+                if pause is None:
+                    letters.clear()
+                    return 0, said(error) + remedy(error)
+            self._wait(pause)
+
+    def _keep(
+        self, connection: sa.Connection, changes: Sequence[Delivered], letters: list[DeadLetter], why: str
+    ) -> int:
+        table, announced = newest_definition(changes)
+        kept: list[HeldChange] = []
+        for one in changes:
+            try:
+                kept.append(held_change(one))
+            except DecodeError as error:
+                letters.append(DeadLetter(one.place, said(error)))
+        self._held.keep(connection, table, announced, kept, why, int(self._clock()))
+        log.warning(
+            "%s: %d changes are kept in tailrace_held_changes until the sink takes them: %s", table, len(kept), why
+        )
+        return len(kept)
+
+    def _give_back(self, connection: sa.Connection) -> int:
+        """Try the tables again that wait and are due; how many rows that changed."""
+        due = {table_id for table_id, wait in self._waits.items() if wait.until <= self._clock()}
+        rows = 0
+        waiting = self._held.waiting(connection) if due else {}
+        for table_id in due:
+            if table_id not in waiting:
+                del self._waits[table_id]
+                continue
+            letters: list[DeadLetter] = []
+            some, why = self._attempt(
+                connection, letters, partial(self._take_held, connection, *waiting[table_id], letters)
+            )
+            if why is None:
+                rows += some
+                del self._waits[table_id]
+                self._bury(connection, letters)
+                log.info("%s: the changes that waited are merged", waiting[table_id][0])
+            else:
+                pause = min(2 * self._waits[table_id].pause, _LONGEST_WAIT_SECONDS)
+                self._waits[table_id] = _Wait(why, self._clock() + pause, pause)
+        return rows
+
+    def _take_held(self, connection: sa.Connection, table: Table, announced: int, letters: list[DeadLetter]) -> int:
+        merge = self._merge_shapes(connection, [(table, announced)])
+        rows = 0
+        for some in self._held.kept(connection, table.id, _HELD_AT_ONCE):
+            rows += self._take(connection, merge, some, letters, gather_held)
+        self._held.release(connection, table.id)
+        return rows
+
+    def _swept(self, connection: sa.Connection, target: Target) -> int:
+        run = partial(self._sweep_table, connection, target)
+        rows, why = self._attempt(connection, [], run)
+        if why:
+            log.warning("%s: what has expired still stands in it: %s", target.layout.name, why)
+        return rows
+
+    def _sweep_table(self, connection: sa.Connection, target: Target) -> int:
+        return self._merge_of(connection, target).sweep(connection, int(self._clock()))
 
     def _merge_for(self, connection: sa.Connection, changes: Sequence[Delivered]) -> TableMerge:
         """The merge for the table's newest definition; made, widened and shown again where that is news."""
-        shapes: dict[int, tuple[Table, int]] = {
-            id(one.change.table): (one.change.table, one.announced) for one in changes
-        }
-        for table, announced in shapes.values():
+        shapes = {id(one.change.table): (one.change.table, one.announced) for one in changes}
+        return self._merge_shapes(connection, shapes.values())
+
+    def _merge_shapes(self, connection: sa.Connection, shapes: Iterable[tuple[Table, int]]) -> TableMerge:
+        merge: TableMerge | None = None
+        for table, announced in shapes:
             target, stale = self._catalog.target(connection, table, announced)
             merge = self._merge_of(connection, target)
             if stale:
                 merge.show_again(connection, stale, int(self._clock()))
-        return self._merges[changes[0].change.table.id]
+        if merge is None:
+            raise ValueError("no definition to merge by")
+        return merge
 
     def _take(
-        self, connection: sa.Connection, merge: TableMerge, changes: Sequence[Delivered], letters: list[DeadLetter]
+        self,
+        connection: sa.Connection,
+        merge: TableMerge,
+        changes: Sequence[Placed],
+        letters: list[DeadLetter],
+        gather: Callable[[Sequence[Placed]], Gathered],
     ) -> int:
         """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
         try:
@@ -158,7 +297,9 @@ class SqlSink:
                 letters.append(DeadLetter(changes[0].place, said(error)))
                 return 0
         middle = len(changes) // 2
-        return sum(self._take(connection, merge, half, letters) for half in (changes[:middle], changes[middle:]))
+        return sum(
+            self._take(connection, merge, half, letters, gather) for half in (changes[:middle], changes[middle:])
+        )
 
     def _bury(self, connection: sa.Connection, letters: Sequence[DeadLetter]) -> None:
         if not letters:
@@ -167,3 +308,21 @@ class SqlSink:
         rows = [(p.topic, p.partition, p.offset, p.schema_id.hex(), reason) for p, reason in places]
         overwrite(connection, DEAD_LETTERS, ("topic", "partition", "offset", "schema_id", "reason"), rows)
         log.warning("%d records set aside in tailrace_dead_letters; the first: %s", len(rows), letters[0].reason)
+
+
+def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The pieces, several as one: what is done once for each table of a piece is then done less often."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        joined.append(piece)
+        if len(joined) == _JOINED:
+            yield _join(joined)
+            joined = []
+    if joined:
+        yield _join(joined)
+
+
+def _join(pieces: Sequence[Piece]) -> Piece:
+    changes = [change for piece in pieces for change in piece.changes]
+    letters = [letter for piece in pieces for letter in piece.dead_letters]
+    return Piece(tuple(changes), tuple(letters))

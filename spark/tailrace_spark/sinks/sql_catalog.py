@@ -73,7 +73,7 @@ def target_of(layout: Layout) -> Target:
 
 
 class TakenError(SQLAlchemyError):
-    """A name that the sink needs is somebody else's."""
+    """A name that the sink needs is somebody else's, or what it made is there no more."""
 
 
 class Catalog:
@@ -153,7 +153,10 @@ class Catalog:
             index.create(connection, checkfirst=True)
 
     def _add_missing(self, connection: sa.Connection, table: sa.Table) -> None:
-        there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        inspector = sa.inspect(connection)
+        if not inspector.has_table(table.name):
+            raise TakenError(f"no such table: {table.name}")
+        there = {column["name"] for column in inspector.get_columns(table.name)}
         self._alter(connection, table, [column for column in table.columns if column.name not in there])
 
     def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:

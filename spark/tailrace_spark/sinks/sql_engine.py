@@ -20,7 +20,7 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL, SQLITE
 
-_BUSY_SECONDS: Final = 30
+_BUSY_SECONDS: Final = 10
 _DRIVERS: Final = {
     SQLITE: "sqlite",
     POSTGRESQL: "postgresql+psycopg",
@@ -32,7 +32,7 @@ _TAKEN: Final = ("42P07", 1050, 1347)
 _FORBIDDEN: Final = ("42501", 1044, 1142, 1143, 1227, 1370)
 _IN_USE: Final = ("2BP01",)
 _OTHERWISE: Final = ("42", 1054, 1091, 1146, 1146)
-_BUSY: Final = ("40001", "40P01", "55P03", 1205, 1213)
+_BUSY: Final = ("40001", "40P01", "55P03", 1205)  # not 1213: that ends the transaction
 _TOO_LARGE: Final = ("54", 1118, 1406)
 # MySQL of values: too long, out of range, of another character set, no JSON.
 _VALUES: Final = (1264, 1292, 1366, 1367, 3140, 4025)

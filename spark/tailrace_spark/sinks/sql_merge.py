@@ -10,16 +10,13 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.cql.order import clustering_key, range_limits
-from tailrace_schemas.errors import CorruptError
-from tailrace_schemas.streams import Assignment
+from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import ColumnKind
+from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -29,96 +26,16 @@ from tailrace_spark.rowstate.deletions import (
     stronger,
     supersedes,
 )
-from tailrace_spark.rowstate.row import RowState, state_of
-from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncated, truncation_of
-from tailrace_spark.sinks.protocol import Delivered
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.sql_catalog import Target
+from tailrace_spark.sinks.sql_gathered import Clustering, Gathered, RowKey, Said
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import END, ROW, STATIC
-from tailrace_spark.sinks.sql_shown import Clustering, ShownTable
+from tailrace_spark.sinks.sql_shown import ShownTable
 from tailrace_spark.sinks.sql_staged import StagedRows
-from tailrace_spark.sinks.sql_state import Head, RowKey, StateTable, Stored
+from tailrace_spark.sinks.sql_state import Head, StateTable, Stored
 from tailrace_spark.sinks.sql_truncations import Truncations
-
-
-@dataclass(slots=True)
-class Said:
-    """What changes say of one row: one change, as it came, or the state of several."""
-
-    clustering: Clustering
-    one: Delivered
-    merged: RowState | None = None
-
-    def add(self, other: Delivered) -> None:
-        """Take in another change of the row. A copy of the one change, as each replica publishes it, says no more."""
-        first = self.one.change
-        copy = bool(first.digest) and first.digest == other.change.digest and self.one.assignment == other.assignment
-        if copy and self.merged is None:
-            return
-        self.merged = self.state
-        self.merged.absorb(state_of(other.change, other.assignment))
-
-    @property
-    def state(self) -> RowState:
-        """The state that all of it says; made anew where one change says it."""
-        return state_of(self.one.change, self.one.assignment) if self.merged is None else self.merged
-
-
-@dataclass(slots=True)
-class Gathered:
-    """Changes of one table, merged with each other."""
-
-    deletions: dict[bytes, PartitionState] = field(default_factory=dict)
-    statics: dict[bytes, RowState] = field(default_factory=dict)
-    rows: dict[RowKey, Said] = field(default_factory=dict)
-    truncations: TruncationState = field(default_factory=TruncationState)
-
-
-def gather(delivered: Iterable[Delivered]) -> Gathered:
-    """Merge changes of one table with each other, in memory.
-
-    Raises DecodeError for a change that cannot be merged: clusterings, elements and counters that are no values of
-    their types.
-    """
-    found = Gathered()
-    ranges: dict[bytes, list[RangeDeletion]] = {}
-    for one in delivered:
-        change, key = one.change, one.change.key
-        if change.op is Op.TRUNCATE:
-            if change.deletion is None or change.source is None:
-                raise CorruptError(f"{change.table}: a truncation without a time or a source")
-            found.truncations = merge_truncations(found.truncations, truncated(truncation_of(change)))
-            continue
-        if key is None:
-            raise CorruptError(f"{change.table}: a {change.op.value} without a partition key")
-        if change.op is Op.DELETE_PARTITION:
-            partition = PartitionState(change.deletion, assignment=one.assignment)
-            found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
-        elif change.op is Op.DELETE_RANGE:
-            ranges.setdefault(key, []).append(_range(change, one.assignment))
-        elif change.static:
-            static = found.statics.setdefault(key, said := state_of(change, one.assignment))
-            if static is not said:
-                static.absorb(said)
-        else:
-            clustering = change.clustering or ()
-            at = ROW + clustering_key(change.table, clustering)
-            known = found.rows.get((key, at))
-            if known is None:
-                found.rows[key, at] = Said(clustering, one)
-            else:
-                known.add(one)
-    for key, parts in ranges.items():
-        partition = PartitionState(None, flatten(parts))
-        found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
-    return found
-
-
-def _range(change: Change, assignment: Assignment | None) -> RangeDeletion:
-    if change.start is None or change.end is None or change.deletion is None:
-        raise CorruptError(f"{change.table}: a range deletion without bounds or deletion")
-    start, end = range_limits(change.table, change.start, change.end)
-    return RangeDeletion(start, end, change.deletion, assignment)
 
 
 class TableMerge:
@@ -288,14 +205,16 @@ class TableMerge:
             state = said.state
             state.shadow(covering)
             if not state.empty:
-                left[row_key] = Said(said.clustering, said.one, state)
+                left[row_key] = Said(said.clustering, None, state)
         changed, known = self._staged.take(connection, left, at)
         touched: dict[RowKey, tuple[RowState, Clustering]] = {}
+        encoded: dict[RowKey, bytes] = {}
         for row_key, stored in known.items():
             state = _shadowed(stored, left[row_key].state, self._covering(partitions, row_key))
-            if stored.differs(state):
+            now = encoded[row_key] = encode_state(state)
+            if now != stored.encoded or state.assignment != stored.assignment:
                 touched[row_key] = state, left[row_key].clustering
-        self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()}, at)
+        self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()}, at, encoded)
         self._rows.put(connection, touched, at)
         return changed + len(touched)
 

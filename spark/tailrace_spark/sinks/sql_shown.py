@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
+from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.sql_bulk import overwrite
 from tailrace_spark.sinks.sql_catalog import Target
+from tailrace_spark.sinks.sql_gathered import Clustering, RowKey
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, STATIC
-from tailrace_spark.sinks.sql_state import CHUNK, RowKey
+from tailrace_spark.sinks.sql_state import CHUNK
 from tailrace_spark.sinks.sql_types import ToSql, to_sql
 
-Clustering = tuple[bytes | None, ...]
+_LONG_AGO: Final = -(2**63)
 Renderer = tuple[str, ToSql, ToSql]
 """(stored name, bytes to a plain value, that to what is bound)."""
 
@@ -37,6 +39,13 @@ class ShownTable:
         self._visible = VisibleColumns(table, static=static)
         places = layout.of_kind(ColumnKind.STATIC if static else ColumnKind.REGULAR)
         self._values = [(p.source, p.stored, to_sql(_type(table, p), dialect)) for p in places]
+        dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
+        self._plain = {
+            column.name_bytes: (place, codec(column.type).decode, render, dropped.get(column.name_bytes, _LONG_AGO))
+            for place, (source, _, render) in enumerate(self._values)
+            for column in table.columns
+            if column.name == source and not column.type.multicell
+        }
         clustering = [] if static else layout.of_kind(ColumnKind.CLUSTERING)
         self._partition = _renderers(table.partition_key, layout.of_kind(ColumnKind.PARTITION_KEY), dialect)
         self._clustering = _renderers(() if static else table.clustering, clustering, dialect)
@@ -57,6 +66,21 @@ class ShownTable:
         """What the columns that are no keys show of a state at a time, ready to bind; None: no row."""
         values = self._visible.of(state, at=at)
         return None if values is None else self._render(values)
+
+    def plain_values(self, change: Change, written: int) -> list[object] | None:
+        """`values` of a plain change (rowstate.plain) that was written at `written`, without a state."""
+        values: list[object] = [None] * len(self.columns)
+        there = change.marker is not None
+        for cell in change.cells:
+            plan = self._plain.get(cell.column.name_bytes)
+            if plan is None or written <= plan[3] or cell.value is None:
+                continue  # the column was dropped
+            there = True
+            place, decode, render, _ = plan
+            value = decode(cell.value)
+            if value is not None:
+                values[place] = render(value)
+        return values if there else None
 
     def row(self, row_key: RowKey, clustering: Clustering, values: Sequence[object]) -> tuple[object, ...]:
         """A whole row, under `names`."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import Final
 
 import sqlalchemy as sa
 
+from tailrace_spark.rowstate.plain import plain_state
 from tailrace_spark.sinks.sql_bulk import TEMPORARY, insert_missing, stage
+from tailrace_spark.sinks.sql_gathered import RowKey, Said
 from tailrace_spark.sinks.sql_shown import ShownTable
-from tailrace_spark.sinks.sql_state import RowKey, StateTable, Stored, state_row, stored_as
-
-if TYPE_CHECKING:
-    from tailrace_spark.sinks.sql_merge import Said
+from tailrace_spark.sinks.sql_state import StateTable, Stored, state_row, stored_as
 
 
 class StagedRows:
@@ -31,6 +30,7 @@ class StagedRows:
             sa.Column("there", sa.Boolean, nullable=False),
             **TEMPORARY,
         )
+        self._nothing = [None] * len(shown.columns)
         names = [column.name for column in state.table.columns]
         staged = list(self._staged.columns)
         self._names = names
@@ -72,11 +72,17 @@ class StagedRows:
         return known
 
     def _stage(self, row_key: RowKey, said: Said, at: int | None) -> tuple[object, ...]:
-        state = said.state
-        values = self._shown.values(state, at)
-        shown = values if values is not None else [None] * len(self._shown.columns)
+        alone = said.alone
+        plain = None if alone is None else plain_state(alone.change)
+        if alone is None or plain is None:
+            state = said.state
+            head, values = state_row(row_key, state, at), self._shown.values(state, at)
+        else:
+            generation, stream_id = alone.assignment or _UNASSIGNED
+            head = (*row_key, *plain, generation, stream_id, None)
+            values = self._shown.plain_values(alone.change, plain[0])
         keys = self._shown.key_values(row_key[0], said.clustering)
-        return (*state_row(row_key, state, at), *keys, *shown, values is not None)
+        return (*head, *keys, *(self._nothing if values is None else values), values is not None)
 
 
-__all__ = ["StagedRows"]
+_UNASSIGNED: Final = (None, None)

@@ -9,9 +9,10 @@ deletion; 03 and the order-preserving clustering bytes: a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from tailrace_spark.rowstate.codec import decode_deletion, decode_state, encode_
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.sql_bulk import TEMPORARY, overwrite, stage
+from tailrace_spark.sinks.sql_gathered import RowKey
 from tailrace_spark.sinks.sql_names import PARTITION, RANGE, ROW, STATIC
 from tailrace_spark.sinks.sql_types import CLUSTERING_BYTES, KEY_BYTES, MYSQL, bytes_literal
 
@@ -35,8 +37,6 @@ _KEYS: Final = sa.Table(
     **TEMPORARY,
 )
 
-RowKey = tuple[bytes, bytes]
-"""(partition key, clustering value of the state table)."""
 Item = TypeVar("Item")
 
 
@@ -149,10 +149,19 @@ class StateTable:
         """Remove all that has nothing as new as `written`, deletions too; how much it was."""
         return connection.execute(self.table.delete().where(self.table.c.newest < written)).rowcount
 
-    def write(self, connection: sa.Connection, states: dict[RowKey, RowState], at: int | None) -> None:
-        """Put these states under their keys; an empty one is removed. `at`: when they were looked at."""
+    def write(
+        self,
+        connection: sa.Connection,
+        states: Mapping[RowKey, RowState],
+        at: int | None,
+        encoded: Mapping[RowKey, bytes] = MappingProxyType({}),
+    ) -> None:
+        """Put these states under their keys; an empty one is removed. `at`: when they were looked at.
+
+        `encoded` has the bytes of those states for which they are known.
+        """
         ordered = sorted(states.items(), key=_by_key)
-        kept = [state_row(row_key, state, at) for row_key, state in ordered if not state.empty]
+        kept = [state_row(row_key, state, at, encoded.get(row_key)) for row_key, state in ordered if not state.empty]
         gone = [row_key for row_key, state in states.items() if state.empty]
         self._write(connection, kept, gone)
 
@@ -198,10 +207,10 @@ def _row(
     return key, clustering, newest, state, generation, stream_id, expiry
 
 
-def state_row(row_key: RowKey, state: RowState, at: int | None) -> StateRow:
+def state_row(row_key: RowKey, state: RowState, at: int | None, encoded: bytes | None = None) -> StateRow:
     """The row of a state that is not empty, and that was looked at at a time, in seconds since the epoch."""
     expiry = state.next_expiry(after=-1 if at is None else at)
-    return _row(*row_key, newest(state), encode_state(state), state.assignment, expiry)
+    return _row(*row_key, newest(state), encoded or encode_state(state), state.assignment, expiry)
 
 
 def _by_key(item: tuple[RowKey, RowState]) -> RowKey:

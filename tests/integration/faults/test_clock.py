@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.integration import jumping_agent
@@ -20,6 +22,16 @@ def test_a_clock_that_jumps(trial: Trial) -> None:
     with trial.agent("jumping", program=(jumping_agent.__file__,)) as agent:
         until_more(agent)
         agent.until(lambda: spread(trial) > DAY)
+        states, began = set[tuple[object, object]](), time.monotonic()
+
+        def looked() -> bool:
+            """Over some jumps of every kind."""
+            if status := agent.status():
+                states.add((status["live"], status["ready"]))
+            return time.monotonic() - began > 9
+
+        agent.until(looked)
+        assert states == {(True, True)}
         assert agent.status()["degraded"] == {}
         load.end()
         trial.settle(agent)

@@ -157,7 +157,7 @@ def test_damaged_segments(trial: Trial) -> None:
         segment, offset, _ = fact.place
         assert offset > limits.get(segment, 2**31), f"{fact} stands before the damage, or in a sound segment"
     assert {fact.place[0] for fact in verdict.lost} == limits.keys()
-    assert replace(verdict, lost=()).sound, verdict
+    assert replace(verdict, lost=()).sound, str(verdict)
 
 
 def check_quarantined(agent: AgentProcess, good: dict[Path, int]) -> None:

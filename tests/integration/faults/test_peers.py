@@ -105,7 +105,7 @@ def cells(change: Change, column: str) -> list[Cell]:
 
 def test_what_was_published_is_what_the_log_has(trial: Trial) -> None:
     verdict = trial.verdict()
-    assert verdict.sound, verdict
+    assert verdict.sound, str(verdict)
 
 
 def test_every_type_that_others_lose_or_change(trial: Trial) -> None:

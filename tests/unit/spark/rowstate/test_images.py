@@ -160,3 +160,24 @@ def test_rows_are_in_clustering_order() -> None:
     changes = [LOG.insert(K, (number,), 1) for number in (3, -1, 2)]
     images = Images(WIDE).apply(Partition(), changes)
     assert [image.clustering for image in images] == [clustering_of(WIDE, (number,)) for number in (-1, 2, 3)]
+
+
+def test_the_worked_example_of_the_docs() -> None:
+    cart = Log(table({"customer": "int"}, {"line": "int"}, regular={"amount": "int"}, name="cart", keyspace="shop"))
+    a, b, e, c = (
+        cart.insert((7,), (line,), at, amount=amount)
+        for line, amount, at in ((1, 5, 10), (2, 2, 20), (3, 1, 25), (2, 9, 40))
+    )
+    d = cart.delete_range((7,), (2,), (), 30)
+    ends = []
+    for order, expected in (
+        ([a, b, e, c, d], ["c 1", "c 2", "c 3", "u 2", "d 3"]),
+        ([d, a, b, e, c], ["c 1", "c 2"]),
+    ):
+        images, partition = Images(cart.table), Partition()
+        told = [image for change in order for image in images.apply(partition, [change])]
+        assert [
+            f"{image.op.value} {int.from_bytes((image.clustering or ())[0] or b'', 'big')}" for image in told
+        ] == expected
+        ends.append(partition)
+    assert ends[0] == ends[1]

@@ -1,0 +1,208 @@
+"""Changes of tables that the database refuses for now, kept in it until it takes them: the other tables go on.
+
+Each change is kept by its place in Kafka, so one that is delivered again is kept once, and as row state, whose merging
+asks for no order: what waited and what has come since may be merged in any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from tailrace_schemas.change import Op
+from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.rowstate.codec import (
+    decode_deletion,
+    decode_state,
+    decode_truncations,
+    encode_deletion,
+    encode_state,
+    encode_truncations,
+)
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, merge_partitions
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.truncation import merge_truncations
+from tailrace_spark.sinks.protocol import Delivered, Place
+from tailrace_spark.sinks.sql_bulk import overwrite
+from tailrace_spark.sinks.sql_gathered import Clustering, Gathered, Said, gather
+from tailrace_spark.sinks.sql_names import CATALOG, PARTITION, RANGE, ROW, STATIC
+from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
+
+_TRUNCATION: Final = b"\x05"
+_NAME: Final = sa.Text().with_variant(sa.String(255), MYSQL)
+_LONG: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
+HELD_TABLES: Final = sa.Table(
+    "tailrace_held_tables",
+    CATALOG,
+    sa.Column("table_id", _NAME, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("definition", _LONG, nullable=False),
+    **MYSQL_TABLE,
+)
+HELD: Final = sa.Table(
+    "tailrace_held_changes",
+    CATALOG,
+    sa.Column("topic", _NAME, primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True),
+    sa.Column("offset", sa.BigInteger, primary_key=True),
+    sa.Column("table_id", _NAME, nullable=False, index=True),
+    sa.Column("schema_id", sa.Text, nullable=False),
+    sa.Column("key", STATE_BYTES, nullable=False),
+    sa.Column("clustering", STATE_BYTES, nullable=False),
+    sa.Column("clustering_values", _LONG),
+    sa.Column("state", STATE_BYTES, nullable=False),
+    sa.Column("generation", sa.BigInteger),
+    sa.Column("stream_id", STATE_BYTES),
+    **MYSQL_TABLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldChange:
+    """One change as it is kept: `at` says of what kind `state` is, as `clustering` of a state table does."""
+
+    place: Place
+    key: bytes
+    at: bytes
+    clustering: Clustering
+    state: bytes
+    assignment: Assignment | None
+
+
+def held_change(delivered: Delivered) -> HeldChange:
+    """What is kept of a change. Raises DecodeError for one that cannot be merged."""
+    found = gather([delivered])
+    change, assignment = delivered.change, delivered.assignment
+    for (key, at), said in found.rows.items():
+        return HeldChange(delivered.place, key, at, said.clustering, encode_state(said.state), assignment)
+    for key, state in found.statics.items():
+        return HeldChange(delivered.place, key, STATIC, (), encode_state(state), assignment)
+    for key, partition in found.deletions.items():
+        if partition.deletion is not None:
+            return HeldChange(delivered.place, key, PARTITION, (), encode_deletion(partition.deletion), assignment)
+        for part in partition.ranges:
+            encoded = encode_deletion(part.deletion, part.end)
+            return HeldChange(delivered.place, key, RANGE + part.start, (), encoded, assignment)
+    if change.op is Op.TRUNCATE:
+        return HeldChange(delivered.place, b"", _TRUNCATION, (), encode_truncations(found.truncations), None)
+    return HeldChange(delivered.place, change.key or b"", ROW, (), encode_state(RowState()), None)  # an empty range
+
+
+def gather_held(held: Iterable[HeldChange]) -> Gathered:
+    """As `gather`, of what was kept."""
+    found = Gathered()
+    for one in held:
+        if one.at == _TRUNCATION:
+            found.truncations = merge_truncations(found.truncations, decode_truncations(one.state))
+        elif one.at == PARTITION or one.at.startswith(RANGE):
+            said = _partition(one)
+            found.deletions[one.key] = merge_partitions(found.deletions.get(one.key, NOTHING_DELETED), said)
+        else:
+            state = decode_state(one.state)
+            state.assign(one.assignment)
+            _add(found, one, state)
+    return found
+
+
+def _partition(one: HeldChange) -> PartitionState:
+    deletion, end = decode_deletion(one.state)
+    if one.at == PARTITION:
+        return PartitionState(deletion, assignment=one.assignment)
+    return PartitionState(None, (RangeDeletion(one.at[len(RANGE) :], end, deletion, one.assignment),))
+
+
+def _add(found: Gathered, one: HeldChange, state: RowState) -> None:
+    if state.empty:
+        return
+    if one.at == STATIC:
+        known = found.statics.setdefault(one.key, state)
+    else:
+        known = found.rows.setdefault((one.key, one.at), Said(one.clustering, None, state)).state
+    if known is not state:
+        known.absorb(state)
+
+
+class HeldTables:
+    """Keeps and gives back, in the caller's transaction."""
+
+    def waiting(self, connection: sa.Connection) -> dict[UUID, tuple[Table, int]]:
+        """The definitions, and when they were announced, of the tables of which changes are kept."""
+        rows = connection.execute(sa.select(HELD_TABLES.c.table_id, HELD_TABLES.c.definition))
+        return {UUID(table_id): _definition(text) for table_id, text in rows}
+
+    def keep(
+        self, connection: sa.Connection, table: Table, announced: int, held: Sequence[HeldChange], why: str, now: int
+    ) -> None:
+        """Keep changes of a table, and why; `now` in seconds since the epoch."""
+        known = connection.execute(
+            sa.select(HELD_TABLES.c.definition, HELD_TABLES.c.since).where(HELD_TABLES.c.table_id == str(table.id))
+        ).one_or_none()
+        if known is not None:
+            before, at = _definition(known.definition)
+            table = merge_definitions(before, table, second_newer=announced >= at)
+            announced = max(announced, at)
+        definition = json.dumps({**table_to_json(table), "announced": announced}, sort_keys=True)
+        since = now if known is None else known.since
+        names = [column.name for column in HELD_TABLES.columns]
+        overwrite(connection, HELD_TABLES, names, [(str(table.id), str(table), why, since, definition)])
+        overwrite(connection, HELD, [column.name for column in HELD.columns], [_row(table, one) for one in held])
+
+    def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[HeldChange]]:
+        """The changes that are kept of a table, some at a time; each is forgotten once the next are asked for."""
+        c = HELD.c
+        query = sa.select(HELD).where(c.table_id == str(table_id)).order_by(c.topic, c.partition, c.offset).limit(size)
+        gone = HELD.delete().where(c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"))
+        gone = gone.where(c.offset == sa.bindparam("o"))
+        while rows := connection.execute(query).all():
+            yield [_held(row) for row in rows]
+            connection.execute(gone, [{"t": row.topic, "p": row.partition, "o": row.offset} for row in rows])
+
+    def release(self, connection: sa.Connection, table_id: UUID) -> None:
+        """Nothing of this table waits any more."""
+        connection.execute(HELD_TABLES.delete().where(HELD_TABLES.c.table_id == str(table_id)))
+
+
+def newest_definition(changes: Sequence[Delivered]) -> tuple[Table, int]:
+    """The definition that these changes of one table have together, and when it was announced."""
+    shapes = {id(one.change.table): (one.change.table, one.announced) for one in changes}
+    (table, announced), *others = shapes.values()
+    for other, at in others:
+        table = merge_definitions(table, other, second_newer=at >= announced)
+        announced = max(announced, at)
+    return table, announced
+
+
+def _definition(text: str) -> tuple[Table, int]:
+    document = json.loads(text)
+    return table_from_json(document), int(document.get("announced", -1))
+
+
+def _row(table: Table, one: HeldChange) -> tuple[object, ...]:
+    values = json.dumps([None if value is None else value.hex() for value in one.clustering])
+    generation, stream_id = one.assignment or (None, None)
+    place = (one.place.topic, one.place.partition, one.place.offset, str(table.id), one.place.schema_id.hex())
+    return (*place, one.key, one.at, values, one.state, generation, stream_id)
+
+
+def _held(row: sa.Row[tuple[object, ...]]) -> HeldChange:
+    if row.state is None:
+        raise CorruptError("a held change without a state")
+    place = Place(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
+    clustering = tuple(None if value is None else bytes.fromhex(value) for value in json.loads(row.clustering_values))
+    assignment = None if row.stream_id is None else Assignment(row.generation, bytes(row.stream_id))
+    return HeldChange(place, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
+
+
+__all__ = ["HELD", "HELD_TABLES", "HeldChange", "HeldTables", "gather_held", "held_change", "newest_definition"]

@@ -1,0 +1,137 @@
+"""A table that the database refuses for now: its changes are kept, all others go on, and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.streams import Assignment
+from tailrace_spark.sinks.protocol import Piece, Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql_gathered import gather
+from tailrace_spark.sinks.sql_held import gather_held, held_change
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.changes import assignments
+from tests.unit.spark.sinks.contract import Database, delivered, piece
+from tests.unit.spark.sinks.test_sql import ORDERS, one_change
+from tests.unit.spark.sinks.test_sql_time import Time, truncate
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
+OTHER = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="other", table_id=UUID(int=7))
+STREAM = Assignment(1_000, bytes(15) + b"\x01")
+
+
+def execute(database: Database, *statements: str) -> None:
+    with database.engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+def test_a_table_that_was_taken_away_waits_and_the_others_go_on(database: Database) -> None:
+    plain, other, time = Log(PLAIN), Log(OTHER), Time(100)
+    sink = SqlSink(database.url, clock=time)
+    sink.write([piece([plain.insert((1,), (), 1, v="a"), other.insert((1,), (), 1, v="a")])])
+    execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
+    batch = [
+        piece([
+            plain.update((1,), (), 2, w=5), other.update((1,), (), 2, v="b"), plain.insert((2,), (), 2, v="z"),
+            plain.delete((1,), (), 1), plain.delete_partition((3,), 9), plain.insert((3,), (), 8, v="late"),
+        ], STREAM),
+    ]  # fmt: skip
+    assert sink.write(batch) == Summary(1, 1, 0, 5)
+    assert database.select("SELECT id, v FROM shop_other") == [(1, "b")]
+    assert database.select("SELECT v, w FROM shop_plain") == [("a", None)]
+    time.now += 1
+    assert sink.write(batch) == Summary(1, 0, 0, 5)  # delivered again: kept once
+    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(5,)]
+    [(name, since)] = database.select("SELECT name, since FROM tailrace_held_tables")
+    assert (name, since) == ("shop.plain", 100)
+    execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
+    assert sink.write([]) == Summary()  # it was tried a moment ago
+    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(5,)]
+    time.now += 10
+    assert sink.sweep() == 2
+    assert database.select("SELECT * FROM shop_plain") == [(1, None, 5), (2, "z", None)]
+    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]
+    assert database.select("SELECT name FROM tailrace_held_tables") == []
+    assert sink.write(batch) == Summary(6, 0, 0)
+    sink.close()
+
+
+def test_what_an_earlier_process_kept_is_merged_by_the_next(database: Database) -> None:
+    execute(database, "CREATE TABLE shop_plain (mine INTEGER)")
+    log, wider = Log(PLAIN), replace(PLAIN, regular=(*PLAIN.regular, OTHER.regular[0]))
+    wider = table({"id": "int"}, regular={"v": "text", "w": "int", "x": "int"}, keyspace="shop", name="plain")
+    for change in (log.insert((1,), (), 1, v="a"), Log(wider).update((1,), (), 2, x=1)):
+        sink = SqlSink(database.url)
+        assert sink.write([piece([change])]) == Summary(0, 0, 0, 1)
+        sink.close()
+    execute(database, "DROP TABLE shop_plain")
+    sink = SqlSink(database.url)
+    sink.write([piece([log.update((1,), (), 3, w=3)])])
+    sink.close()
+    assert database.select("SELECT id, v, w, x FROM shop_plain") == [(1, "a", 3, 1)]
+
+
+def test_a_right_that_was_taken_away(database: Database) -> None:
+    if database.dialect != "postgresql":
+        pytest.skip("only PostgreSQL's tests make a second user")
+    log, time = Log(PLAIN), Time(100)
+    sink = SqlSink(database.url, clock=time)
+    sink.write([piece([log.insert((1,), (), 1, v="a"), Log(OTHER).insert((1,), (), 1, v="a")])])
+    sink.close()
+    user = "writer_" + str(sa.make_url(database.url).database)
+    rights = [f"GRANT ALL ON {name} TO {user}" for name in database.names()]
+    execute(
+        database, f"CREATE ROLE {user} LOGIN", *rights, f"GRANT ALL ON SCHEMA public TO {user}",
+        f"REVOKE ALL ON shop_plain__rows FROM {user}",
+    )  # fmt: skip
+    url = sa.make_url(database.url).set(username=user).render_as_string(hide_password=False)
+    sink = SqlSink(url, clock=time)
+    assert sink.write([piece([log.update((1,), (), 2, w=2), Log(OTHER).insert((2,), (), 1, v="b")])]) == Summary(
+        1, 1, 0, 1
+    )
+    [(reason,)] = database.select("SELECT reason FROM tailrace_held_tables")
+    assert "permission denied" in reason
+    assert "let this user" in reason
+    execute(database, f"GRANT ALL ON shop_plain__rows TO {user}")
+    time.now += 10
+    assert sink.write([]) == Summary()
+    assert database.select("SELECT * FROM shop_plain") == [(1, "a", 2)]
+    sink.close()
+    execute(database, f"DROP OWNED BY {user}", f"DROP ROLE {user}")
+
+
+def test_a_database_that_takes_nothing_holds_the_batch(database: Database) -> None:
+    sink = SqlSink(database.url)
+    sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+    execute(database, "DROP TABLE tailrace_held_tables", "ALTER TABLE shop_plain__state RENAME TO elsewhere")
+    with pytest.raises(ServiceError, match="delivered again"):
+        sink.write([piece([Log(PLAIN).insert((2,), (), 1, v="a")])])
+    sink.close()
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=6))
+def test_what_is_kept_is_what_was_said(changes: list[tuple[Change, Assignment | None]]) -> None:
+    log = Log(ORDERS)
+    all_of_them = [delivered(change, assignment) for change, assignment in changes]
+    all_of_them.append(delivered(truncate(log, "a", 5, 6)))
+    kept, said = gather_held([held_change(one) for one in all_of_them]), gather(all_of_them)
+    assert kept.truncations == said.truncations
+    assert kept.deletions == {key: one for key, one in said.deletions.items() if one.deletion or one.ranges}
+    assert kept.statics == said.statics
+    assert {key: (one.clustering, one.state) for key, one in kept.rows.items()} == {
+        key: (one.clustering, one.state) for key, one in said.rows.items() if not one.state.empty
+    }
+
+
+__all__ = ["Piece"]
