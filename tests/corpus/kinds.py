@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinds:
-    """Switches. `times`: USING TIMESTAMP; `expiries`: TTLs of seconds, those of hours are always there.
-
-    `long_keys`: values in keys of thousands of bytes, which no index of an SQL database takes.
+    """Switches. `times`: USING TIMESTAMP; `ahead`: in the future too, where deletions leave little; `expiries`: TTLs of
+    seconds, those of hours are always there; `long_keys`: values in keys of thousands of bytes, which no index of an
+    SQL database takes.
     """
 
     counters: bool = True
     times: bool = True
+    ahead: bool = True
     expiries: bool = True
     truncations: bool = False
     alterations: bool = True

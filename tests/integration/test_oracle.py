@@ -109,5 +109,5 @@ def test_three_nodes_one_of_them_down_for_a_while(
     with ExitStack() as stack:
         cluster = Cluster(tmp_path, kafka, prefix, stack)
         nodes = [cluster.add_node(streams=False) for _ in range(3)]
-        trial = check(nodes, _NodeDown, 6, 400, [postgres.new_database()])
+        trial = check(nodes, _NodeDown, 4, 250, [postgres.new_database()])
     assert trial.kills["node"] == 1

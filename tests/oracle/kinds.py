@@ -19,6 +19,7 @@ def kinds_of(seed: int) -> Kinds:
         truncations=truncations,
         alterations=random.random() < 0.6,
         long_keys=False,
+        ahead=random.random() < 0.25,
     )
 
 

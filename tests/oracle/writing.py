@@ -69,7 +69,8 @@ class Writer:
                     for statement in alterations(random, self.keyspace, tables, _DIALECT, kinds, most=1):
                         self._execute(statement)
                     tables = self._read_tables()
-            script = Statements(random, tables, _DIALECT, self._began, ahead=phase == phases - 1, kinds=kinds)
+            ahead = kinds.ahead and phase == phases - 1
+            script = Statements(random, tables, _DIALECT, self._began, ahead=ahead, kinds=kinds)
             for _ in range(statements // phases):
                 self._execute(script.next())
         self._finish(tables)
