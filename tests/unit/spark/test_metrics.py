@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,27 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.metrics import MetricsServer, StreamMetrics, TableProgress
 from tailrace_spark.sinks.protocol import Summary
 
+ROOT = Path(__file__).parents[3]
+
 
 def read(server: MetricsServer) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {name: float(value) for name, _, value in samples if not name.partition("{")[0].endswith("_created")}
+
+
+def test_every_metric_is_documented() -> None:
+    _, document = (ROOT / "docs" / "metrics.md").read_text().split("\n## The stream\n")
+    listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", document, re.MULTILINE)
+    metrics = StreamMetrics()
+    metrics.watch(lambda: {"processedRowsPerSecond": 1.0, "eventTime": {"watermark": "1970-01-01T00:01:00.000Z"}})
+    with (
+        MetricsServer(metrics, "127.0.0.1", 0) as server,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer,
+    ):
+        names = re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE)
+    assert sorted(listed) == sorted(name for name in names if not name.endswith("_created"))
 
 
 def test_what_a_batch_did_is_counted() -> None:
