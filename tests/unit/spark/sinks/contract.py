@@ -28,9 +28,10 @@ class Database:
         return self.engine.dialect.name
 
     def select(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query, sorted."""
+        """The rows of a query, sorted. Names stand in double quotes, or in the database's own."""
         if self.dialect == "mysql":
-            query = query.replace(" AS TEXT)", " AS CHAR)").replace('"', "`")
+            query = query.replace(" AS TEXT)", " AS CHAR)")
+            query = query if "`" in query else query.replace('"', "`")
         with self.engine.connect() as connection:
             return sorted(map(tuple, connection.exec_driver_sql(query)), key=repr)
 
