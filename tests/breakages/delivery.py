@@ -163,7 +163,11 @@ BREAKAGES: Final = (
         new="",
         needs=Needs.MORE,
         reds=(
-            Red("integration/test_lost_marks.py", "test_what_was_committed_is_read_and_what_was_not_is_not", ASSERTED),
+            Red(
+                "integration/test_lost_marks.py",
+                "test_what_was_committed_is_read_and_what_was_not_is_not",
+                r"was read up to offset \d+ of \d+, then nothing came",  # what has no mark holds readers up for good
+            ),
         ),
     ),
     Breakage(
