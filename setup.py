@@ -33,6 +33,11 @@ HOT_PATH = (
     "connector/tailrace/publish/record.py",
     "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/rowstate/*.py",
+    "spark/tailrace_spark/sinks/calendar.py",
+    "spark/tailrace_spark/sinks/sql_gathered.py",
+    "spark/tailrace_spark/sinks/sql_render.py",
+    "spark/tailrace_spark/sinks/sql_rows.py",
+    "spark/tailrace_spark/sinks/sql_stored.py",
 )
 RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"
 BUILDS = {"bdist_wheel", "editable_wheel", "build_ext", "build"}

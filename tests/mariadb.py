@@ -37,15 +37,19 @@ def start(directory: Path, options: Mapping[str, str] | None = None) -> tuple[su
         shutil.chown(directory, "nobody")
         user = {"user": "nobody"}
     common = ["--no-defaults", f"--datadir={data}"]
+    # Not /tmp: a server that starts there removes the temporary tables of all others, which then crash.
+    own = {**os.environ, "TMPDIR": str(directory)}
     install = [_program("mariadb-install-db"), *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
-    subprocess.run(install, check=True, stdout=subprocess.DEVNULL, **user)  # type: ignore[call-overload]  # program found
+    subprocess.run(  # type: ignore[call-overload]  # program found
+        install, check=True, stdout=subprocess.DEVNULL, env=own, **user
+    )
     port = free_port()
     places = [f"--socket={directory / 'socket'}", f"--pid-file={directory / 'pid'}", f"--port={port}"]
     extra = [f"--{name}={value}" for name, value in (options or {}).items()]
     with (directory / "log").open("wb") as log:
         server = subprocess.Popen(  # type: ignore[call-overload]  # program found
             [_program("mariadbd"), *common, *places, "--bind-address=127.0.0.1", "--skip-name-resolve", *extra],
-            stdout=log, stderr=log, **user,
+            stdout=log, stderr=log, env=own, **user,
         )  # fmt: skip
     try:
         _await(server, port, directory / "log")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, TailraceError, UnsupportedError
+from tailrace_schemas.errors import CorruptError, DecodeError, TailraceError, UnsupportedError
 
 
 class UnknownTableError(TailraceError):
@@ -61,30 +61,12 @@ class UnexplainedError(TailraceError):
         self.table_id = table_id
 
 
-class RefusedError(ServiceError):
-    """Kafka takes nothing for a topic until somebody acts: no right to write, deleted, a rule that its records break.
-
-    Whatever was not committed is lost with the transaction; other topics' records can go on, in a new one. `topic` may
-    be one of our internal ones, without which nothing can go on.
-    """
-
-    def __init__(self, topic: str, words: str) -> None:
-        super().__init__(f"Kafka refuses records of topic {topic}: {words}")
-        self.topic = topic
-
-
 class MissingKeyError(UnsupportedError):
     """A segment is encrypted with a key that was not given; the message names its alias."""
 
 
 class WrongKeyError(CorruptError):
     """Cipher text that its key does not open: of another key, or damaged. The bytes do not tell which."""
-
-
-class FencedError(TailraceError):
-    """Another agent started with this host's transactional id; this one may publish nothing more."""
-
-    exit_code = 5
 
 
 class AgentRunsError(TailraceError):

@@ -18,14 +18,13 @@ from tailrace.capture.missing import Loss, Span, spans
 from tailrace.capture.resume import Quarantined, Resume
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
-from tailrace.errors import FencedError
 from tailrace.history.objects import NodeState, Options
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
 from tailrace.publish.record import Record
 from tailrace_schemas.cql.types import CqlType
-from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.errors import DecodeError, FencedError
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.topics import Internal
 

@@ -58,9 +58,10 @@ def _section(section: BaseModel) -> Iterator[str]:
 
 def _other(name: str, kind: type[BaseModel]) -> Iterator[str]:
     """A kind of section that the defaults have none of: commented out as a whole."""
-    section = kind()
+    required = {key: _example(field) for key, field in kind.model_fields.items() if field.is_required()}
+    section = kind(**required)
     yield from _comment((kind.__doc__ or "").split("\n")[0])
-    yield f"# [{name}.log]"
+    yield f"# [{name}.{kind.model_fields['type'].default}]"
     for line in _section(section):
         yield line if line.startswith("#") else f"# {line}"
 

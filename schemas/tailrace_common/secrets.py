@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _SECRET_NAME: Final = re.compile(
-    r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|keystore[._]key$|user[._]info$|auth[._]token$|(access|segment)[._]key$|session[._]token$",
+    r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|keystore[._]key$|user[._]info$|auth[._]token$|(access|segment|signing)[._]key$|bearer[._]token$|session[._]token$",
     re.IGNORECASE,
 )
 _URL_PASSWORD: Final = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^/\s@:]*:)[^/\s]*(?=@)")

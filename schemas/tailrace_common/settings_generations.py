@@ -29,6 +29,6 @@ class GenerationSettings(Section):
     retention_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         examples=[30],
-        description="Generations go so long after they ended: the longest that a change is kept by the tables' topics, "
-        "and may come late. Changes of before the oldest that stays are marked before_first. Unset: none goes",
+        description="Generations go so long after they ended: longer than changes may come late, and never before the "
+        "tables' topics let changes go. Those of before the oldest are marked before_first. Unset: none goes",
     )

@@ -11,6 +11,9 @@ from pydantic import Discriminator, Field, SecretStr, Tag, field_validator
 from tailrace_common.secrets import redact
 from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_common.settings_sink_kafka import KafkaSinkSettings
 
 DAY_SECONDS: Final = 86_400
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
@@ -29,6 +32,16 @@ class SqlSinkSettings(Section):
         default=None, examples=["/run/secrets/database-url"], description="File that holds the URL, instead of `url`"
     )
     table: str = Field(default="{keyspace}_{table}", description="Name of a source table in the database")
+    on_drop: Literal["keep", "clear", "new-table"] = Field(
+        default="keep",
+        description="What becomes of a source table that was dropped and made again: its rows stay under another name, "
+        "or go, or stay while the new one gets another name",
+    )
+    merge_horizon_seconds: Annotated[int, Field(ge=0)] = Field(
+        default=10 * DAY_SECONDS,
+        description="Deletions are forgotten so long after they were written and came; older changes then go to dead "
+        "letters. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
+    )
 
     @field_validator("table")
     @classmethod
@@ -83,17 +96,59 @@ class LogTablesSinkSettings(CassandraSettings):
         return f"{self.contact_points[0]}:{self.port}"
 
 
-SinkSettings = SqlSinkSettings | LogTablesSinkSettings
-SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {"sql": SqlSinkSettings, "log-tables": LogTablesSinkSettings}
+class ConsoleSinkSettings(Section):
+    """Changes on stdout: a table on a terminal, JSON lines when piped."""
+
+    type: Literal["console"] = Field(default="console", description="What kind of sink this is")
+    format: Literal["auto", "table", "json"] = Field(
+        default="auto", description='"table", "json", or "auto": as stdout is a terminal or not'
+    )
+
+    @property
+    def location(self) -> str:
+        """Where it writes, for people."""
+        return "stdout"
+
+
+SinkSettings = (
+    SqlSinkSettings
+    | LogTablesSinkSettings
+    | KafkaSinkSettings
+    | HttpSinkSettings
+    | FilesSinkSettings
+    | ConsoleSinkSettings
+)
+SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
+    "sql": SqlSinkSettings,
+    "log-tables": LogTablesSinkSettings,
+    "kafka": KafkaSinkSettings,
+    "http": HttpSinkSettings,
+    "files": FilesSinkSettings,
+    "console": ConsoleSinkSettings,
+}
 
 
 def _type_of(value: Any) -> str:
     """A section without `type` is of the first kind."""
     named = value.get("type", "sql") if isinstance(value, Mapping) else getattr(value, "type", "sql")
-    return named if isinstance(named, str) else "sql"
+    return str(named)
+
+
+def _named(types: Mapping[str, object]) -> str:
+    *most, last = (f'"{name}"' for name in types)
+    return f"{', '.join(most)} or {last}"
 
 
 AnySinkSettings = Annotated[
-    Annotated[SqlSinkSettings, Tag("sql")] | Annotated[LogTablesSinkSettings, Tag("log-tables")],
-    Discriminator(_type_of, custom_error_type="sink_type", custom_error_message='type must be "sql" or "log-tables"'),
+    Annotated[SqlSinkSettings, Tag("sql")]
+    | Annotated[LogTablesSinkSettings, Tag("log-tables")]
+    | Annotated[KafkaSinkSettings, Tag("kafka")]
+    | Annotated[HttpSinkSettings, Tag("http")]
+    | Annotated[FilesSinkSettings, Tag("files")]
+    | Annotated[ConsoleSinkSettings, Tag("console")],
+    Discriminator(
+        _type_of,
+        custom_error_type="sink_type",
+        custom_error_message=f"type must be {_named(SINK_TYPES)}; `tailrace sinks` says what they are",
+    ),
 ]

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, g
 from pydantic import BaseModel, RootModel, Tag, ValidationError
 from pydantic_settings import BaseSettings
 
-from tailrace_common.secrets import is_secret_name
+from tailrace_common.secrets import is_secret_name, redact
 from tailrace_schemas.errors import SettingsError
 
 PREFIX: Final = "TAILRACE_"
@@ -125,6 +125,8 @@ def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapp
     name = ".".join(path)
     if fault["type"] == "extra_forbidden":
         return f"{where}: unknown setting {name}; {_nearest(model, located, path)}"
+    if fault["type"] == "missing":
+        return f"{where}: {name} is not set; {_such_as(model, located)}"
     message = _IN_PYDANTIC.sub("", str(fault["msg"])).replace("Input should be", "must be")
     given = fault.get("input")
     if fault["type"] == "tuple_type":
@@ -134,7 +136,15 @@ def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapp
     if not name or _is_model(_annotation(model, located)):
         return ": ".join(filter(None, (where, name, message)))
     shown = "" if any(map(is_secret_name, path)) or not isinstance(given, str | int | float) else f", not {given!r}"
-    return f"{where}: {name} {message}{shown}"
+    return f"{where}: {name} {message}{redact(shown)}"
+
+
+def _such_as(model: type[BaseModel], located: Names) -> str:
+    """What to give for a setting without a default: its description, and an example."""
+    section = _annotation(model, located[:-1])
+    field = section.model_fields[located[-1]] if _is_model(section) else None
+    examples = json.dumps((field.examples or [None])[0] if field else None)
+    return f"give {located[-1]} = {examples} or the like: {field.description}" if field else "give it"
 
 
 def _where(path: Names, file: str | None, written: Mapping[Names, str]) -> str:

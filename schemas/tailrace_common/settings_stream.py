@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tailrace_common.passthrough import JavaKafkaSettings, SparkSettings
+from tailrace_common.passthrough import JavaKafkaSettings, SparkSettings, flatten
 from tailrace_common.settings_section import Port, Positive, Seconds, Section
+from tailrace_schemas.masks import Rule, Way
 
 
 class StreamSettings(Section):
@@ -41,6 +44,16 @@ class StreamSettings(Section):
     accept_early: bool = Field(
         default=False, description="Take changes that agents published before Cassandra had flushed them (agent.early)"
     )
+    columns: dict[str, str] = Field(
+        default={},
+        description='What sinks see of columns, by "keyspace.table.column" with * and ?: "drop", "mask" (***), "hash" '
+        '(HMAC-SHA-256 by hash_key) or "rename NAME"; the first that matches holds. Not to be changed for a sink that '
+        "has data. Not for log tables",
+    )
+    hash_key: SecretStr | None = Field(default=None, examples=["..."], description="Secret of hashed columns")
+    hash_key_file: Path | None = Field(
+        default=None, examples=["/run/secrets/hash-key"], description="File that holds it, instead of `hash_key`"
+    )
     fail_on_data_loss: bool = Field(default=True, description="Stop when Kafka deleted records before they were read")
     metrics_address: str = Field(default="127.0.0.1", description="Address that the metrics are served on")
     metrics_port: Port | None = Field(default=None, examples=[8084], description="Its port. Unset: no metrics")
@@ -48,3 +61,16 @@ class StreamSettings(Section):
     kafka: JavaKafkaSettings = Field(
         default=JavaKafkaSettings({}), description="What Java's Kafka client, which Spark uses, needs beyond [kafka]"
     )
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _flatten(cls, value: object) -> object:
+        """TOML's bare shop.people.email is a table in a table."""
+        return flatten(value) if isinstance(value, Mapping) else value
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        ways = {Rule.parse(pattern, text).way for pattern, text in self.columns.items()}
+        if Way.HASH in ways and self.hash_key is None:
+            raise ValueError("columns that are hashed need hash_key, or hash_key_file")
+        return self

@@ -54,3 +54,21 @@ class CorruptError(DecodeError):
 
 class UnsupportedError(DecodeError):
     """A version, compressor or cipher that this version of Tailrace does not read."""
+
+
+class RefusedError(ServiceError):
+    """Kafka takes nothing for a topic until somebody acts: no right to write, deleted, a rule that its records break.
+
+    Whatever was not committed is lost with the transaction; other topics' records can go on, in a new one. `topic` may
+    be one of our internal ones, without which nothing can go on.
+    """
+
+    def __init__(self, topic: str, words: str) -> None:
+        super().__init__(f"Kafka refuses records of topic {topic}: {words}")
+        self.topic = topic
+
+
+class FencedError(TailraceError):
+    """Another process took our place, an agent its host's, or a sink its name's: this one may write nothing more."""
+
+    exit_code = 5

@@ -57,7 +57,7 @@ def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, taken: I
     holds names for equal that differ in '.' and '_' only (their metrics would be one): when a name taken is such a
     one, or the name is too long, `.-<6 hex>` of the SHA-256 of the table id follows (contracts.md 4).
     """
-    name = f"{check_prefix(prefix)}.{_escape(keyspace)}.{_escape(table)}"
+    name = f"{check_prefix(prefix)}.{topic_component(keyspace)}.{topic_component(table)}"
     collisions = {_as_metric(other) for other in taken}
     if len(name) <= MAX_NAME and _as_metric(name) not in collisions:
         return name
@@ -80,6 +80,15 @@ def table_of_topic(prefix: str, topic: str) -> tuple[str, str] | None:
         return None
     keyspace, table = (_ESCAPED.sub(lambda found: chr(int(found[1], 16)), part) for part in parts)
     return keyspace, table
+
+
+def retention_of(settings: Mapping[str, str]) -> int | None:
+    """How long a topic with these settings keeps a record, in milliseconds; None where age alone removes none.
+
+    That is so of unlimited retention, and of topics that are only compacted.
+    """
+    kept = int(settings["retention.ms"])
+    return kept if kept >= 0 and "delete" in settings["cleanup.policy"].split(",") else None
 
 
 def host_partition(host: UUID | str, n: int) -> int:
@@ -212,7 +221,8 @@ def _serves(setting: str, wanted: str, actual: str) -> bool:
             return True
 
 
-def _escape(name: str) -> str:
+def topic_component(name: str) -> str:
+    """A name of CQL's as a part of a topic's name: every character but A-Z, a-z, 0-9 and _ as `-<code point, hex>-`."""
     return _PLAIN.sub(lambda found: f"-{ord(found[0]):x}-", name)
 
 

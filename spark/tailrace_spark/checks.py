@@ -9,7 +9,7 @@ from tailrace_common.checks import Check, judge, may_write
 from tailrace_common.java import find_java
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import TailraceError
-from tailrace_spark.sinks.choice import open_sink
+from tailrace_spark.sinks.registry import open_sink, setting_of
 
 
 def check_stream(settings: Settings) -> Iterator[Check]:
@@ -20,7 +20,7 @@ def check_stream(settings: Settings) -> Iterator[Check]:
     except ValueError as error:
         yield Check("sink", False, str(error), "name one of them in [stream]")
     else:
-        yield _sink(name, sink, settings.topics.prefix)
+        yield _sink(name, sink, settings)
     checkpoint = settings.stream.checkpoint
     if "://" in checkpoint:
         yield Check("checkpoint", True, f"{checkpoint} (Spark reaches it; not looked at)")
@@ -36,10 +36,10 @@ def _java() -> Check:
         return Check("java", False, str(error), "install Java 17 or 21, or pip install 'tailrace[spark]'")
 
 
-def _sink(name: str, settings: SinkSettings, prefix: str) -> Check:
+def _sink(name: str, section: SinkSettings, settings: Settings) -> Check:
     """SQLite files are looked at, not opened: that would make them. Other stores are connected to."""
-    title, file = f"sink {name}", settings.location.removeprefix("sqlite:///")
-    if file != settings.location:
+    title, file = f"sink {name}", section.location.removeprefix("sqlite:///")
+    if file != section.location:
         directory = Path(file).absolute().parent
         if not directory.is_dir():
             return Check(title, False, f"{directory} is no directory", f"make it, or set sink.{name}.url")
@@ -47,11 +47,11 @@ def _sink(name: str, settings: SinkSettings, prefix: str) -> Check:
             title, may_write(Path(file)), str(Path(file).absolute()), f"set sink.{name}.url to a writable file"
         )
     try:
-        sink = open_sink(name, settings, prefix)
+        sink = open_sink(name, section, settings.topics.prefix, kafka=settings.kafka.reveal())
         try:
             sink.reach()
         finally:
             sink.close()
     except TailraceError as error:
-        return Check(title, False, str(error), f"see sink.{name}{'.url' if settings.type == 'sql' else ''}")
-    return Check(title, True, settings.location)
+        return Check(title, False, str(error), f"see {setting_of(name, section)}")
+    return Check(title, True, section.location)

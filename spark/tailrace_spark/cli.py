@@ -22,7 +22,8 @@ from tailrace_spark.archive import write_archive
 from tailrace_spark.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.session import spark_session
-from tailrace_spark.sinks.choice import ReachableSink, open_sink
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.registry import open_sink, setting_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -89,12 +90,14 @@ def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, str]:
         raise SettingsError(f"--sink {name}: there is no [sink.{name}]; set: {', '.join(settings.sink)}") from None
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    target = open_sink(chosen, sink, settings.topics.prefix, settings.generations.ring_delay_seconds)
+    target = open_sink(
+        chosen, sink, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal()
+    )
     try:
         target.reach()
     except ServiceError as error:
         target.close()
-        raise ServiceError(f"sink.{chosen}{'.url' if sink.type == 'sql' else ''} cannot be opened: {error}") from error
+        raise ServiceError(f"{setting_of(chosen, sink)} cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
     return target, sink.location
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tailrace_common.closing import Closing
-from tailrace_schemas.errors import SettingsError
+from tailrace_common.web import Answer, WebServer
 from tailrace_spark.sinks.protocol import Summary
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
@@ -128,22 +129,14 @@ class _Query(Collector):
             yield GaugeMetricFamily("tailrace_stream_watermark_timestamp_seconds", words, value=at)
 
 
-class MetricsServer(Closing):
-    """Serves a registry over HTTP, from a thread of its own. Raises SettingsError when the address is taken."""
+class MetricsServer(WebServer):
+    """Serves /metrics over HTTP, from a thread of its own. Raises SettingsError when the address is taken."""
 
     def __init__(self, metrics: StreamMetrics, address: str, port: int) -> None:
-        try:
-            self._server, self._thread = start_http_server(port, address, metrics.registry)
-        except OSError as error:
-            raise SettingsError(f"stream.metrics_address {address}:{port}: {error.strerror}") from error
+        super().__init__(partial(_answer, metrics), address, port, setting="stream.metrics_address")
 
-    @property
-    def port(self) -> int:
-        """The port it listens on; a free one for port 0."""
-        return int(self._server.server_address[1])
 
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+def _answer(metrics: StreamMetrics, path: str, _accepts: str) -> Answer:
+    if path != "/metrics":
+        return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"paths: /metrics\n")
+    return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))

@@ -60,8 +60,10 @@ def _decode(
         if entry is not None and entry.part != "value":
             raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")
         change = decode(value or b"", schemas)
-        changes.append(Delivered(place, change, assignment, -1 if entry is None else entry.announced))
+        announced = -1 if entry is None else entry.announced
+        changes.append(Delivered(place, change, assignment, announced, message=value or b""))
     except UnknownSchemaError:
-        letters.append(DeadLetter(place, f"schema {place.schema_id.hex()} is not published: a foreign message?"))
+        reason = f"schema {place.schema_id.hex()} is not published: a foreign message?"
+        letters.append(DeadLetter(place, reason, value or b""))
     except DecodeError as error:
-        letters.append(DeadLetter(place, str(error)))
+        letters.append(DeadLetter(place, str(error), value or b""))

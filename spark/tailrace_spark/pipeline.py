@@ -21,18 +21,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned_here
 from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.checkpoint import Job, require_own
 from tailrace_spark.dedupe import one_copy
-from tailrace_spark.files import files_in
+from tailrace_spark.files import files_in, write_promptly
+from tailrace_spark.masking import masked, masks_of
 from tailrace_spark.messages import read_messages, read_some, with_head
 from tailrace_spark.metrics import StreamMetrics, TableProgress
 from tailrace_spark.pieces import pieces
-from tailrace_spark.sinks.protocol import Piece, Sink, Summary, SweepingSink, UpdateSink
+from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 
@@ -104,7 +105,10 @@ class Stream:
         metrics: StreamMetrics | None = None,
         location: str = "",
     ) -> None:
-        """`location` names the sink's store without secrets: the checkpoint notes it, and is refused to another."""
+        """`location` names the sink's store without secrets: the checkpoint notes it, and is refused to another.
+
+        Raises SettingsError for settings that this sink cannot follow.
+        """
         self._spark = spark
         self._settings = settings
         self._sink = sink
@@ -112,6 +116,9 @@ class Stream:
         self._on_batch = on_batch
         self._location = location
         self._metrics = metrics or StreamMetrics()
+        self._masks = masks_of(settings.stream)
+        if self._masks is not None and isinstance(sink, UpdateSink):
+            raise SettingsError("stream.columns is not for log tables: they repeat each update as it was written")
         self._writing = threading.Lock()
         self._sink_used = threading.Lock()
         self._swept = time.monotonic()
@@ -135,6 +142,7 @@ class Stream:
             one_copy=copies is not None,
         )
         require_own(self._files, stream.checkpoint, job)
+        write_promptly(self._spark, self._files)
         frame = with_head(read_messages(self._spark, self._settings))
         frame = frame if copies is None else one_copy(frame, copies)
         writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
@@ -257,9 +265,10 @@ class Stream:
     def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
         """What gives the pieces of a batch that the sink wants, as often as it is called."""
         sink, early = self._sink, self._settings.stream.accept_early
-        if not isinstance(sink, UpdateSink):
-            return partial(pieces, records, self._schemas, early=early)
         place = [(name, "ascending") for name in ("topic", "partition", "offset")]
+        if not isinstance(sink, UpdateSink):
+            wanted = records.sort_by(place) if isinstance(sink, OrderedSink) else records
+            return partial(self._masked, partial(pieces, wanted, self._schemas, early=early))
         own = records.sort_by(place)
 
         def decoded(some: Any) -> Iterator[Piece]:
@@ -275,9 +284,17 @@ class Stream:
         whole = WholeUpdates(partial(decoded, own), _ends(own), read_on)
         return lambda: whole
 
+    def _masked(self, found: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
+        return found() if self._masks is None else masked(found(), self._masks)
+
     def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
-        """The records here: all of them come, and assigning them takes less than handing them to Python workers."""
-        return assigned_here(heads.toArrow(), table, self._settings.topics.prefix)
+        """The records here: all of them come, and assigning them takes less than handing them to Python workers.
+
+        A task for each core reads several partitions of Kafka, one after another: a task for each partition of a small
+        batch costs more than its records.
+        """
+        few = heads.coalesce(self._spark.sparkContext.defaultParallelism)
+        return assigned_here(few.toArrow(), table, self._settings.topics.prefix)
 
     def _stream_table(self, batch: int) -> StreamTable:
         """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted."""

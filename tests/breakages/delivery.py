@@ -8,10 +8,10 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 LOOP: Final = "connector/tailrace/agent/loop.py"
 PUBLISHER: Final = "connector/tailrace/publish/kafka/publisher.py"
-PRODUCER: Final = "connector/tailrace/publish/kafka/producer.py"
-TRANSACTIONS: Final = "connector/tailrace/publish/kafka/transactions.py"
+PRODUCER: Final = "schemas/tailrace_common/kafka/producer.py"
+TRANSACTIONS: Final = "schemas/tailrace_common/kafka/transactions.py"
 TOPICS: Final = "connector/tailrace/publish/kafka/topics.py"
-READING: Final = "schemas/tailrace_common/kafka.py"
+READING: Final = "schemas/tailrace_common/kafka/reading.py"
 AGENT: Final = "connector/tailrace/cli/agent.py"
 
 KILLS: Final = "integration/faults/test_kills.py"
@@ -132,8 +132,8 @@ BREAKAGES: Final = (
         name="each-agent-its-own-transactional-id",
         promise="of two agents for one node the older ends",
         file=PUBLISHER,
-        old='                config, f"{prefix}.{host}", home, clock',
-        new='                config, f"{prefix}.{host}.{tenure and tenure.id}", home, clock',
+        old='            id = f"{prefix}.{host}"\n',
+        new='            id = f"{prefix}.{host}.{tenure and tenure.id}"\n',
         needs=Needs.NODE,
         session="agent",
         reds=(

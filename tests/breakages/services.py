@@ -14,7 +14,7 @@ BREAKAGES: Final = (
     Breakage(
         name="an-abortable-error-is-retried",
         promise="every error of Kafka's is answered; nothing is skipped",
-        file="connector/tailrace/publish/kafka/failures.py",
+        file="schemas/tailrace_common/kafka/failures.py",
         old="    if abort or fatal or answer is Answer.RENEW:\n",
         new="    if fatal or answer is Answer.RENEW:\n",
         needs=Needs.NOTHING,
@@ -93,7 +93,7 @@ BREAKAGES: Final = (
     Breakage(
         name="kafkas-reason-is-lost",
         promise="health says what Kafka refused",
-        file="connector/tailrace/publish/kafka/client.py",
+        file="schemas/tailrace_common/kafka/client.py",
         old="            self.last = redact(error.str())\n",
         new='            LOG.debug("%s", redact(error.str()))\n',
         needs=Needs.MORE,

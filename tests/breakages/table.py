@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages import capture, delivery, schema, services
+from tests.breakages import capture, delivery, generations, schema, services, streaming
 from tests.breakages.breakage import Breakage
 
 BREAKAGES: Final[tuple[Breakage, ...]] = (
     *delivery.BREAKAGES,
     *capture.BREAKAGES,
     *schema.BREAKAGES,
+    *generations.BREAKAGES,
     *services.BREAKAGES,
+    *streaming.BREAKAGES,
 )

@@ -7,22 +7,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinds:
-    """Switches. `times`: USING TIMESTAMP; `ahead`: in the future too, where deletions leave little; `expiries`: TTLs of
-    seconds, those of hours are always there; `long_keys`: values in keys of thousands of bytes, which no index of an
-    SQL database takes.
+    """Switches. `times`: USING TIMESTAMP; `ahead`: in the future too, where deletions leave little; `tied`: nearly all
+    is written at a handful of microseconds side by side, none of them ahead; `sparing`: what deletes many rows at once
+    is rare, so that rows are left; `expiries`: TTLs of seconds, those of hours are always there; `long_keys`: values in
+    keys of thousands of bytes, which no index of an SQL database takes; `finite`: no NaN and no infinities, which
+    MySQL has no values for.
     """
 
     counters: bool = True
     times: bool = True
     ahead: bool = True
+    tied: bool = False
+    sparing: bool = False
     expiries: bool = True
     truncations: bool = False
     alterations: bool = True
     long_keys: bool = True
+    finite: bool = False
 
     def __post_init__(self) -> None:
         if self.truncations and self.times:
             raise ValueError("what a truncation leaves of a table is not told by write times: not with USING TIMESTAMP")
+        if self.tied and not self.times:
+            raise ValueError("ties are made with USING TIMESTAMP")
 
 
 EVERY_KIND = Kinds()

@@ -27,6 +27,7 @@ _VECTORS: Final = (
     "list<frozen<vector<int, 2>>>",
 )
 _KEYS: Final = (*[scalar for scalar in _SCALARS if scalar != "duration"], "frozen<list<int>>", "frozen<key_type>")
+_LISTS: Final = ("list<tinyint>", "list<frozen<inner_type>>")
 _WIDE: Final = 70
 _LONE: Final = "lone"
 
@@ -55,17 +56,24 @@ def creations(random: Random, keyspace: str, dialect: Dialect) -> Iterator[str]:
 def few_creations(
     random: Random, keyspace: str, dialect: Dialect, kinds: Kinds = EVERY_KIND, *, replication: int = 1
 ) -> Iterator[str]:
-    """A small keyspace: two tables of a shared partition key that have each type at times, and at times a third."""
+    """A small keyspace: two tables of a shared partition key that have each type at times, one with a column
+    at the most, and at times another one."""
     yield from _keyspace(keyspace, replication)
     types = _types(dialect)
     random.shuffle(types)
     shared = random.choice(_KEYS)
     near = kinds.expiries
-    yield _table(random, f"{keyspace}.first", [shared], _some_keys(random, 1, 3), types[:8], near=near)
+    yield _table(
+        random, f"{keyspace}.first", [shared], _some_keys(random, 1, 3), [*types[:8], random.choice(_LISTS)], near=near
+    )
     yield _table(random, f"{keyspace}.second", [shared], _some_keys(random, 0, 2), types[8:14], near=near)
     if random.random() < 0.3:
         keys = _some_keys(random, 1, 3)
         yield _table(random, f"{keyspace}.{_LONE}", keys, _some_keys(random, 0, 1), types[14:18], near=near)
+    if random.random() < 0.3:
+        yield _table(
+            random, f"{keyspace}.bare", [shared], _some_keys(random, 1, 1), types[18 : random.choice((18, 19))]
+        )
     if kinds.counters and random.random() < 0.5:
         yield _counters(random, keyspace, shared)
 

@@ -12,8 +12,20 @@ from tests.corpus.kinds import EVERY_KIND, Kinds
 from tests.corpus.literals import empty, literal
 from tests.corpus.release import Dialect
 
+Pools = dict[tuple[ColumnKind, int, str], list[str]]
+"""The values that key columns of a kind, position and type have."""
+
 _SECOND: Final = 1_000_000
 _LONG_KEY: Final = 200
+_FAR_TTLS: Final = ("10000", "99999", "300000000")
+_NEAR_TTLS: Final = ("1", "2", "2")
+_TIED_TTLS: Final = (*(5 * ("{until+10000}",)), "{until+10001}", "10000")
+"""To be chosen when the statement is executed, so that what it writes expires so many seconds behind the beginning:
+what is written at several seconds then expires at one, and has other TTLs."""
+_TIED: Final = (0, 1, 2, 3, 5)
+"""Microseconds. Neighbours, since an overwrite of a collection deletes a microsecond before what it writes."""
+_NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+_DELETIONS: Final = ("cells", "row", "rows", "range", "partition")
 
 
 class Statements:
@@ -32,17 +44,25 @@ class Statements:
         *,
         ahead: bool = False,
         kinds: Kinds = EVERY_KIND,
+        pools: Pools | None = None,
     ) -> None:
+        """`pools` are shared by those that are to write the same rows."""
         self._random = random
         self._dialect = dialect
         self._kinds = kinds
         # Few, so that writes meet at one microsecond.
-        self._times = [now + random.randrange(-3600, 600 if ahead else 0) * _SECOND for _ in range(10)]
-        self._times += [1]
+        if kinds.tied:
+            self._times = [now - 3600 * _SECOND + step for step in _TIED]
+        else:
+            self._times = [now + random.randrange(-3600, 600 if ahead else 0) * _SECOND for _ in range(10)]
+            self._times += [1]
         # Not for deletions: where nothing is newer any more they end what they are of, and before 1970 they break the
         # data file that they are flushed to (DeletionTime.Serializer of sstable versions oa and pa).
-        self._write_times = [*self._times, -5, *([2**61] if ahead else [])]
-        self._pools: dict[tuple[ColumnKind, int, str], list[str]] = {}
+        self._write_times = self._times if kinds.tied else [*self._times, -5, *([2**61] if ahead else [])]
+        self._timed = 0.0 if not kinds.times else 0.97 if kinds.tied else 0.3
+        self._pools: Pools = {} if pools is None else pools
+        self._keys = random.choice((4, 4, 8))  # with more of them many a row is written once
+        self._items: dict[str, list[str]] = {}
         self._counters = [table for table in tables if table.is_counter]
         self._tables = [table for table in tables if not table.is_counter]
 
@@ -53,10 +73,10 @@ class Statements:
             (lambda: self._update(self._table(), self._using()), 30),
             (lambda: self._delete(self._table(), self._timestamp()), 16),
             (self._batch, 10),
-            (self._conditional, 8),
-            (self._count, 8 if self._counters else 0),
+            (self._conditional, 1 if self._kinds.tied else 8),  # at the clock's time: nothing that is tied is newer
+            (self._count, 10 if self._counters else 0),
             (self._count_batch, 1 if self._counters else 0),
-            (self._uncount, 1 if self._counters else 0),
+            (self._uncount, 2 if self._counters else 0),
             (self._truncate, 1 if self._kinds.truncations else 0),
         )
         return self._random.choices([make for make, _ in kinds], [weight for _, weight in kinds])[0]()
@@ -74,17 +94,17 @@ class Statements:
         return self._random.random() < chance
 
     def _timestamp(self) -> str:
-        chance = 0.3 if self._kinds.times else 0.0
-        return f" USING TIMESTAMP {self._random.choice(self._times)}" if self._often(chance) else ""
+        """TIMESTAMP or none, for deletions."""
+        return f" USING TIMESTAMP {self._random.choice(self._times)}" if self._often(self._timed) else ""
 
     def _using(self) -> str:
         """TIMESTAMP, TTL, both or none."""
-        chance = 0.3 if self._kinds.times else 0.0
-        parts = [f"TIMESTAMP {self._random.choice(self._write_times)}"] if self._often(chance) else []
-        if self._often(0.2):
-            far = (600_000_000,) if self._dialect.far_expiry else ()
-            near = (1, 2) if self._kinds.expiries else ()
-            parts.append(f"TTL {self._random.choice((*near, 10_000, 99_999, 300_000_000, *far))}")
+        parts = [f"TIMESTAMP {self._random.choice(self._write_times)}"] if self._often(self._timed) else []
+        if self._often(0.4 if self._kinds.tied else 0.2):
+            far = ("600000000",) if self._dialect.far_expiry else ()
+            near = _NEAR_TTLS if self._kinds.expiries else ()
+            lasting = _TIED_TTLS if self._kinds.tied else (*_FAR_TTLS, *far)
+            parts.append(f"TTL {self._random.choice((*near, *lasting))}")
         return f" USING {' AND '.join(parts)}" if parts else ""
 
     def _key(self, column: Column) -> str:
@@ -93,8 +113,8 @@ class Statements:
         The further back a column stands, the fewer: keys of several columns are to meet as those of one do.
         """
         found = self._pools.setdefault((column.kind, column.position, str(column.type)), [])
-        while len(found) < 4:
-            value = literal(self._random, column.type)
+        while len(found) < self._keys:
+            value = self._literal(column.type)
             if column.kind is ColumnKind.PARTITION_KEY and value in ("''", "0x"):
                 continue  # "Key may not be empty"
             if len(value) > _LONG_KEY and not self._kinds.long_keys:
@@ -103,7 +123,7 @@ class Statements:
             nothing = empty(column.type, self._dialect)
             if nothing is not None and self._often(0.1) and column.kind is ColumnKind.CLUSTERING:
                 found[-1] = nothing
-        return self._random.choice(found[: max(4 - column.position, 2)])
+        return self._random.choice(found[: max(self._keys - column.position, 2)])
 
     def _partition(self, table: Table) -> list[str]:
         return [f"{column.name} = {self._key(column)}" for column in table.partition_key]
@@ -117,12 +137,41 @@ class Statements:
         nothing = empty(cql_type, self._dialect)
         if nothing is not None and self._often(0.05):
             return nothing
-        return literal(self._random, cql_type)
+        return self._whole(cql_type)
+
+    def _whole(self, cql_type: CqlType) -> str:
+        """A value; a collection's elements and keys are often those that others have had."""
+        if not cql_type.multicell or cql_type.kind == "udt" or self._often(0.1):
+            return self._literal(cql_type)
+        items = [self._item(cql_type.args[0]) for _ in range(self._random.randrange(4))]
+        if cql_type.kind == "list":
+            return f"[{', '.join(items)}]"
+        if cql_type.kind == "map":
+            items = [f"{key}: {literal(self._random, cql_type.args[1])}" for key in dict.fromkeys(items)]
+        return f"{{{', '.join(items)}}}"
+
+    def _literal(self, cql_type: CqlType) -> str:
+        """Any value that may be one of a column."""
+        value = literal(self._random, cql_type)
+        while self._kinds.finite and value in _NOT_FINITE:
+            value = literal(self._random, cql_type)
+        return value
+
+    def _item(self, cql_type: CqlType) -> str:
+        """One of the few values that elements of this type have."""
+        found = self._items.get(str(cql_type))
+        if found is None:
+            found = self._items[str(cql_type)] = [literal(self._random, cql_type) for _ in range(4)]
+            if cql_type.kind == "decimal":
+                found += ["1.5", "1.50", "1.500"]
+        return self._random.choice(found)
 
     def _some(self, columns: Sequence[Column]) -> list[Column]:
-        """A few of them, at times all or all but a few, at least one."""
+        """A few of them, at times all or all but a few, at least one where there is one."""
         share = self._random.choice((0.1, 0.3, 0.5, 0.95, 1))
-        return [column for column in columns if self._often(share)] or [self._random.choice(columns)]
+        return [column for column in columns if self._often(share)] or self._random.sample(
+            columns, min(len(columns), 1)
+        )
 
     # -- kinds of statements
 
@@ -140,6 +189,8 @@ class Statements:
     def _update(self, table: Table, using: str, condition: str = "") -> str:
         only_static = bool(table.static) and self._often(0.15)
         columns = self._some(table.static if only_static else table.columns)
+        if not columns:
+            return self._insert(table, using, condition and " IF NOT EXISTS")
         sets = ", ".join(self._assignment(column) for column in columns)
         only_static = only_static or all(column in table.static for column in columns)
         where = " AND ".join(self._partition(table)) if only_static else self._row(table)
@@ -147,9 +198,9 @@ class Statements:
 
     def _assignment(self, column: Column) -> str:
         name, kind, args = column.name, column.type.kind, column.type.args
-        whole = literal(self._random, column.type)
         if not column.type.multicell or self._often(0.25):
             return f"{name} = {self._value(column.type)}"
+        whole = self._whole(column.type)
         if kind == "list":
             index = f"{name}[{self._random.randrange(3)}] = {self._element(args[0])}"
             edits = (f"{name} = {name} + {whole}", f"{name} = {whole} + {name}", f"{name} = {name} - {whole}", index)
@@ -157,7 +208,7 @@ class Statements:
         if kind == "set":
             return f"{name} = {name} {self._random.choice('++-')} {whole}"
         if kind == "map":
-            gone = literal(self._random, CqlType("set", (args[0],)))
+            gone = self._whole(CqlType("set", (args[0],)))
             return self._random.choice((f"{name} = {name} + {whole}", f"{name} = {name} - {gone}", self._entry(column)))
         at = self._random.randrange(len(args))
         return f"{name}.{column.type.fields[at]} = {self._element(args[at])}"
@@ -167,11 +218,11 @@ class Statements:
 
     def _entry(self, column: Column) -> str:
         key, value = column.type.args
-        return f"{column.name}[{literal(self._random, key)}] = {self._element(value)}"
+        return f"{column.name}[{self._item(key)}] = {self._element(value)}"
 
     def _delete(self, table: Table, using: str, condition: str = "") -> str:
-        kind = self._random.choices(("cells", "row", "rows", "range", "partition"), (6, 4, 2, 6, 1))[0]
-        if condition and kind != "cells":
+        kind = self._random.choices(_DELETIONS, (12, 2, 1, 4, 1) if self._kinds.sparing else (6, 4, 2, 6, 1))[0]
+        if (kind == "cells" and not table.columns) or (condition and kind != "cells"):
             kind = "row"
         what = ""
         where = self._row(table)
@@ -198,11 +249,11 @@ class Statements:
             return f"{column.name}.{self._random.choice(column.type.fields)}"
         if column.type.kind == "list":
             return f"{column.name}[{self._random.randrange(2)}]"
-        return f"{column.name}[{literal(self._random, column.type.args[0])}]"
+        return f"{column.name}[{self._item(column.type.args[0])}]"
 
     def _range(self, table: Table) -> str:
         """A prefix of the clustering columns, or bounds of one column or of several together."""
-        equal = self._random.randrange(len(table.clustering))
+        equal = max(self._random.randrange(len(table.clustering)) for _ in range(2))
         parts = [f"{column.name} = {self._key(column)}" for column in table.clustering[:equal]]
         rest = list(table.clustering[equal:])
         if equal and self._often(0.3):

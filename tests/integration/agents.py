@@ -107,6 +107,11 @@ class AgentProcess:
         self.until(lambda: bool(self.status().get("ready")), seconds)
         return self
 
+    def until_covered(self, seconds: float = 60) -> Self:
+        """Wait until its ring has a generation: an agent publishes changes before there is a first one."""
+        self.until(lambda: (self.status().get("ring") or {}).get("state") == "covered", seconds)
+        return self
+
     def command(self, *arguments: str) -> str:
         """What another of tailrace's commands prints with the agent's settings."""
         run = [sys.executable, *_PROGRAM, *arguments, "-c", str(self.settings)]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Producer
 
-import tailrace.publish.kafka.producer
+import tailrace_common.kafka.producer
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cli.main import run
 from tailrace.publish.routing import Router
@@ -122,7 +122,7 @@ def _unlink(unlink: Callable[..., None]) -> Callable[..., None]:
 
 if __name__ == "__main__":
     Death.step, Death.left = Step(sys.argv.pop(1)), int(sys.argv.pop(1))
-    tailrace.publish.kafka.producer.Producer = DyingProducer  # type: ignore[attr-defined]  # not its own, so not exported
+    tailrace_common.kafka.producer.Producer = DyingProducer  # type: ignore[attr-defined]  # not its own, so not exported
     CdcRaw.read = _then(Step.READ, CdcRaw.read)  # type: ignore[method-assign]  # the point of it
     Router.records = _then(Step.TRANSLATED, Router.records)  # type: ignore[method-assign]  # the same
     os.unlink = _unlink(os.unlink)

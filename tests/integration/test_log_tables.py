@@ -37,7 +37,7 @@ from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.pipeline import Progress, Stream
-from tailrace_spark.sinks.choice import open_sink
+from tailrace_spark.sinks.registry import open_sink
 from tests.integration.agents import AgentProcess, cql, create_keyspace, published, settings_for, start_here
 from tests.integration.guide import EXAMPLES, TABLES, Example
 from tests.integration.replicated import statements
@@ -96,7 +96,7 @@ def logged(
             session.execute(statement.format(ks=keyspace))
         start_here(session, cassandra, kafka, prefix, keyspace)
         with AgentProcess(place, settings_for(cassandra, kafka, prefix, keyspace)) as agent:
-            agent.until_ready()
+            agent.until_ready().until_covered()
             first, second = announce(kafka, prefix)
             write(session, keyspace)
             agent.until(lambda: _arrived(kafka, prefix, f"{prefix}.{keyspace}.p"))

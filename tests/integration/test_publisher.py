@@ -22,17 +22,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 )
 
 from tailrace.capture.resume import Resume
-from tailrace.errors import FencedError, RefusedError
 from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
 from tailrace.local.process import wait_until
 from tailrace.position import Position
-from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Sizes, Tenure
+from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.record import Record
-from tailrace_common.kafka import TopicReader
+from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
-from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
+from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError, TailraceError
 from tailrace_schemas.topics import Internal
 
 Config = dict[str, bool | int | float | str]
@@ -182,7 +181,7 @@ def test_a_fence_without_another_agent_is_none(desk: Desk) -> None:
         publisher.start()
         with closing(KafkaPublisher(desk.config, prefix=desk.prefix, cluster="c", host="h", clock=time.monotonic)) as x:
             x.open()
-        with pytest.raises(TailraceError, match="no other agent started") as ended:
+        with pytest.raises(TailraceError, match="nobody else began any") as ended:
             commit(publisher, desk, 0)
         assert isinstance(ended.value, ServiceError)
     go_on(desk, tenure, 5)

@@ -1,4 +1,4 @@
-"""The stream on a real Kafka and a real Spark: topics to SQLite and PostgreSQL, restarts, re-delivery, poison."""
+"""The stream on a real Kafka and Spark: topics to SQLite, PostgreSQL and MariaDB, restarts, re-delivery, poison."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -14,10 +15,11 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.pipeline import Progress, Stream
 from tailrace_spark.sinks.protocol import Piece, Summary
 from tailrace_spark.sinks.sql import SqlSink
+from tests import mariadb
 from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.queries import status_of, until
 from tests.postgres import new_database
@@ -60,10 +62,13 @@ def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
     )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mysql", marks=pytest.mark.long)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new database and a way to look into it."""
-    url = f"sqlite:///{tmp_path / 'sink.db'}" if request.param == "sqlite" else new_database()
+    if request.param == "mysql" and (trouble := mariadb.missing()):
+        pytest.skip(trouble)
+    made = {"postgresql": new_database, "mysql": mariadb.new_database}
+    url = made[request.param]() if request.param in made else f"sqlite:///{tmp_path / 'sink.db'}"
     engine = sa.create_engine(url)
     yield Database(url, engine)
     engine.dispose()
@@ -81,7 +86,9 @@ def follow(spark: SparkSession, settings: Settings, database: Database, sink: Sq
 
 
 def orders(database: Database) -> list[tuple[object, ...]]:
-    rows = database.select("SELECT customer, number, name, CAST(amount AS TEXT), CAST(lines AS TEXT) FROM shop_orders")
+    rows = database.select(
+        'SELECT customer, number, name, CAST(amount AS TEXT), CAST("lines" AS TEXT) FROM shop_orders'
+    )
     return [(*row[:4], None if row[4] is None else json.loads(row[4])) for row in rows]
 
 
@@ -125,6 +132,8 @@ def test_topics_reach_the_database(spark: SparkSession, feed: Feed, settings: Se
     assert all(batch.marks.get("late", 0) == batch.records - batch.marks.get("undecodable", 0) for batch in batches)
     reasons = database.select("SELECT reason FROM tailrace_dead_letters")
     assert ["published" in reason or "starts with" in reason for (reason,) in reasons] == [True, True]
+    values = {bytes(value) for (value,) in database.select("SELECT value FROM tailrace_dead_letters")}
+    assert values == {b"hello, this is no change", b"\xc3\x01" + b"\xee" * 30}
 
 
 def test_a_restart_goes_on_from_the_checkpoint(
@@ -207,6 +216,80 @@ def test_a_batch_that_comes_again_is_assigned_as_before(
     follow(spark, settings, database)
     assert len(json.loads((folder / "1.json").read_text())["generations"]) == 2
     database.engine.dispose()
+
+
+WRITER = "spark.sql.streaming.checkpointFileManagerClass"
+WRITERS = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+
+def test_an_older_formats_checkpoint_is_read_on_and_a_newer_ones_is_refused(
+    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+) -> None:
+    """The first format had no note of whose it is, and Spark wrote its own files by another class."""
+    database = Database(f"sqlite:///{tmp_path / 'old.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'old.db'}"))
+    note = Path(settings.stream.checkpoint, "tailrace", "stream.json")
+    feed.announce()
+    feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
+    spark.conf.set(WRITER, f"{WRITERS}.FileContextBasedCheckpointFileManager")
+    follow(spark, settings, database)
+    spark.conf.unset(WRITER)
+    note.unlink()
+    feed.publish([LOG.insert(("a",), (2,), WRITTEN, amount="2")])
+    assert [batch.records for batch in follow(spark, settings, database) if batch.records] == [1]
+    assert str(spark.conf.get(WRITER, None)).endswith(".FileSystemBasedCheckpointFileManager")
+    assert [row[1] for row in orders(database)] == [1, 2]
+    written = json.loads(note.read_text())
+    note.write_text(json.dumps({**written, "format": written["format"] + 1}))
+    feed.publish([LOG.insert(("a",), (3,), WRITTEN, amount="3")])
+    with pytest.raises(SettingsError, match="was written by a newer Tailrace"):
+        follow(spark, settings, database)
+    assert [row[1] for row in orders(database)] == [1, 2]
+    database.engine.dispose()
+
+
+def test_a_running_stream_reads_new_tables_and_tells_of_itself(
+    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+) -> None:
+    """A table's topic that appears is read by the next micro-batch that begins; the query is the same all along."""
+    database = Database(f"sqlite:///{tmp_path / 'run.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'run.db'}"))
+    batches, stop, sink = list[Progress](), threading.Event(), SqlSink(database.url)
+    old, new = (
+        Log(table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name=name, table_id=uuid4()))
+        for name in ("old", "new")
+    )
+    feed.announce()
+    feed.publish([*history(), *(old.insert((number,), (), WRITTEN, v=1) for number in range(20))])
+    stream = Stream(spark, settings, sink, stop=stop, on_batch=batches.append)
+    running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
+    running.start()
+    try:
+        until(lambda: sum(batch.records for batch in batches) == len(history()) + 20)
+        [query] = spark.streams.active
+        run, before = query.runId, len(batches)
+        feed.publish([new.insert((number,), (), WRITTEN + number, v=1) for number in range(6)])
+        until(lambda: sum(batch.records for batch in batches[before:]) == 6, 20)
+        assert len(database.select("SELECT * FROM shop_new")) == 6
+        assert query.runId == run
+        until(lambda: query.recentProgress[-1]["batchId"] == batches[-1].batch)
+        told = [one for one in query.recentProgress if one["batchId"] > batches[before - 1].batch]
+        assert all("tailrace" in one["observedMetrics"] for one in told)
+        observed = [one["observedMetrics"]["tailrace"].asDict() for one in told]
+        assert [sum(one[name] for one in observed) for name in ("records", "undecodable", "late")] == [6, 0, 6]
+        assert max(one["written"] or 0 for one in observed) == WRITTEN + 5
+        assert tasks_of(spark, str(run)) == spark.sparkContext.defaultParallelism
+    finally:
+        stop.set()
+        running.join(60)
+        sink.close()
+    database.engine.dispose()
+
+
+def tasks_of(spark: SparkSession, run: str) -> int:
+    """The most tasks that a stage of a query had, as far as Spark remembers its jobs."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return max(stage.numTasks for stage in stages if stage is not None)
 
 
 def test_it_waits_for_topics_and_the_first_generation(

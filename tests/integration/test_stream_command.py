@@ -1,20 +1,19 @@
-"""`tailrace stream` as a process: it follows, it goes on after kill -9, SIGTERM ends it cleanly."""
+"""`tailrace stream` as a process: it follows, tells its numbers, and ends cleanly by SIGTERM."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
+from tailrace.local.ports import free_port
 from tests.integration.feed import Feed
+from tests.integration.streams import StreamProcess, read_metrics
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -31,65 +30,38 @@ def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
     feed.close()
 
 
-def start(directory: Path, kafka: LocalKafka, prefix: str, log: Path) -> subprocess.Popen[bytes]:
-    """The command, with everything it writes below `directory`."""
-    config = directory / "tailrace.toml"
-    config.write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n'
-        f'[sink.local]\nurl = "sqlite:///{directory}/sink.db"\n'
-        '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "512m"\n'
-    )
-    command = [sys.executable, "-c", "from tailrace.cli.main import run; run()", "stream", "-c", str(config)]
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=dict(os.environ),
-            cwd=directory,
-            start_new_session=True,
-        )
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
-
-
 def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    """That it goes on after kill -9 is `test_a_killed_stream_goes_on`."""
     feed.announce()
     feed.publish([LOG.insert((1,), (), 5_000_000, v="a")])
-    url = f"sqlite:///{tmp_path}/sink.db"
+    url, port = f"sqlite:///{tmp_path}/sink.db", free_port("127.0.0.1")
     database = Database(url, sa.create_engine(url))
 
     def shows(*ids: int) -> bool:
         there = "shop_plain" in database.names()
         return there and database.select("SELECT id FROM shop_plain") == [(number,) for number in ids]
 
-    first, second = tmp_path / "first.log", tmp_path / "second.log"
-    process = start(tmp_path, kafka, prefix, first)
-    try:
-        wait_for(lambda: shows(1), process, first)
+    def metrics() -> dict[str, float]:
+        lines = read_metrics(port).splitlines()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+    with StreamProcess(tmp_path, kafka, prefix, url, stream={"metrics_port": port}) as stream:
+        stream.until(lambda: shows(1))
+        stream.until(lambda: metrics().get('tailrace_stream_records_total{table="shop.plain"}') == 1, 60)
         feed.publish([LOG.insert((2,), (), 5_000_000, v="b")])
-        wait_for(lambda: shows(1, 2), process, first)
-    finally:
-        process.kill()
-        process.wait(30)
-    process = start(tmp_path, kafka, prefix, second)
-    try:
+        stream.until(lambda: shows(1, 2))
         feed.publish([LOG.delete((1,), (), 6_000_000)])
-        wait_for(lambda: shows(2), process, second)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, second.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait(30)
-    said = second.read_text()
+        feed.poison(PLAIN, b"no change")
+        stream.until(lambda: shows(2) and metrics()["tailrace_stream_dead_letters_total"] == 1)
+        found = metrics()
+        assert stream.stop() == 0, stream.words()
+    assert found['tailrace_stream_records_total{table="shop.plain"}'] == 3
+    assert found["tailrace_stream_changes_merged_total"] == 3
+    assert found['tailrace_stream_marked_total{mark="undecodable"}'] == 1
+    assert found["tailrace_stream_held"] == 0
+    assert found["tailrace_stream_rows_per_second"] > 0
+    assert 'tailrace_stream_lag_seconds{table="shop.plain"}' in found
+    said = stream.log.read_text()
     assert "finishing the current batch" in said
     assert "1 rows changed" in said
     assert "Traceback" not in said
@@ -105,16 +77,10 @@ def test_a_held_batch_ends_without_a_word_of_java(
 ) -> None:
     """Without a generation every batch is held; signals come to the process, or from terminals, to its group."""
     feed.publish([LOG.insert((1,), (), 5_000_000, v="a")])
-    log = tmp_path / "stream.log"
-    process = start(tmp_path, kafka, prefix, log)
-    try:
-        wait_for(lambda: "holding batch 0 for the generations" in log.read_text(), process, log)
-        (os.killpg if group else os.kill)(process.pid, number)
-        assert process.wait(60) == 0, log.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait(30)
-    said = log.read_text().partition("finishing the current batch")[2].strip().splitlines()
+    with StreamProcess(tmp_path, kafka, prefix, f"sqlite:///{tmp_path}/sink.db") as stream:
+        stream.until(lambda: "holding batch 0 for the generations" in stream.log.read_text())
+        (os.killpg if group else os.kill)(stream.process.pid, number)
+        assert stream.ended(60) == 0, stream.words()
+    said = stream.log.read_text().partition("finishing the current batch")[2].strip().splitlines()
     assert [line for line in said if not line.endswith("the stream has ended")] == []
     assert len(said) == 1

@@ -116,7 +116,7 @@ def test_every_row_has_its_stream_id(
         create_keyspace(session, keyspace_name)
         start_here(session, cassandra, kafka, prefix, keyspace_name)
         with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
-            agent.until_ready()
+            agent.until_ready().until_covered()
             announce_later(kafka, prefix, generations)
             written = write(session, keyspace_name)
             agent.until(lambda: agent.count("changes") >= written)

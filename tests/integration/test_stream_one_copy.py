@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tailrace_spark
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
@@ -74,6 +75,17 @@ def write(number: int, at: int = 5_000_000) -> Change:
     return replace(change, digest=change_digest(change))
 
 
+@pytest.fixture
+def five_states(spark: SparkSession) -> Iterator[None]:
+    """State in more parts than there are tasks that read a batch."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    assert before is not None
+    spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism + 3)
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+@pytest.mark.usefixtures("five_states")
 def test_copies_are_left_out_and_what_is_late_or_far_ahead_is_not(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:
@@ -106,3 +118,18 @@ def test_a_copy_that_comes_later_than_that_is_passed_on_again(
         feed.publish(changes)
         Stream(spark, settings, sink).run(availableNow=True)  # each takes longer to start than what copies have
         assert sink.taken() == (expected, 0)
+
+
+def test_changes_leave_out_copies_too(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    settings = settings_of(kafka, prefix, tmp_path, None)
+    feed.publish([write(1, IN_2099), write(2), write(2), write(3), write(1, IN_2099)])
+    found = {}
+    for name, seconds in (("copies", None), ("one", float(HOUR))):
+        frame = tailrace_spark.changes(spark, settings, one_copy_seconds=seconds)
+        query = frame.writeStream.format("memory").queryName(f"{prefix}{name}").trigger(availableNow=True).start()
+        query.awaitTermination()
+        found[name] = sorted(row.token for row in spark.table(f"{prefix}{name}").collect())
+    assert found["copies"] == sorted(write(number).token for number in (1, 1, 2, 2, 3))
+    assert found["one"] == sorted(write(number).token for number in (1, 2, 3))

@@ -17,11 +17,11 @@ from tailrace.agent.translation import Translation
 from tailrace.capture.parked import ParkingLot
 from tailrace.capture.resume import FIRST_EPOCH, Resume
 from tailrace.commitlog.entry import Entry
-from tailrace.errors import HeldError, RefusedError, UnexplainedError
+from tailrace.errors import HeldError, UnexplainedError
 from tailrace.history.events import encode_event, event_key
 from tailrace.position import Position
 from tailrace_schemas.change import Source
-from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.errors import DecodeError, RefusedError, ServiceError
 from tailrace_schemas.topics import Internal
 
 _LOG: Final = logging.getLogger("tailrace.agent")

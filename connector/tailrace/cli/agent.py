@@ -33,7 +33,7 @@ from tailrace.commitlog.encryption import Keys
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
-from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Sizes, Tenure
+from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
@@ -41,6 +41,7 @@ from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
 from tailrace_common.generations import GenerationReader
+from tailrace_common.kafka import Sizes
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_schemas.avro import SchemaEntry
@@ -167,7 +168,7 @@ class _Start:
         if router is None:
             return
         self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
-        ring_hints.append(self._keep_generations(cluster, node).stir)
+        ring_hints.append(self._keep_generations(cluster, node, topics).stir)
         # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
         gc.freeze()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
@@ -184,7 +185,7 @@ class _Start:
         publishes = settings.agent.publishes(node.datacenter)
         return open_router(settings, topics, lambda table: publishes and selection.wants(table), self.stack)
 
-    def _keep_generations(self, cluster: LiveCluster, node: LocalNode) -> KeeperThread:
+    def _keep_generations(self, cluster: LiveCluster, node: LocalNode, topics: KafkaTopics) -> KeeperThread:
         """From now on the ring has its generation, the first one too, while the agent runs."""
         settings, kafka = self.settings.generations, self.settings.kafka.reveal()
         topic = internal_topic(self.settings.topics.prefix, Internal.GENERATIONS)
@@ -198,7 +199,7 @@ class _Start:
                 health=self.health,
                 entries=entries_of(self.settings),
                 delays=Delays(settings.ring_delay_seconds, settings.poll_seconds),
-                retention=None if days is None else Retention(round(days * _DAY_MS), _milliseconds),
+                retention=None if days is None else Retention(round(days * _DAY_MS), topics.retentions, _milliseconds),
             )
         )
         thread = KeeperThread(keeper, lambda: GenerationReader.open(kafka, topic), KafkaLog(kafka, topic), self.health)

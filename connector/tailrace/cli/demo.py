@@ -14,13 +14,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tailrace.cli.console import on_terminal, say
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.demo.display import Display
 from tailrace.demo.lines import Lines
 from tailrace.demo.run import Plan, run
 from tailrace.demo.screen import Screen
 from tailrace.demo.writer import Amount
+from tailrace_common.console import on_terminal, say
 from tailrace_common.logs import set_up_logging
 from tailrace_schemas.errors import TailraceError
 

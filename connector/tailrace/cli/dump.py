@@ -12,7 +12,6 @@ from uuid import UUID
 
 import typer
 
-from tailrace.cli.console import say
 from tailrace.cli.options import existing_file
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
@@ -26,6 +25,7 @@ from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
+from tailrace_common.console import say
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 

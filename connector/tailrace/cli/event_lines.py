@@ -10,8 +10,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from tailrace.cli.console import on_terminal, print_json, say
 from tailrace.history.events import EventError, EventKind, SchemaEvent, decode_event
+from tailrace_common.console import on_terminal, print_json, say
 from tailrace_common.kafka import Record
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import typer
 
-from tailrace.cli.console import on_terminal, print_json, print_rows, say
 from tailrace.cli.generation_files import build_from, generation_object, read_generation, read_ring
 from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.partition_keys import serialized_key
@@ -21,6 +20,7 @@ from tailrace.cli.replay import time_of
 from tailrace.cli.tail import topic_of
 from tailrace.ops.ring_layout import Circle, circles, place
 from tailrace.ops.ring_picture import ring_svg
+from tailrace_common.console import on_terminal, print_json, print_rows, say
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings

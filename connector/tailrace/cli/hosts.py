@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from tailrace.cli.agent import contact_of
-from tailrace.cli.console import print_rows, say
 from tailrace.cli.offsets import Fence, age_words, known_hosts, publisher_of, require_stopped, require_unchanged
 from tailrace.cli.options import SettingsFile, Yes, confirm, settings_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.moves import position_words
+from tailrace_common.console import print_rows, say
 from tailrace_common.progress import ProgressReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import typer
 
-from tailrace.cli.console import on_terminal, print_rows, say
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
 from tailrace.commitlog.descriptor import SegmentData
@@ -19,6 +18,7 @@ from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import first_cursor, sections
+from tailrace_common.console import on_terminal, print_rows, say
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables
 

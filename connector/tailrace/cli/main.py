@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 
 from tailrace.cli.agent import agent
 from tailrace.cli.check import check
-from tailrace.cli.console import say
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.demo import demo
 from tailrace.cli.dump import dump
@@ -30,6 +29,7 @@ from tailrace.cli.token import token
 from tailrace.cli.topics import app as topics
 from tailrace.cli.verify import verify
 from tailrace_common.build import describe, require_fresh
+from tailrace_common.console import say
 from tailrace_common.logs import set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
 

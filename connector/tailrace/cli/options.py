@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace.cli.console import say
+from tailrace_common.console import say
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import SettingsError
 

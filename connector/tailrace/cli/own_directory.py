@@ -11,8 +11,7 @@ from typing import Final
 
 from tailrace.capture.directory import list_segments
 from tailrace.cluster import LiveCluster
-from tailrace.errors import FencedError
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 
 _NAME: Final = "agent.cdc_raw_directory"
 

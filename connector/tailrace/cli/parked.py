@@ -18,7 +18,6 @@ from tailrace.capture.parked import Parked
 from tailrace.capture.spool import Spool
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.cli.agent import open_router, topics_of
-from tailrace.cli.console import print_rows, say
 from tailrace.cli.offsets import (
     Fence,
     Host,
@@ -39,6 +38,7 @@ from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.routing import Selection
+from tailrace_common.console import print_rows, say
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Origin, Source

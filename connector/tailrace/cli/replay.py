@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tailrace.capture.directory import SegmentFiles, list_segments
-from tailrace.cli.console import say
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.cli.options import SettingsFile, existing_file, settings_of
 from tailrace.cli.replay_targets import kafka_outlet, lines_outlet, origins_of
@@ -24,6 +23,7 @@ from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys
 from tailrace.cli.segment_positions import Since, Until, stretch_of
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
+from tailrace_common.console import say
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 

@@ -14,7 +14,6 @@ from uuid import UUID, uuid4
 
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.agent import contact_of, open_router, sizes_of, topics_of
-from tailrace.cli.console import say
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_formats import ChangesPrinter
 from tailrace.cluster import LiveCluster
@@ -22,10 +21,10 @@ from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.records import history_of, read_history
 from tailrace.history.schema import SchemaHistory
-from tailrace.publish.kafka import KafkaTransactions
 from tailrace.publish.routing import Selection
 from tailrace.replay import Bounds, KafkaOutlet
-from tailrace_common.kafka import TopicReader
+from tailrace_common.console import say
+from tailrace_common.kafka import KafkaTransactions, TopicReader
 from tailrace_common.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
@@ -132,6 +131,7 @@ def kafka_outlet(
             clock=time.monotonic,
             timeout=timeout,
             sizes=sizes_of(settings, topics),
+            fenced="somebody ended this replay's transactions: what it had not committed is not published",
         )
         stack.enter_context(closing(transactions))
         transactions.open()

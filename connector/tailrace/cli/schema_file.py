@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from uuid import UUID
 
-from tailrace.cli.console import say
 from tailrace.cli.segment_files import GZIP
+from tailrace_common.console import say
 from tailrace_schemas.definitions import SchemaFile, read_schema_file
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.system_tables import system_tables

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import isfinite
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -14,9 +13,8 @@ from tailrace.commitlog.descriptor import Descriptor
 from tailrace.commitlog.frames import Frame
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.raw import NEVER_32, NEVER_64, raw_mutation
-from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Change, Source
-from tailrace_schemas.table import Table
+from tailrace_schemas.change_json import ChangeForms
 
 _IN_THE_FILE: Final = ("segment", "offset", "index", "count")
 
@@ -86,7 +84,7 @@ class ChangesPrinter:
     """
 
     def __init__(self) -> None:
-        self._encoders: dict[Table, Encoder] = {}
+        self._forms = ChangeForms()
 
     def file(self, name: str, size: int) -> Iterable[object]:  # noqa: ARG002 - every line says its segment itself
         return ()
@@ -104,24 +102,10 @@ class ChangesPrinter:
                 yield self._line(change)
 
     def _line(self, change: Change) -> dict[str, object]:
-        encoder = self._encoders.get(change.table)
-        if encoder is None:
-            encoder = self._encoders[change.table] = Encoder(change.table, "tailrace")
-        record = encoder.record(change)
-        at = record["source"]
-        record["source"] = {name: at[name] for name in _IN_THE_FILE} if isinstance(at, dict) else None
-        return {"table": str(change.table), **{name: plain(value) for name, value in record.items()}}
-
-
-def plain(value: object) -> object:
-    """The value as JSON has it: bytes as hexadecimal digits, floats that are no number as their names."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list) else value
+        value = self._forms.of(change.table).write(change)
+        source = value["source"]
+        value["source"] = {name: source[name] for name in _IN_THE_FILE} if isinstance(source, dict) else None
+        return value
 
 
 PRINTERS: Final[Mapping[Format, Callable[[], Printer]]] = {Format.RAW: RawPrinter, Format.CHANGES: ChangesPrinter}

@@ -11,18 +11,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tailrace.cli.change_words import words
-from tailrace.cli.console import on_terminal, print_json, say
 from tailrace.cli.event_lines import EventLines
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.cli.options import SettingsFile, settings_of
-from tailrace.cli.segment_formats import plain
+from tailrace_common.console import on_terminal, print_json, say
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
+from tailrace_schemas.change import Change
+from tailrace_schemas.change_json import ChangeForms
+from tailrace_schemas.change_words import words
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 
@@ -48,8 +49,8 @@ def tail(
 ) -> None:
     """Follow a table's topic: one line per committed change, until Ctrl-C.
 
-    JSON lines when piped: table, partition and offset, then the record as docs/contracts.md 3 has it, bytes as
-    hexadecimal digits. Of several replicas every copy is shown; of schema changes one, as docs/contracts.md 1 has it.
+    JSON lines when piped: table, partition and offset, then the change as docs/change-json.md
+    says. Of several replicas every copy is shown; of schema changes one, as docs/contracts.md 1 has it.
     No schema registry and no Spark needed. Exit code 3 when a record could not be decoded.
 
     Example: tailrace tail shop.orders --from-beginning --max 10
@@ -107,21 +108,23 @@ class _Follower:
 
     def __init__(self, schemas: SchemaReader) -> None:
         self._schemas = schemas
+        self._forms = ChangeForms()
         self._console = Console(markup=False, highlight=False) if on_terminal() else None
         self.left_out = 0
 
     def show(self, partition: int, record: Record) -> bool:
         """Print a record; whether it could be decoded."""
         try:
-            entry, change = self._decoded(record.value or b"")
+            entry, found = self._decoded(record.value or b"")
+            change = reader_of(entry).change(found)
         except DecodeError as error:
             self.left_out += 1
             say(f"partition {partition}, offset {record.offset}: not decoded: {error}")
             return False
         if self._console is None:
-            print_json(line(entry, partition, record.offset, change))
+            print_json(line(self._forms, partition, record.offset, change))
         else:
-            text = Text(words(entry.table, change), style=_STYLES.get(change["op"], "red"))
+            text = Text(words(entry.table, found), style=_STYLES.get(found["op"], "red"))
             self._console.print(text, soft_wrap=True)
         return True
 
@@ -134,7 +137,7 @@ class _Follower:
         return entry, reader_of(entry).record(value)
 
 
-def line(entry: SchemaEntry, partition: int, offset: int, record: dict[str, Any]) -> dict[str, object]:
-    """The JSON object of a change."""
-    place = {"table": str(entry.table), "partition": partition, "offset": offset}
-    return {**place, **{name: plain(value) for name, value in record.items()}}
+def line(forms: ChangeForms, partition: int, offset: int, change: Change) -> dict[str, object]:
+    """The JSON object of a change, its place behind its table (docs/change-json.md)."""
+    value = forms.of(change.table).write(change)
+    return {"table": value.pop("table"), "partition": partition, "offset": offset, **value}

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tailrace.capture.directory import list_segments
-from tailrace.cli.console import on_terminal, print_json, print_rows, say
 from tailrace.cli.segment_files import DAMAGED
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
 from tailrace.cli.segment_verify import Status, Verdict, verdicts
 from tailrace.commitlog.descriptor import parse_name
+from tailrace_common.console import on_terminal, print_json, print_rows, say
 from tailrace_schemas.errors import SettingsError
 
 _FINE: Final = frozenset({Status.OK, Status.WRITTEN, Status.GONE})

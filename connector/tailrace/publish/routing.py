@@ -12,7 +12,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from tailrace.changes.transcode import Message
-from tailrace.errors import HeldError, RefusedError, TooLargeError
+from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.record import Record
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
@@ -20,7 +20,7 @@ from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import first_token, partition
 from tailrace_schemas.topics import table_topic

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -27,12 +27,15 @@ _EXPIRE_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long after its end a generation is kept, in milliseconds. `now_ms` is the time of day, by our clock.
+    """How long after its end a generation is kept: `least_ms`, and while a topic keeps changes of its time.
 
-    That decides only when to announce that some may go; whether it holds is judged by the broker's.
+    `topics_ms` asks how long each table's topic keeps changes, in milliseconds, None for ever; it raises ServiceError.
+    `now_ms` is the time of day, by our clock. That decides only when to announce that some may go; whether it holds is
+    judged by the broker's.
     """
 
-    longest_ms: int
+    least_ms: int
+    topics_ms: Callable[[], Iterable[int | None]]
     now_ms: Callable[[], int]
 
 
@@ -130,16 +133,22 @@ class RingKeeper:
         _LOG.info("generation %d, %s, holds for a ring of %d nodes", latest.timestamp, whose, len(ring.nodes))
 
     def _expire(self, reader: GenerationReader) -> Appending[None]:
-        """Let old generations go; tried again after an hour, when our clock was ahead of the broker's."""
-        parts = self._parts
-        if parts.retention is None or parts.clock() < self._expire_after:
+        """Let old generations go; looked at again after an hour, when our clock was ahead, or a topic keeps changes."""
+        retention, now = self._parts.retention, self._parts.clock()
+        if retention is None or now < self._expire_after:
             return
-        longest = parts.retention.longest_ms
-        timestamps = [generation.timestamp for generation in reader.published]
-        oldest = keep_from(timestamps, parts.retention.now_ms(), [longest])
+        timestamps, now_ms = [generation.timestamp for generation in reader.published], retention.now_ms()
+        if keep_from(timestamps, now_ms, [retention.least_ms]) is None:
+            return  # whatever the topics keep
+        self._expire_after = now + _EXPIRE_SECONDS
+        try:
+            kept = [retention.least_ms, *retention.topics_ms()]
+        except ServiceError as error:
+            _LOG.warning("no generation goes: how long the tables' topics keep changes is not known: %s", error)
+            return
+        oldest = keep_from(timestamps, now_ms, kept)
         if oldest is not None:
-            self._expire_after = parts.clock() + _EXPIRE_SECONDS
-            yield encode_expired(oldest, longest)
+            yield encode_expired(oldest, max(filter(None, kept)))
             reader.refresh()
 
     def _tell(self, verdict: Verdict, latest: PublishedGeneration | None) -> None:

@@ -21,6 +21,8 @@ import builtins
 from typing import Final
 from uuid import UUID
 
+from librt.strings import BytesWriter
+
 from tailrace_schemas.change import Deletion, Marker
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
@@ -39,7 +41,9 @@ _KEY, _VALUE, _TTL, _EXPIRES, _TIME, _OWN_PATH = 1, 2, 4, 8, 16, 32
 def encode_state(state: RowState) -> bytes:
     """The one form of a state; equal states give equal bytes."""
     base = newest(state)
-    out = bytearray((VERSION, (state.marker is not None) | (state.deletion is not None) << 1))
+    out = BytesWriter()
+    out.append(VERSION)
+    out.append((_MARKER if state.marker is not None else 0) | (_DELETION if state.deletion is not None else 0))
     _put_signed(out, base)
     if state.marker is not None:
         _put(out, base - state.marker.written)
@@ -49,7 +53,7 @@ def encode_state(state: RowState) -> bytes:
     _put(out, len(state.columns))
     for name in sorted(state.columns):
         _put_column(out, name, state.columns[name], base)
-    return bytes(out)
+    return out.getvalue()
 
 
 def decode_state(encoded: bytes) -> RowState:
@@ -77,12 +81,14 @@ def decode_state(encoded: bytes) -> RowState:
 
 def encode_deletion(deletion: Deletion, end: bytes | None = None) -> bytes:
     """A partition's or range's deletion; `end` is the range's exclusive end, None where it is open."""
-    out = bytearray((VERSION, end is not None))
+    out = BytesWriter()
+    out.append(VERSION)
+    out.append(end is not None)
     if end is not None:
         _put_bytes(out, end)
     _put_signed(out, deletion.written)
     _put_signed(out, deletion.local)
-    return bytes(out)
+    return out.getvalue()
 
 
 def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
@@ -96,14 +102,15 @@ def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
 
 def encode_truncations(state: TruncationState) -> bytes:
     """What is known of a table's truncations; equal states give equal bytes."""
-    out = bytearray((VERSION,))
+    out = BytesWriter()
+    out.append(VERSION)
     _put(out, len(state.latest))
     for one in state.latest:
-        out += one.table_id.bytes
+        out.write(one.table_id.bytes)
         _put_bytes(out, one.host.encode())
         _put_signed(out, one.written)
         _put_signed(out, one.seen)
-    return bytes(out)
+    return out.getvalue()
 
 
 def decode_truncations(encoded: bytes) -> TruncationState:
@@ -119,20 +126,29 @@ def newest(state: RowState) -> int:
     return 0 if state.newest is None else state.newest.written
 
 
-def _put_column(out: bytearray, name: bytes, column: ColumnState, base: int) -> None:
+def _put_column(out: BytesWriter, name: bytes, column: ColumnState, base: int) -> None:
     _put_bytes(out, name)
-    out.append((column.deletion is not None) * _COLUMN_DELETION | column.counter * _COUNTER)
+    out.append((_COLUMN_DELETION if column.deletion is not None else 0) | (_COUNTER if column.counter else 0))
     if column.deletion is not None:
         _put_deletion(out, column.deletion, base)
     _put(out, len(column.cells))
-    for path in sorted(column.cells, key=lambda path: path or b""):
+    if len(column.cells) == 1:  # as simple columns have
+        for path, cell in column.cells.items():
+            _put_cell(out, path, cell, base)
+        return
+    for path in sorted(column.cells, key=_path_bytes):
         _put_cell(out, path, column.cells[path], base)
 
 
-def _put_cell(out: bytearray, path: bytes | None, cell: CellState, base: int) -> None:
-    flags = (path is not None) * _KEY | (cell.value is not None) * _VALUE | (cell.written != base) * _TIME
-    flags |= (cell.path is not None) * _OWN_PATH
-    out.append(flags | (cell.ttl is not None) * _TTL | (cell.expires is not None) * _EXPIRES)
+def _path_bytes(path: bytes | None) -> bytes:
+    return path or b""
+
+
+def _put_cell(out: BytesWriter, path: bytes | None, cell: CellState, base: int) -> None:
+    flags = (_KEY if path is not None else 0) | (_VALUE if cell.value is not None else 0)
+    flags |= (_TIME if cell.written != base else 0) | (_OWN_PATH if cell.path is not None else 0)
+    flags |= (_TTL if cell.ttl is not None else 0) | (_EXPIRES if cell.expires is not None else 0)
+    out.append(flags)
     if path is not None:
         _put_bytes(out, path)
     if cell.written != base:
@@ -147,33 +163,33 @@ def _put_cell(out: bytearray, path: bytes | None, cell: CellState, base: int) ->
         _put_bytes(out, cell.path)
 
 
-def _put_expiry(out: bytearray, ttl: int | None, expires: int | None) -> None:
-    out.append((ttl is not None) * _TTL | (expires is not None) * _EXPIRES)
+def _put_expiry(out: BytesWriter, ttl: int | None, expires: int | None) -> None:
+    out.append((_TTL if ttl is not None else 0) | (_EXPIRES if expires is not None else 0))
     if ttl is not None:
         _put(out, ttl)
     if expires is not None:
         _put_signed(out, expires)
 
 
-def _put_deletion(out: bytearray, deletion: Deletion, base: int) -> None:
+def _put_deletion(out: BytesWriter, deletion: Deletion, base: int) -> None:
     _put(out, base - deletion.written)
     _put_signed(out, deletion.local)
 
 
-def _put_bytes(out: bytearray, octets: bytes) -> None:
+def _put_bytes(out: BytesWriter, octets: bytes) -> None:
     _put(out, len(octets))
-    out += octets
+    out.write(octets)
 
 
-def _put_signed(out: bytearray, value: int) -> None:
-    out += write_signed(value)
+def _put_signed(out: BytesWriter, value: int) -> None:
+    out.write(write_signed(value))
 
 
-def _put(out: bytearray, value: int) -> None:
+def _put(out: BytesWriter, value: int) -> None:
     if value < _ONE_BYTE:
         out.append(value)
     else:
-        out += write_unsigned(value)
+        out.write(write_unsigned(value))
 
 
 class _Reader:
@@ -208,10 +224,12 @@ class _Reader:
         return self.octets(self.unsigned())
 
     def octets(self, length: int) -> builtins.bytes:
-        self._at += length
-        if self._at > len(self._bytes):
+        at = self._at
+        end = at + length
+        if end > len(self._bytes):
             raise TruncatedError("row state ends too early")
-        return self._bytes[self._at - length : self._at]
+        self._at = end
+        return self._bytes[at:end]
 
     def truncation(self) -> Truncation:
         table_id = UUID(bytes=self.octets(16))
@@ -234,6 +252,9 @@ class _Reader:
         column = ColumnState(deletion, counter=bool(kind & _COUNTER))
         for _ in range(self.unsigned()):
             flags = self.byte()
+            if flags == _VALUE:  # as most are
+                column.cells[None] = CellState(base, None, None, self.bytes())
+                continue
             key = self.bytes() if flags & _KEY else None
             written = base - self.unsigned() if flags & _TIME else base
             ttl, expires = self.expiry(flags)

@@ -9,6 +9,7 @@ from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.row import ColumnState, RowState
 
 _MICROS: Final = 1_000_000
+_FOR_EVER: Final = 2**61
 
 
 def purge(state: RowState, horizon: int) -> int | None:
@@ -37,6 +38,33 @@ def purge(state: RowState, horizon: int) -> int | None:
         return None
     state.settle()
     return max(purged)
+
+
+def deletes_from(state: RowState) -> int | None:
+    """From when on `purge` leaves something out, as a horizon in whole seconds since the epoch; None: from never on."""
+    soonest = _FOR_EVER
+    if state.deletion is not None:
+        soonest = min(soonest, seconds(state.deletion.written))
+    if state.marker is not None and state.marker.expires is not None:
+        soonest = min(soonest, state.marker.expires)
+    for column in state.columns.values():
+        if column.deletion is not None:
+            soonest = min(soonest, seconds(column.deletion.written))
+        if column.counter:
+            if None in column.cells:
+                soonest = min(soonest, seconds(max([cell.written for cell in column.cells.values()])))
+            continue
+        for cell in column.cells.values():
+            if cell.value is None:
+                soonest = min(soonest, seconds(cell.written))
+            elif cell.ttl is not None and cell.expires is not None:
+                soonest = min(soonest, cell.expires)
+    return None if soonest == _FOR_EVER else soonest
+
+
+def seconds(written: int) -> int:
+    """The first whole second at or behind a write time in microseconds."""
+    return -(-written // _MICROS)
 
 
 def purge_partition(partition: PartitionState, horizon: int) -> tuple[PartitionState, int | None]:

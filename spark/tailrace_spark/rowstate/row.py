@@ -96,7 +96,8 @@ class RowState:
     def assign(self, assignment: Assignment | None) -> None:
         """Note what the change that wrote the newest of it was assigned."""
         if self.newest is not None:
-            self.newest = self.newest._replace(assignment=assignment or ())
+            written, local, _ = self.newest
+            self.newest = Newest(written, local, () if assignment is None else assignment)
 
     def settle(self) -> None:
         """Find the newest again, after something was left out; what it was assigned stays if it is still there."""

@@ -51,46 +51,56 @@ class VisibleColumns:
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
         self._plan = [_shown(column, dropped.get(column.name_bytes)) for column in self.columns]
 
-    def of(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> dict[str, Any] | None:
-        """The row's columns that are not null, by name, or None where SELECT returns no row.
+    def values(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> list[Any] | None:
+        """What each of `columns` shows, in order, None for null; or None where SELECT returns no row.
 
         A row is there when its marker is live or any of its cells is; a static row when one of its cells is.
         `covering` is the strongest partition or range deletion, or truncation, over the row. `at`, in seconds since
-        the epoch, is when: what expires by then is gone; None asks for no expiry. Values are those of
+        the epoch, hides what has expired by then; None hides none of it. Values are those of
         tailrace_schemas.cql.values: a list or set is a list, a map a list of {key, value}, a user type a dict of its
         fields; a counter is the sum of its shards, an int. Raises DecodeError where a value is none of its type.
         """
-        active = stronger(state.deletion, covering)
-        there = not self._static and _marker_lives(state.marker, active, at)
-        values: dict[str, Any] = {}
-        for shown in self._plan:
-            column = state.columns.get(shown.name_bytes)
-            live = None if column is None else _live(shown, column, active, at)
-            if live:
-                there = True
-                value = shown.value(live)
-                if value is not None:
-                    values[shown.name] = value
-        return values if there else None
+        live = self._live(state, covering, at)
+        if live is None:
+            return None
+        return [None if cells is None else shown.value(cells) for shown, cells in zip(self._plan, live, strict=True)]
+
+    def of(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> dict[str, Any] | None:
+        """`values` by the names of the columns, those that are not null."""
+        values = self.values(state, covering, at)
+        if values is None:
+            return None
+        return {shown.name: value for shown, value in zip(self._plan, values, strict=True) if value is not None}
 
     def times(self, state: RowState, covering: Deletion | None = None, at: int = 0) -> dict[str, ColumnTimes] | None:
         """WRITETIME and TTL of what `of` shows at the same moment, by column; None where SELECT returns no row.
 
         A value of no bytes, which `of` takes for null, has its times too, as in CQL. Counters have none.
         """
+        live = self._live(state, covering, at)
+        if live is None:
+            return None
+        found: dict[str, ColumnTimes] = {}
+        for shown, cells in zip(self._plan, live, strict=True):
+            if cells is None or shown.counter:
+                continue
+            if shown.multicell:
+                found[shown.name] = [None if cell is None else _times(cell, at) for cell in shown.elements(cells)]
+            else:
+                found[shown.name] = _times(cells[None], at)
+        return found
+
+    def _live(self, state: RowState, covering: Deletion | None, at: int | None) -> list[Cells | None] | None:
+        """The live cells of each column, None where it has none; or None where SELECT returns no row."""
         active = stronger(state.deletion, covering)
         there = not self._static and _marker_lives(state.marker, active, at)
-        found: dict[str, ColumnTimes] = {}
+        live: list[Cells | None] = []
         for shown in self._plan:
             column = state.columns.get(shown.name_bytes)
-            live = None if column is None else _live(shown, column, active, at)
-            if live:
-                there = True
-                if shown.multicell:
-                    found[shown.name] = [None if cell is None else _times(cell, at) for cell in shown.elements(live)]
-                elif not shown.counter:
-                    found[shown.name] = _times(live[None], at)
-        return found if there else None
+            cells = None if column is None else _live(shown, column, active, at)
+            there = there or cells is not None
+            live.append(cells)
+        return live if there else None
 
 
 def visible(
@@ -108,19 +118,28 @@ def _marker_lives(marker: Marker | None, active: Deletion | None, at: int | None
 
 def _live(shown: _Shown, column: ColumnState, active: Deletion | None, at: int | None) -> Cells | None:
     """The live cells, if the column has any."""
-    floor = stronger(column.deletion, active)
-    dropped_at = shown.dropped_at
-    live = {
-        path: cell
-        for path, cell in column.cells.items()
-        if not covers(floor, cell.written) and (dropped_at is None or cell.written > dropped_at) and _lasts(cell, at)
-    }
+    floor, dropped_at = stronger(column.deletion, active), shown.dropped_at
+    live: Cells = column.cells
+    for cell in column.cells.values():
+        if not _lives(cell, floor, dropped_at, at):
+            live = {path: one for path, one in column.cells.items() if _lives(one, floor, dropped_at, at)}
+            break
+    if not live:
+        return None
     if column.counter:
         # The tombstone of a counter holds whatever its time (Cells.resolveCounter, CASSANDRA-7346).
         return live if shown.counter and None not in live else None
-    live = {path: cell for path, cell in live.items() if cell.value is not None}
+    for cell in live.values():
+        if cell.value is None:
+            live = {path: one for path, one in live.items() if one.value is not None}
+            break
     # Others are cells of a dropped column of this name, simple where this one is not.
-    return live if (None in live) is not shown.multicell else None
+    return live if live and (None in live) is not shown.multicell else None
+
+
+def _lives(cell: CellState, floor: Deletion | None, dropped_at: int | None, at: int | None) -> bool:
+    """Whether a cell is neither covered nor dropped nor expired; it may be a tombstone."""
+    return not covers(floor, cell.written) and (dropped_at is None or cell.written > dropped_at) and _lasts(cell, at)
 
 
 def _lasts(cell: CellState, at: int | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
@@ -25,7 +25,8 @@ class Delivered:
     """One change, as it was read from its place, and its stream; None where Spark could not tell its token.
 
     Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`. `others` are
-    the streams for more write times of the change, in microseconds: those that an UpdateSink asks by.
+    the streams for more write times of the change, in microseconds: those that an UpdateSink asks by. `message` is the
+    record's value, for a dead letter.
     """
 
     place: Place
@@ -33,14 +34,16 @@ class Delivered:
     assignment: Assignment | None = None
     announced: int = -1
     others: tuple[tuple[int, Assignment], ...] = ()
+    message: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record that cannot be merged: where it is, and why."""
+    """One record that cannot be merged: where it is, why, and its bytes, where whoever sets it aside has them."""
 
     place: Place
     reason: str
+    message: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,13 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+class ReachableSink(Sink, Protocol):
+    """A sink that can be tried before anything is written."""
+
+    def reach(self) -> None:
+        """Connect, and write nothing. Raises ServiceError where the store does not answer or refuses."""
+
+
 @runtime_checkable
 class SweepingSink(Sink, Protocol):
     """A sink in which some of what was written changes by time alone: what expires.
@@ -95,6 +105,16 @@ class SweepingSink(Sink, Protocol):
     """
 
     def sweep(self) -> int: ...
+
+
+@runtime_checkable
+class OrderedSink(Sink, Protocol):
+    """A sink that is given the changes of a micro-batch by place: by topic, then partition, then offset.
+
+    So each key's changes come in their order, and a batch that comes again comes in the same order. `in_order` is true.
+    """
+
+    in_order: bool
 
 
 @runtime_checkable

@@ -17,9 +17,11 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
+from tailrace_spark.ahead import ahead
+from tailrace_spark.collector import held_off
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, TakenError, Target
+from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql_engine import (
     absent,
     is_busy,
@@ -29,9 +31,12 @@ from tailrace_spark.sinks.sql_engine import (
     remedy,
     said,
 )
-from tailrace_spark.sinks.sql_gathered import Gathered, gather
+from tailrace_spark.sinks.sql_gathered import Gathered, Gathering, gather
 from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change, newest_definition
-from tailrace_spark.sinks.sql_merge import TableMerge
+from tailrace_spark.sinks.sql_joined import joined
+from tailrace_spark.sinks.sql_merge import Prepared, TableMerge
+from tailrace_spark.sinks.sql_purges import Purges
+from tailrace_spark.sinks.sql_state import chunks
 from tailrace_spark.sinks.sql_truncations import Truncations
 from tailrace_spark.sinks.sql_types import MYSQL
 
@@ -43,7 +48,8 @@ _FIRST_WAIT_SECONDS: Final = 1.0
 _LONGEST_WAIT_SECONDS: Final = 60.0
 _BUSY_WAITS: Final = (0.1, 0.5)
 _HELD_AT_ONCE: Final = 2_000
-_JOINED: Final = 5  # pieces: 10,000 changes, or 80 MiB of messages at the most
+_PURGED_AT_ONCE: Final = 2_000  # rows of a table at each sweep
+_AT_A_TIME: Final = 200  # changes: so often another thread gets its turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,14 @@ class _Wait:
     why: str = "kept by an earlier process"
     until: float = 0.0
     pause: float = _FIRST_WAIT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A piece as it is merged: by table its changes, and what was made of them ahead."""
+
+    dead_letters: Sequence[DeadLetter]
+    tables: Sequence[tuple[Sequence[Delivered], Prepared | None]]
 
 
 class SqlSink:
@@ -70,32 +84,38 @@ class SqlSink:
         table: str = "{keyspace}_{table}",
         *,
         ring_delay: float = 0.0,
+        merge_horizon: int | None = None,
+        on_drop: OnDrop = "keep",
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
-        `ring_delay`: within how many seconds all hosts know of a truncation. `clock` tells the seconds since the epoch
-        by which what expires is gone; `wait` passes some. Raises SettingsError for a URL of another database.
+        `ring_delay`: within how many seconds all hosts know of a truncation. `merge_horizon`: so many seconds after it
+        was written, and came, a deletion is forgotten; None: never. `on_drop`: see sql_catalog. `clock` tells the
+        seconds since the epoch by which what expires is gone; `wait` passes some. Raises SettingsError for a URL of
+        another database.
         """
         self._ring_delay = ring_delay
         self._clock = clock
         self._wait = wait
+        self._merge_horizon = merge_horizon
         self._held = HeldTables()
+        self._purges = Purges()
         self._waits: dict[UUID, _Wait] = {}
         self._location = redact(url)
         self._engine = open_engine(url)
         self._dialect: str = self._engine.dialect.name
-        self._catalog = Catalog(self._engine.dialect, table)
+        self._catalog = Catalog(self._engine.dialect, table, on_drop)
         self._merges: dict[UUID, TableMerge] = {}
         self._created = False
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
         summary = Summary()
-        with self._transaction("the batch will be delivered again") as connection:
+        with held_off(), self._transaction("the batch will be delivered again") as connection:
             self._give_back(connection)
-            for piece in _joined(pieces):
+            for piece in ahead(map(self._read, joined(pieces))):
                 summary += self._piece(connection, piece)
         return summary
 
@@ -150,36 +170,83 @@ class SqlSink:
 
     def _forget(self) -> None:
         self._created = False
+        self._purges.forget()
         self._catalog.forget()
         self._merges.clear()
 
-    def _piece(self, connection: sa.Connection, piece: Piece) -> Summary:
-        letters = list(piece.dead_letters)
+    def _read(self, piece: Piece) -> _Read:
+        """The changes of a piece by table, merged with each other where nothing is in the way of that."""
         by_table: dict[UUID, list[Delivered]] = {}
         for delivered in piece.changes:
             by_table.setdefault(delivered.change.table.id, []).append(delivered)
+        return _Read(piece.dead_letters, [(changes, self._prepare(changes)) for changes in by_table.values()])
+
+    def _prepare(self, changes: Sequence[Delivered]) -> Prepared | None:
+        """What can be made of changes of one table while the database works on those before; None: not yet."""
+        merge = self._merges.get(changes[0].change.table.id)
+        if merge is None:
+            return None
+        found = Gathering()
+        try:
+            for some in chunks(changes, _AT_A_TIME):
+                found.add(some)
+            return merge.prepare(found.gathered(), int(self._clock()))
+        except DecodeError:
+            return None  # the one that it is about is looked for when it is their turn
+
+    def _piece(self, connection: sa.Connection, piece: _Read) -> Summary:
+        letters = list(piece.dead_letters)
         summary = Summary()
-        for changes in by_table.values():
-            summary += self._table(connection, changes, letters)
+        for changes, prepared in piece.tables:
+            summary += self._table(connection, changes, letters, prepared)
         self._bury(connection, letters)
         return summary + Summary(dead_letters=len(piece.dead_letters))
 
-    def _table(self, connection: sa.Connection, changes: Sequence[Delivered], letters: list[DeadLetter]) -> Summary:
+    def _table(
+        self,
+        connection: sa.Connection,
+        changes: Sequence[Delivered],
+        letters: list[DeadLetter],
+        prepared: Prepared | None,
+    ) -> Summary:
         """Merge changes of one table, or keep them where the database refuses it for now."""
         table_id, refused = changes[0].change.table.id, list[DeadLetter]()
         rows = held = 0
+        in_time, late = self._purges.split(connection, changes)
+        if late:
+            letters += late
+            if not in_time:
+                return Summary(dead_letters=len(late))
+            changes, prepared = in_time, None
         if table_id not in self._waits:
-            rows, why = self._attempt(
-                connection,
-                refused,
-                lambda: self._take(connection, self._merge_for(connection, changes), changes, refused, gather),
-            )
+            run = partial(self._take_all, connection, changes, refused, prepared)
+            rows, why = self._attempt(connection, refused, run)
             if why:
                 self._waits[table_id] = _Wait(why, self._clock() + _FIRST_WAIT_SECONDS)
         if table_id in self._waits:
             held = self._keep(connection, changes, refused, self._waits[table_id].why)
         letters += refused
-        return Summary(len(changes) - len(refused) - held, rows, len(refused), held)
+        return Summary(len(changes) - len(refused) - held, rows, len(refused) + len(late), held)
+
+    def _take_all(
+        self,
+        connection: sa.Connection,
+        changes: Sequence[Delivered],
+        letters: list[DeadLetter],
+        prepared: Prepared | None,
+    ) -> int:
+        if self._catalog.closed(connection, changes[0].change.table):
+            return 0
+        merge = self._merge_for(connection, changes)
+        if prepared is not None and prepared.merge is merge:
+            try:
+                with connection.begin_nested():
+                    return merge.merge(connection, prepared.found, prepared.at, prepared.new)
+            except (DecodeError, DBAPIError) as error:
+                if isinstance(error, DBAPIError) and not refuses_a_value(error):
+                    raise
+                merge.reload(connection)
+        return self._take(connection, merge, changes, letters, gather)
 
     def _attempt(
         self, connection: sa.Connection, letters: list[DeadLetter], run: Callable[[], int]
@@ -195,6 +262,7 @@ class SqlSink:
                 busy = isinstance(error, DBAPIError) and is_busy(error)
                 if isinstance(error, DBAPIError) and not busy and not refuses_a_table(error):
                     raise
+                self._purges.forget()
                 self._catalog.forget()
                 self._merges.clear()
                 pause = next(waits, None) if busy else None
@@ -212,7 +280,7 @@ class SqlSink:
             try:
                 kept.append(held_change(one))
             except DecodeError as error:
-                letters.append(DeadLetter(one.place, said(error)))
+                letters.append(DeadLetter(one.place, said(error), one.message))
         self._held.keep(connection, table, announced, kept, why, int(self._clock()))
         log.warning(
             "%s: %d changes are kept in tailrace_held_changes until the sink takes them: %s", table, len(kept), why
@@ -243,6 +311,9 @@ class SqlSink:
         return rows
 
     def _take_held(self, connection: sa.Connection, table: Table, announced: int, letters: list[DeadLetter]) -> int:
+        if self._catalog.closed(connection, table):
+            self._held.forget(connection, table.id)
+            return 0
         merge = self._merge_shapes(connection, [(table, announced)])
         rows = 0
         for some in self._held.kept(connection, table.id, _HELD_AT_ONCE):
@@ -258,7 +329,15 @@ class SqlSink:
         return rows
 
     def _sweep_table(self, connection: sa.Connection, target: Target) -> int:
-        return self._merge_of(connection, target).sweep(connection, int(self._clock()))
+        merge, now = self._merge_of(connection, target), int(self._clock())
+        swept = merge.sweep(connection, now)
+        if self._merge_horizon is not None:
+            purged, written = merge.purge(connection, now - self._merge_horizon, now, _PURGED_AT_ONCE)
+            if written is not None:
+                self._purges.note(connection, target.layout.definition.id, written)
+            if purged:
+                log.debug("%s: %d rows purged", target.layout.name, purged)
+        return swept
 
     def _merge_for(self, connection: sa.Connection, changes: Sequence[Delivered]) -> TableMerge:
         """The merge for the table's newest definition; made, widened and shown again where that is news."""
@@ -294,7 +373,7 @@ class SqlSink:
                 raise
             merge.reload(connection)
             if len(changes) == 1:
-                letters.append(DeadLetter(changes[0].place, said(error)))
+                letters.append(DeadLetter(changes[0].place, said(error), changes[0].message))
                 return 0
         middle = len(changes) // 2
         return sum(
@@ -304,25 +383,17 @@ class SqlSink:
     def _bury(self, connection: sa.Connection, letters: Sequence[DeadLetter]) -> None:
         if not letters:
             return
-        places = [(letter.place, letter.reason) for letter in letters]
-        rows = [(p.topic, p.partition, p.offset, p.schema_id.hex(), reason) for p, reason in places]
-        overwrite(connection, DEAD_LETTERS, ("topic", "partition", "offset", "schema_id", "reason"), rows)
+        names = ("topic", "partition", "offset", "schema_id", "reason", "value")
+        rows = [
+            (
+                one.place.topic,
+                one.place.partition,
+                one.place.offset,
+                one.place.schema_id.hex(),
+                one.reason,
+                one.message or None,
+            )
+            for one in letters
+        ]
+        overwrite(connection, DEAD_LETTERS, names, rows)
         log.warning("%d records set aside in tailrace_dead_letters; the first: %s", len(rows), letters[0].reason)
-
-
-def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """The pieces, several as one: what is done once for each table of a piece is then done less often."""
-    joined: list[Piece] = []
-    for piece in pieces:
-        joined.append(piece)
-        if len(joined) == _JOINED:
-            yield _join(joined)
-            joined = []
-    if joined:
-        yield _join(joined)
-
-
-def _join(pieces: Sequence[Piece]) -> Piece:
-    changes = [change for piece in pieces for change in piece.changes]
-    letters = [letter for piece in pieces for letter in piece.dead_letters]
-    return Piece(tuple(changes), tuple(letters))

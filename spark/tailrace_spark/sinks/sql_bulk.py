@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
-from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL
+from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL
 
 Rows = Sequence[Sequence[object]]
 
-TEMPORARY: Final[dict[str, Any]] = {"prefixes": ["TEMPORARY"], "postgresql_on_commit": "DELETE ROWS"}
-"""What makes a table of SQLAlchemy a temporary one, for `stage`."""
+TEMPORARY: Final[dict[str, Any]] = {"prefixes": ["TEMPORARY"], "postgresql_on_commit": "DELETE ROWS", **MYSQL_TABLE}
+"""What makes a table of SQLAlchemy a temporary one, for `stage`. Texts of any script go through it."""
 
 
 def stage(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
@@ -48,24 +48,17 @@ def overwrite(connection: sa.Connection, table: sa.Table, names: Sequence[str], 
     _insert(connection, table, names, rows, taken)
 
 
-def insert_missing(connection: sa.Connection, table: sa.Table, names: Sequence[str], query: sa.Select[Any]) -> int:
-    """Insert what a query over a staged table gives, but for keys that are there; how many rows that were.
-
-    The query's columns are those named, the first of them the table's key.
-    """
-    if connection.dialect.name == MYSQL:
-        key = [table.c[name] == column for name, column in zip(names, query.selected_columns, strict=True)]
-        there = sa.exists().where(*key[: len(table.primary_key)])
-        insertion: sa.Insert = table.insert().from_select(list(names), query.where(~there))
-        return _counted(connection, insertion)
-    insert = postgresql_insert(table) if connection.dialect.name == POSTGRESQL else sqlite_insert(table)
-    if connection.dialect.name != POSTGRESQL:
-        query = query.where(sa.true())  # SQLite would take ON for a join's
-    return _counted(connection, insert.from_select(list(names), query).on_conflict_do_nothing())
+def insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:
+    """Insert rows, each with values for these columns. Raises DBAPIError where a key is there."""
+    _load(connection, table, names, rows)
 
 
-def _counted(connection: sa.Connection, insertion: sa.Insert) -> int:
-    return connection.execute(insertion, execution_options={"preserve_rowcount": True}).rowcount
+def fetch(connection: sa.Connection, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    """What a statement in PostgreSQL's own words returns: sent and received in binary, and prepared once."""
+    driver: Any = connection.connection.driver_connection
+    with _as_sqlalchemy(connection, statement), driver.cursor(binary=True) as cursor:
+        rows: list[tuple[Any, ...]] = cursor.execute(statement, values, prepare=True).fetchall()
+    return rows
 
 
 def _like(table: sa.Table, names: Sequence[str]) -> sa.Table:
@@ -95,11 +88,17 @@ def _insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], ro
 
 def _copy(connection: sa.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
     driver: Any = connection.connection.driver_connection
+    with _as_sqlalchemy(connection, statement), driver.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+@contextmanager
+def _as_sqlalchemy(connection: sa.Connection, statement: str) -> Iterator[None]:
+    """Raises the driver's errors as SQLAlchemy would, without values."""
     dbapi: Any = connection.dialect.loaded_dbapi
     try:
-        with driver.cursor() as cursor, cursor.copy(statement) as copy:
-            for row in rows:
-                copy.write_row(row)
+        yield
     except dbapi.Error as error:
         raised = DBAPIError.instance(
             statement, None, error, dbapi.Error, hide_parameters=True, dialect=connection.dialect

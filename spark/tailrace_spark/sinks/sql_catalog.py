@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -28,7 +28,7 @@ from tailrace_spark.sinks.sql_layout import (
     view_query,
 )
 from tailrace_spark.sinks.sql_names import CATALOG, KEY, STATIC, objects, table_name
-from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, SqlType
+from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES, SqlType
 
 log = logging.getLogger("tailrace_spark")
 
@@ -52,6 +52,7 @@ DEAD_LETTERS: Final = sa.Table(
     sa.Column("offset", sa.BigInteger, primary_key=True),
     sa.Column("schema_id", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("value", STATE_BYTES),
     **MYSQL_TABLE,
 )
 
@@ -72,6 +73,11 @@ def target_of(layout: Layout) -> Target:
     return Target(layout, state_table(layout, metadata), rows_table(layout, metadata), static_table(layout, metadata))
 
 
+OnDrop = Literal["keep", "clear", "new-table"]
+"""What becomes of a source table that was dropped, once one of its name comes: its rows are kept under another name,
+they go, or they stay where they are and the new one gets another name."""
+
+
 class TakenError(SQLAlchemyError):
     """A name that the sink needs is somebody else's, or what it made is there no more."""
 
@@ -79,7 +85,8 @@ class TakenError(SQLAlchemyError):
 class Catalog:
     """Finds and makes the tables of source tables. After a rollback, `forget` what the transaction had made."""
 
-    def __init__(self, dialect: sa.Dialect, template: str) -> None:
+    def __init__(self, dialect: sa.Dialect, template: str, on_drop: OnDrop = "keep") -> None:
+        self._on_drop = on_drop
         self._dialect = dialect
         self._template = template
         self._limit = _LONGEST_NAME[dialect.name]
@@ -89,6 +96,7 @@ class Catalog:
     def create(self, connection: sa.Connection) -> None:
         """Make the catalog's own tables where they are missing."""
         CATALOG.create_all(connection)
+        self._add_missing(connection, DEAD_LETTERS)
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""
@@ -165,12 +173,11 @@ class Catalog:
         """A new source table; one of the same name with an older id keeps its rows under another name."""
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         name = self._wished(table)
-        same = (layout for layout in layouts if layout.name == name and str(layout.definition) == str(table))
-        holder = next(same, None)
+        holder = None if self._on_drop == "new-table" else self._holder(layouts, table)
         taken = _taken(layout for layout in layouts if layout is not holder)
         if holder is not None:
             if _made_later(table.id, holder.definition.id):
-                self._rename(connection, holder, taken)
+                self._close(connection, holder, taken)
             else:
                 name = self._closed_name(name, table.id)
                 taken |= objects(holder.name)
@@ -185,6 +192,33 @@ class Catalog:
         self._show(connection, target)
         log.info("following %s (table id %s) in %s", table, table.id, layout.name)
         return target
+
+    def _holder(self, layouts: Iterable[Layout], table: Table) -> Layout | None:
+        """Whose name this table would have: one of the same name in the source."""
+        name = self._wished(table)
+        return next((one for one in layouts if one.name == name and str(one.definition) == str(table)), None)
+
+    def closed(self, connection: sa.Connection, table: Table) -> bool:
+        """Whether nothing of this table is wanted: it was dropped, a later one has its name, and its rows went."""
+        if self._on_drop != "clear" or table.id in self._targets:
+            return False
+        layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
+        holder = self._holder(layouts, table)
+        return (
+            holder is not None and holder.definition.id != table.id and not _made_later(table.id, holder.definition.id)
+        )
+
+    def _close(self, connection: sa.Connection, old: Layout, taken: set[str]) -> None:
+        if self._on_drop != "clear":
+            self._rename(connection, old, taken)
+            return
+        # What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there.
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(old.name)}")
+        for part in reversed(_tables(target_of(old))):
+            part.drop(connection, checkfirst=True)
+        connection.execute(TABLES.delete().where(TABLES.c.table_id == str(old.definition.id)))
+        self._targets.pop(old.definition.id, None)
+        log.info("%s was dropped and made again: its rows in %s are gone", old.definition, old.name)
 
     def _expect_free(self, connection: sa.Connection, target: Target) -> None:
         """Refuse what others made under these names, before MySQL commits that they are ours."""
@@ -359,4 +393,4 @@ def _layout_of(row: sa.Row[tuple[str, ...]]) -> Layout:
     return Layout(table_from_json(definition), row.name, tuple(places), definition.get("announced", -1))
 
 
-__all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "TakenError", "Target", "target_of"]
+__all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "OnDrop", "TakenError", "Target", "target_of"]

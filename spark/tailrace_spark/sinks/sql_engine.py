@@ -32,7 +32,7 @@ _TAKEN: Final = ("42P07", 1050, 1347)
 _FORBIDDEN: Final = ("42501", 1044, 1142, 1143, 1227, 1370)
 _IN_USE: Final = ("2BP01",)
 _OTHERWISE: Final = ("42", 1054, 1091, 1146, 1146)
-_BUSY: Final = ("40001", "40P01", "55P03", 1205)  # not 1213: that ends the transaction
+_BUSY: Final = ("23505", "40001", "40P01", "55P03", 1062, 1205)  # not 1213: that ends the transaction
 _TOO_LARGE: Final = ("54", 1118, 1406)
 # MySQL of values: too long, out of range, of another character set, no JSON.
 _VALUES: Final = (1264, 1292, 1366, 1367, 3140, 4025)
@@ -88,6 +88,8 @@ def refuses_a_value(error: DBAPIError) -> bool:
     PostgreSQL says "program limit exceeded" (class 54) of a key too long for an index; psycopg counts that as
     operational. PyMySQL counts some of MySQL's numbers so.
     """
+    if is_busy(error):
+        return False
     if isinstance(error, DataError | IntegrityError):
         return True
     return isinstance(error, OperationalError) and _is(error, (*_TOO_LARGE, *_VALUES))
@@ -109,7 +111,10 @@ def refuses_a_table(error: DBAPIError) -> bool:
 
 
 def is_busy(error: DBAPIError) -> bool:
-    """Whether another transaction was in the way, so that trying again may help."""
+    """Whether another transaction was in the way, so that trying again may help.
+
+    A row that is there already, though it was not a moment ago, is another writer's: a stream that was not stopped.
+    """
     return _is(error, _BUSY)
 
 
@@ -147,6 +152,7 @@ def _prepare(engine: sa.Engine) -> None:
             "SET client_min_messages = warning",
             "SET enable_hashjoin = off",
             "SET enable_mergejoin = off",
+            "SET jit = off",
             f"SET lock_timeout = '{_BUSY_SECONDS}s'",
         ),
         MYSQL: (

@@ -20,19 +20,23 @@ from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncated, truncation_of
 from tailrace_spark.sinks.protocol import Delivered
 from tailrace_spark.sinks.sql_names import ROW
+from tailrace_spark.sinks.sql_stored import RowKey
 
 Clustering = tuple[bytes | None, ...]
-RowKey = tuple[bytes, bytes]
-"""(partition key, clustering value of the state table)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Said:
     """What changes say of one row: one change, as it came, or the state of several."""
 
     clustering: Clustering
     one: Delivered | None
-    merged: RowState | None = None
+    merged: RowState | None
+
+    def __init__(self, clustering: Clustering, one: Delivered | None, merged: RowState | None = None) -> None:
+        self.clustering = clustering
+        self.one = one
+        self.merged = merged
 
     def add(self, other: Delivered) -> None:
         """Take in another change of the row. A copy of the one change, as each replica publishes it, says no more."""
@@ -50,6 +54,10 @@ class Said:
             return self.merged
         return RowState() if self.one is None else state_of(self.one.change, self.one.assignment)
 
+    def merge_into(self, state: RowState) -> None:
+        """Merge all of it into what is known of the row."""
+        state.absorb(self.state)
+
     @property
     def alone(self) -> Delivered | None:
         """The one change, where it is all that is said."""
@@ -66,44 +74,62 @@ class Gathered:
     truncations: TruncationState = field(default_factory=TruncationState)
 
 
+class Gathering:
+    """Changes of one table that are merged with each other, in memory, some at a time."""
+
+    def __init__(self) -> None:
+        self._found = Gathered()
+        self._ranges: dict[bytes, list[RangeDeletion]] = {}
+
+    def add(self, delivered: Iterable[Delivered]) -> None:
+        """Take in some more. Raises DecodeError as `gather` does."""
+        found = self._found
+        for one in delivered:
+            change, key = one.change, one.change.key
+            op = change.op
+            if op is Op.TRUNCATE:
+                if change.deletion is None or change.source is None:
+                    raise CorruptError(f"{change.table}: a truncation without a time or a source")
+                found.truncations = merge_truncations(found.truncations, truncated(truncation_of(change)))
+                continue
+            if key is None:
+                raise CorruptError(f"{change.table}: a {op.value} without a partition key")
+            if op is Op.DELETE_PARTITION:
+                partition = PartitionState(change.deletion, assignment=one.assignment)
+                found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
+            elif op is Op.DELETE_RANGE:
+                self._ranges.setdefault(key, []).append(_range(change, one.assignment))
+            elif change.static:
+                static = found.statics.setdefault(key, said := state_of(change, one.assignment))
+                if static is not said:
+                    static.absorb(said)
+            else:
+                clustering = change.clustering or ()
+                row_key = (key, ROW + clustering_key(change.table, clustering))
+                known = found.rows.get(row_key)
+                if known is None:
+                    found.rows[row_key] = Said(clustering, one)
+                else:
+                    known.add(one)
+
+    def gathered(self) -> Gathered:
+        """All of it; nothing may be added behind."""
+        found = self._found
+        for key, parts in self._ranges.items():
+            partition = PartitionState(None, flatten(parts))
+            found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
+        return found
+
+
 def gather(delivered: Iterable[Delivered]) -> Gathered:
     """Merge changes of one table with each other, in memory.
 
     Raises DecodeError for a change that cannot be merged: clusterings, elements and counters that are no values of
     their types.
     """
-    found = Gathered()
-    ranges: dict[bytes, list[RangeDeletion]] = {}
-    for one in delivered:
-        change, key = one.change, one.change.key
-        if change.op is Op.TRUNCATE:
-            if change.deletion is None or change.source is None:
-                raise CorruptError(f"{change.table}: a truncation without a time or a source")
-            found.truncations = merge_truncations(found.truncations, truncated(truncation_of(change)))
-            continue
-        if key is None:
-            raise CorruptError(f"{change.table}: a {change.op.value} without a partition key")
-        if change.op is Op.DELETE_PARTITION:
-            partition = PartitionState(change.deletion, assignment=one.assignment)
-            found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
-        elif change.op is Op.DELETE_RANGE:
-            ranges.setdefault(key, []).append(_range(change, one.assignment))
-        elif change.static:
-            static = found.statics.setdefault(key, said := state_of(change, one.assignment))
-            if static is not said:
-                static.absorb(said)
-        else:
-            clustering = change.clustering or ()
-            at = ROW + clustering_key(change.table, clustering)
-            known = found.rows.get((key, at))
-            if known is None:
-                found.rows[key, at] = Said(clustering, one)
-            else:
-                known.add(one)
-    for key, parts in ranges.items():
-        partition = PartitionState(None, flatten(parts))
-        found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
-    return found
+    gathering = Gathering()
+    gathering.add(delivered)
+    return gathering.gathered()
 
 
 def _range(change: Change, assignment: Assignment | None) -> RangeDeletion:

@@ -80,6 +80,11 @@ class HeldChange:
     state: bytes
     assignment: Assignment | None
 
+    @property
+    def message(self) -> bytes:
+        """Nothing: the record's value is not kept, its state is."""
+        return b""
+
 
 def held_change(delivered: Delivered) -> HeldChange:
     """What is kept of a change. Raises DecodeError for one that cannot be merged."""
@@ -168,6 +173,11 @@ class HeldTables:
         while rows := connection.execute(query).all():
             yield [_held(row) for row in rows]
             connection.execute(gone, [{"t": row.topic, "p": row.partition, "o": row.offset} for row in rows])
+
+    def forget(self, connection: sa.Connection, table_id: UUID) -> None:
+        """Nothing of what waits of this table is wanted any more."""
+        connection.execute(HELD.delete().where(HELD.c.table_id == str(table_id)))
+        self.release(connection, table_id)
 
     def release(self, connection: sa.Connection, table_id: UUID) -> None:
         """Nothing of this table waits any more."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -59,6 +59,8 @@ class Layout:
 
 
 _KEYS = (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING)
+# PostgreSQL writes an updated row anew: within its page no index is touched, and the next reader tidies up.
+_ROOM_FOR_UPDATES: Final[dict[str, Any]] = {"postgresql_with": {"fillfactor": 70}}
 _INDEXED_COLUMNS: Final = 16
 _INDEXED_BYTES: Final = 2400  # of InnoDB's 3072; the rest is for columns of a fixed size
 
@@ -112,7 +114,8 @@ def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
     `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
     wrote that belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
     (milliseconds); both are null for what was merged before this table had them. `next_expiry` is when, in seconds
-    since the epoch, the row reads otherwise by expiry alone.
+    since the epoch, the row reads otherwise by expiry alone. `deletes_from` is when, in seconds, the first of what only
+    deletes in it was written, or expires, but not before the last of it came: null where there is nothing of the kind.
     """
     table = sa.Table(
         layout.name + "__state",
@@ -124,11 +127,14 @@ def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
         sa.Column("generation", sa.BigInteger),
         sa.Column("stream_id", KEY_BYTES),
         sa.Column("next_expiry", sa.BigInteger),
+        sa.Column("deletes_from", sa.BigInteger),
         sqlite_with_rowid=False,
+        **_ROOM_FOR_UPDATES,
         **MYSQL_TABLE,
     )
-    due = table.c.next_expiry.is_not(None)
-    sa.Index(layout.name + "__by_expiry", table.c.next_expiry, postgresql_where=due, sqlite_where=due)
+    for name, column in (("__by_expiry", table.c.next_expiry), ("__by_purge", table.c.deletes_from)):
+        due = column.is_not(None)
+        sa.Index(layout.name + name, column, postgresql_where=due, sqlite_where=due)
     heads = [table.c.clustering < bytes_literal(ROW, dialect) for dialect in (POSTGRESQL, SQLITE)]
     sa.Index(layout.name + "__heads", table.c.key, postgresql_where=heads[0], sqlite_where=heads[1])
     return table
@@ -144,6 +150,7 @@ def rows_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
         sa.Column(CLUSTERING, CLUSTERING_BYTES, primary_key=True),
         *_columns(stored),
         *_by_key(layout),
+        **_ROOM_FOR_UPDATES,
         **MYSQL_TABLE,
     )
 

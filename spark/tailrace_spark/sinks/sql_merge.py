@@ -3,20 +3,24 @@
 First all changes of the piece are merged with each other: a row is read, merged and written once however many
 changes it has. Then partition by partition what is deleted, then static rows, then rows.
 
-Rows are staged first, as they read where nothing else is known of them, and the database takes in those of which that
-holds: the fast path. Of the others it gives the states, which are merged here. What merging does not change is not
-written.
+Of rows it is asked first which are there. The others go in as they are: the fast path, whose rows can be made ahead.
+Those that are there are merged here, the next ones while the database writes some. What merging does not change is
+not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 import sqlalchemy as sa
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import ColumnKind
-from tailrace_spark.rowstate.codec import encode_state
+from tailrace_spark.ahead import ahead
+from tailrace_spark.rowstate.codec import decode_deletion
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -26,16 +30,25 @@ from tailrace_spark.rowstate.deletions import (
     stronger,
     supersedes,
 )
+from tailrace_spark.rowstate.purging import purge
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.sql_catalog import Target
-from tailrace_spark.sinks.sql_gathered import Clustering, Gathered, RowKey, Said
+from tailrace_spark.sinks.sql_gathered import Gathered, Said
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import END, ROW, STATIC
+from tailrace_spark.sinks.sql_rows import Changed, New, RowMaker, new_rows
 from tailrace_spark.sinks.sql_shown import ShownTable
-from tailrace_spark.sinks.sql_staged import StagedRows
-from tailrace_spark.sinks.sql_state import Head, StateTable, Stored
+from tailrace_spark.sinks.sql_state import Head, StateTable, chunks
+from tailrace_spark.sinks.sql_stored import Encoded, RowKey, Stored, stored_as
 from tailrace_spark.sinks.sql_truncations import Truncations
+from tailrace_spark.sinks.sql_write import RowWriter
+
+_AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
+_WRITTEN_AT_ONCE: Final = 4_000
+_MICROS: Final = 1_000_000
+There = tuple[RowKey, Said, Encoded, Deletion | None]
+"""A row that is there: what is said of it, what is known, and what covers it."""
 
 
 class TableMerge:
@@ -47,17 +60,34 @@ class TableMerge:
         self._state = StateTable(target.state, dialect)
         self._rows = ShownTable(target, dialect, static=False)
         self._statics = None if target.static is None else ShownTable(target, dialect, static=True)
-        self._staged = StagedRows(self._state, self._rows)
+        self._maker = RowMaker(self._rows.renderer)
+        self._writer = RowWriter(self._state, self._rows)
+        self._mostly_new = True
 
     def reload(self, connection: sa.Connection) -> None:
         """Read what is kept of the table in memory anew: the transaction was taken back to a savepoint."""
         self._truncations.load(connection)
         self._state.reload()
 
-    def merge(self, connection: sa.Connection, found: Gathered, at: int | None = None) -> int:
+    def prepare(self, found: Gathered, at: int) -> Prepared:
+        """What can be made of rows ahead, in another thread too, where most of them are likely to be new."""
+        new: dict[RowKey, New] = {}
+        if self._mostly_new:
+            for keys in chunks(sorted(found.rows), _AT_A_TIME):
+                new.update(new_rows(self._maker, found.rows, keys, at))
+        return Prepared(self, found, at, new)
+
+    def merge(
+        self,
+        connection: sa.Connection,
+        found: Gathered,
+        at: int | None = None,
+        ready: Mapping[RowKey, New] = MappingProxyType({}),
+    ) -> int:
         """Merge what was gathered, shown as it reads at a time, in seconds since the epoch.
 
-        Gives how many rows' states changed (those that a deletion removed count too).
+        `ready` are rows that `prepare` made for that time. Gives how many rows' states changed (those that a deletion
+        removed count too).
         """
         changed = self._erase(connection, found, at)
         keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows)}
@@ -67,11 +97,11 @@ class TableMerge:
             before = partitions.get(key, NOTHING_DELETED)
             after = partitions[key] = self._left(merge_partitions(before, said))
             if after != before:
-                self._state.write_deletions(connection, key, before, after)
+                self._state.write_deletions(connection, key, before, after, at)
                 changed += self._delete(connection, key, before, after, at)
         changed += self._merge_statics(connection, found, heads, partitions, at)
         if found.rows:
-            changed += self._merge_rows(connection, found.rows, partitions, at)
+            changed += self._merge_rows(connection, found.rows, partitions, at, ready)
         return changed
 
     def sweep(self, connection: sa.Connection, at: int) -> int:
@@ -86,6 +116,26 @@ class TableMerge:
                 self._statics.update(connection, statics, at)
             changed += len(states)
         return changed
+
+    def purge(self, connection: sa.Connection, until: int, at: int, limit: int) -> tuple[int, int | None]:
+        """Forget what only deletes, or has expired, and was written and came by `until`; of so many rows at the most.
+
+        Both times in seconds. What is shown stays. Gives how many rows it was, and the largest write time of what
+        went, in microseconds: what is as old must not be merged any more.
+        """
+        states: dict[RowKey, RowState] = {}
+        came: dict[RowKey, int] = {}
+        gone: list[int] = []
+        for row_key, since, stored in self._state.purgeable(connection, until, limit):
+            if row_key[1] == STATIC or row_key[1] >= ROW:
+                state = stored_as(*stored).state
+                written = purge(state, until * _MICROS)
+            else:
+                state, written = RowState(), decode_deletion(stored[0])[0].written
+            states[row_key], came[row_key] = state, since
+            gone += [] if written is None else [written]
+        self._state.write(connection, states, at, came)
+        return len(states), max(gone, default=None)
 
     def _erase(self, connection: sa.Connection, found: Gathered, at: int | None) -> int:
         """Note truncations, and erase what they cover for certain by now; how many rows.
@@ -194,29 +244,48 @@ class TableMerge:
         rows: Mapping[RowKey, Said],
         partitions: Mapping[bytes, PartitionState],
         at: int | None,
+        ready: Mapping[RowKey, New],
     ) -> int:
         """Rows of which nothing is known go in as they are; the others are merged with what is known."""
-        left: dict[RowKey, Said] = {}
-        for row_key, said in rows.items():
-            covering = self._covering(partitions, row_key)
-            if covering is None:
-                left[row_key] = said
-                continue
-            state = said.state
-            state.shadow(covering)
-            if not state.empty:
-                left[row_key] = Said(said.clustering, None, state)
-        changed, known = self._staged.take(connection, left, at)
-        touched: dict[RowKey, tuple[RowState, Clustering]] = {}
-        encoded: dict[RowKey, bytes] = {}
-        for row_key, stored in known.items():
-            state = _shadowed(stored, left[row_key].state, self._covering(partitions, row_key))
-            now = encoded[row_key] = encode_state(state)
-            if now != stored.encoded or state.assignment != stored.assignment:
-                touched[row_key] = state, left[row_key].clustering
-        self._state.write(connection, {row_key: state for row_key, (state, _) in touched.items()}, at, encoded)
-        self._rows.put(connection, touched, at)
-        return changed + len(touched)
+        keys = sorted(rows)
+        known = self._state.encoded(connection, keys)
+        self._mostly_new = 2 * len(known) < len(keys)
+        new: list[New] = []
+        there: list[There] = []
+        covered = bool(partitions) or self._truncations.erased is not None
+        for row_key in keys:
+            said, covering = rows[row_key], self._covering(partitions, row_key) if covered else None
+            if (stored := known.get(row_key)) is not None:
+                there.append((row_key, said, stored, covering))
+            elif covering is None:
+                new.append(ready.get(row_key) or self._maker.new(row_key, said, at))
+            else:
+                state = said.state
+                state.shadow(covering)
+                if not state.empty:
+                    new.append(self._maker.new(row_key, Said(said.clustering, None, state), at))
+        self._writer.insert(connection, new)
+        changed = len(new)
+        for some in ahead(self._changed(part, at) for part in chunks(there, _WRITTEN_AT_ONCE)):
+            self._writer.update(connection, some)
+            changed += len(some)
+        return changed
+
+    def _changed(self, rows: Sequence[There], at: int | None) -> list[Changed]:
+        return [one for some in chunks(rows, _AT_A_TIME) for one in self._maker.changed(some, at)]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Changes of one table merged with each other, and rows made of them that are right if nothing is known of them.
+
+    As they are looked at at `at`, by the definition of `merge`.
+    """
+
+    merge: TableMerge
+    found: Gathered
+    at: int
+    new: Mapping[RowKey, New]
 
 
 def _shadowed(stored: Stored | None, said: RowState, covering: Deletion | None) -> RowState:

@@ -19,7 +19,7 @@ STATIC: Final = b"\x01"
 RANGE: Final = b"\x02"
 ROW: Final = b"\x03"
 END: Final = b"\x04"
-SUFFIXES: Final = ("__rows", "__static", "__state", "__by_key", "__by_expiry", "__heads")
+SUFFIXES: Final = ("__rows", "__static", "__state", "__by_key", "__by_expiry", "__by_purge", "__heads")
 # PostgreSQL names the indexes of primary keys by itself.
 _INDEXES: Final = ("__rows_pkey", "__static_pkey", "__state_pkey")
 

@@ -17,18 +17,27 @@ from typing import Final, TypeVar
 
 import sqlalchemy as sa
 
-from tailrace_schemas.streams import Assignment
-from tailrace_spark.rowstate.codec import decode_deletion, decode_state, encode_deletion, encode_state, newest
+from tailrace_spark.rowstate.codec import decode_deletion, encode_deletion
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
+from tailrace_spark.rowstate.purging import seconds
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.sql_bulk import TEMPORARY, overwrite, stage
-from tailrace_spark.sinks.sql_gathered import RowKey
+from tailrace_spark.sinks.sql_bulk import TEMPORARY, fetch, overwrite, stage
 from tailrace_spark.sinks.sql_names import PARTITION, RANGE, ROW, STATIC
-from tailrace_spark.sinks.sql_types import CLUSTERING_BYTES, KEY_BYTES, MYSQL, bytes_literal
+from tailrace_spark.sinks.sql_stored import (
+    Encoded,
+    RowKey,
+    StateRow,
+    Stored,
+    assignment_of,
+    row_of,
+    state_row,
+    stored_as,
+)
+from tailrace_spark.sinks.sql_types import CLUSTERING_BYTES, KEY_BYTES, MYSQL, POSTGRESQL, bytes_literal
 
 # Rows of one read or write of an area.
 CHUNK: Final = 500
-_COLUMNS: Final = ("key", "clustering", "newest", "state", "generation", "stream_id", "next_expiry")
+_COLUMNS: Final = ("key", "clustering", "newest", "state", "generation", "stream_id", "next_expiry", "deletes_from")
 _KEYS: Final = sa.Table(
     "tailrace_keys",
     sa.MetaData(),
@@ -37,23 +46,13 @@ _KEYS: Final = sa.Table(
     **TEMPORARY,
 )
 
+_BY_KEYS: Final = (
+    "SELECT s.key, s.clustering, s.state, s.generation, s.stream_id "
+    "FROM unnest(%b::bytea[], %b::bytea[]) AS wanted(key, clustering) "
+    "JOIN {state} AS s ON s.key = wanted.key AND s.clustering = wanted.clustering"
+)
+
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One row of the state table: its bytes and assignment, as they are there, tell whether merging changed anything.
-
-    Merging takes `state` for itself.
-    """
-
-    state: RowState
-    encoded: bytes
-    assignment: Assignment | None
-
-    def differs(self, state: RowState) -> bool:
-        """Whether another state than this one is in the table."""
-        return state.assignment != self.assignment or encode_state(state) != self.encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +96,20 @@ class StateTable:
 
     def rows(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Stored]:
         """The states under these keys; those without one are left out."""
+        return {row_key: stored_as(*stored) for row_key, stored in self.encoded(connection, keys).items()}
+
+    def encoded(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Encoded]:
+        """The same, as they are there."""
         c = self.table.c
-        stage(connection, _KEYS, keys)
-        same = sa.and_(c.key == _KEYS.c.key, c.clustering == _KEYS.c.clustering)
-        query = sa.select(c.key, c.clustering, *self._stored).join_from(_KEYS, self.table, same)
-        return {(key, at): stored_as(*stored) for key, at, *stored in connection.execute(query)}
+        if connection.dialect.name == POSTGRESQL:
+            statement = _BY_KEYS.format(state=connection.dialect.identifier_preparer.format_table(self.table))
+            found = fetch(connection, statement, [[key for key, _ in keys], [at for _, at in keys]])
+        else:
+            stage(connection, _KEYS, keys)
+            same = sa.and_(c.key == _KEYS.c.key, c.clustering == _KEYS.c.clustering)
+            query = sa.select(c.key, c.clustering, *self._stored).join_from(_KEYS, self.table, same)
+            found = [tuple(row) for row in connection.execute(query)]
+        return {(key, at): (state, generation, stream_id) for key, at, state, generation, stream_id in found}
 
     def between(self, connection: sa.Connection, key: bytes, low: bytes, high: bytes) -> Iterator[dict[RowKey, Stored]]:
         """The states with low <= clustering < high, in chunks and in order; the caller may write between them."""
@@ -130,6 +138,13 @@ class StateTable:
         while found := connection.execute(query).all():
             yield {(key, where): stored_as(*stored) for key, where, *stored in found}
 
+    def purgeable(self, connection: sa.Connection, until: int, limit: int) -> list[Purgeable]:
+        """Rows in which something deletes that was written and came by `until`, in seconds; those from longest ago."""
+        c = self.table.c
+        query = sa.select(c.key, c.clustering, c.deletes_from, *self._stored).where(c.deletes_from <= until)
+        found = connection.execute(query.order_by(c.deletes_from).limit(limit))
+        return [((key, at), came, (encoded, *stream)) for key, at, came, encoded, *stream in found]
+
     def since(self, connection: sa.Connection, written: int) -> Iterator[dict[RowKey, Stored]]:
         """The states of rows and static rows with something as new as `written`, in chunks; it may be written between.
 
@@ -154,32 +169,32 @@ class StateTable:
         connection: sa.Connection,
         states: Mapping[RowKey, RowState],
         at: int | None,
-        encoded: Mapping[RowKey, bytes] = MappingProxyType({}),
+        came: Mapping[RowKey, int] = MappingProxyType({}),
     ) -> None:
         """Put these states under their keys; an empty one is removed. `at`: when they were looked at.
 
-        `encoded` has the bytes of those states for which they are known.
+        `came`: see sql_stored.state_row.
         """
         ordered = sorted(states.items(), key=_by_key)
-        kept = [state_row(row_key, state, at, encoded.get(row_key)) for row_key, state in ordered if not state.empty]
+        kept = [state_row(key, state, at, None, came.get(key)) for key, state in ordered if not state.empty]
         gone = [row_key for row_key, state in states.items() if state.empty]
         self._write(connection, kept, gone)
 
     def write_deletions(
-        self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState
+        self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState, now: int | None
     ) -> None:
-        """Put a partition's deletions in place of what they were."""
+        """Put a partition's deletions in place of what they were; `now` in seconds, as they came."""
         old, new = _deletion_rows(before), _deletion_rows(after)
-        kept = [
-            _row(key, at, part.deletion.written, encode_deletion(part.deletion, part.end), part.assignment)
-            for at, part in new.items()
-            if old.get(at) != part
-        ]
+        kept = [_deletion_row((key, at), part, now) for at, part in new.items() if old.get(at) != part]
         self._write(connection, kept, [(key, at) for at in old if at not in new])
 
+    def remove(self, connection: sa.Connection, keys: Sequence[RowKey]) -> None:
+        """Remove what stands under these keys."""
+        if keys:
+            connection.execute(self._delete, [{"k": key, "c": at} for key, at in keys])
+
     def _write(self, connection: sa.Connection, kept: list[StateRow], gone: list[RowKey]) -> None:
-        if gone:
-            connection.execute(self._delete, [{"k": key, "c": at} for key, at in gone])
+        self.remove(connection, gone)
         overwrite(connection, self.table, _COLUMNS, kept)
         if self._has_heads is False and any(row[1] < ROW for row in kept):
             self._has_heads = True
@@ -192,39 +207,14 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
+Purgeable = tuple[RowKey, int, Encoded]
+"""(under which key, its `deletes_from`, what stands there)."""
 _HeadRow = tuple[bytes, bytes, int | None, bytes | None]
 """(clustering value, state, generation, stream id)."""
 
 
-StateRow = tuple[bytes, bytes, int, bytes, int | None, bytes | None, int | None]
-"""One row of the state table: its columns, in order."""
-
-
-def _row(
-    key: bytes, clustering: bytes, newest: int, state: bytes, assignment: Assignment | None, expiry: int | None = None
-) -> StateRow:
-    generation, stream_id = assignment or (None, None)
-    return key, clustering, newest, state, generation, stream_id, expiry
-
-
-def state_row(row_key: RowKey, state: RowState, at: int | None, encoded: bytes | None = None) -> StateRow:
-    """The row of a state that is not empty, and that was looked at at a time, in seconds since the epoch."""
-    expiry = state.next_expiry(after=-1 if at is None else at)
-    return _row(*row_key, newest(state), encoded or encode_state(state), state.assignment, expiry)
-
-
 def _by_key(item: tuple[RowKey, RowState]) -> RowKey:
     return item[0]
-
-
-def stored_as(encoded: bytes, generation: int | None, stream_id: bytes | None) -> Stored:
-    state, assignment = decode_state(encoded), _assignment(generation, stream_id)
-    state.assign(assignment)
-    return Stored(state, encoded, assignment)
-
-
-def _assignment(generation: int | None, stream_id: bytes | None) -> Assignment | None:
-    return None if generation is None or stream_id is None else Assignment(generation, stream_id)
 
 
 def _head(rows: list[_HeadRow]) -> Head:
@@ -236,12 +226,18 @@ def _head(rows: list[_HeadRow]) -> Head:
             static = stored_as(encoded, generation, stream_id)
             continue
         deletion, end = decode_deletion(encoded)
-        assignment = _assignment(generation, stream_id)
+        assignment = assignment_of(generation, stream_id)
         if clustering == PARTITION:
             whole = PartitionState(deletion, assignment=assignment)
         else:
             ranges.append(RangeDeletion(clustering[len(RANGE) :], end, deletion, assignment))
     return Head(replace(whole, ranges=tuple(ranges)), static)
+
+
+def _deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateRow:
+    written = part.deletion.written
+    came = max(seconds(written), -1 if now is None else now)
+    return row_of(row_key, written, encode_deletion(part.deletion, part.end), part.assignment, deletes=came)
 
 
 def _deletion_rows(partition: PartitionState) -> dict[bytes, RangeDeletion]:

@@ -113,7 +113,7 @@ def to_sql(cql_type: CqlType, dialect: str) -> ToSql:
             return lambda value: "NaN" if isnan(value) else value  # SQLite would store NULL
         case "float" | "double" if dialect == MYSQL:
             return _finite
-    return _same
+    return same
 
 
 def json_value(cql_type: CqlType) -> ToSql:
@@ -137,7 +137,7 @@ def json_value(cql_type: CqlType) -> ToSql:
             return to_sql(cql_type, SQLITE)
         case "blob" | "custom" | "empty":
             return lambda value: "0x" + value.hex()
-    return _same
+    return same
 
 
 def duration_text(value: dict[str, int]) -> str:
@@ -199,5 +199,6 @@ def _nullable(render: ToSql) -> ToSql:
     return lambda value: None if value is None else render(value)
 
 
-def _same(value: object) -> object:
+def same(value: object) -> object:
+    """The value itself: most are bound as they are."""
     return value

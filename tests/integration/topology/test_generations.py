@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,17 +13,27 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets the first
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
 from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
+from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
+from tailrace.testing import ManualClock
+from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import propose
+from tailrace.topology.publication import announcing, run_appending
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration, commit_at, encode_proposal
+from tailrace_schemas.generations import PublishedGeneration, commit_at, encode_expired, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
 from tailrace_schemas.tokens import token
@@ -42,16 +53,25 @@ class Cluster:
         self.prefix = prefix
         self.topic = internal_topic(prefix, Internal.GENERATIONS)
         self._opened = opened
-        topics = KafkaTopics(self.config, TopicSettings(prefix=prefix))
-        topics.ensure_internal([Internal.GENERATIONS])
-        assert wait_until(lambda: self._problems(topics) == [], 30), self._problems(topics)
+        self.topics = KafkaTopics(self.config, TopicSettings(prefix=prefix))
+        self.topics.ensure_internal([Internal.GENERATIONS])
+        assert wait_until(lambda: self._problems() == [], 30), self._problems()
 
-    def _problems(self, topics: KafkaTopics) -> list[str]:
+    def _problems(self) -> list[str]:
         """Of the topic, which a busy broker does not know at once when it has made it."""
         try:
-            return topics.problems({self.topic: 1})
+            return self.topics.problems({self.topic: 1})
         except ServiceError as error:
             return [str(error)]
+
+    def keep(self, topic: str, milliseconds: int) -> None:
+        """From now on the topic keeps its records so long."""
+        entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
+        asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        admin = AdminClient({**self.config})
+        for future in admin.incremental_alter_configs([asked]).values():
+            future.result(30)
+        assert wait_until(lambda: self.topics.retentions() == [milliseconds], 30)
 
     def reader(self) -> GenerationReader:
         """A reader that nobody has used yet."""
@@ -140,6 +160,39 @@ def test_the_brokers_time_decides_whether_a_proposal_came_early_enough(cluster: 
     assert reader.operating(first.timestamp * 1000) == (first, None)
     assert reader.operating(first.timestamp * 1000 - 1) == (first, Mark.BEFORE_FIRST)
     assert reader.operating(second.timestamp * 1000) == (second, Mark.AHEAD)
+
+
+def test_generations_of_which_no_change_is_kept_go_for_every_reader(cluster: Cluster) -> None:
+    first, log, before = cluster.start(), cluster.log(), cluster.reader()
+    timestamp = run_appending(announcing(propose(GROWN, first.timestamp, uuid=uuid4()), 0), log)
+    log.append(*encode_expired(timestamp, 1))
+    known = [generation.timestamp for generation in before.refresh()]
+    assert known == [first.timestamp, timestamp], "the first went too early"
+
+    clock = ManualClock()
+    parts = Surroundings(
+        host="a",
+        ring=lambda: GROWN,
+        clock=clock,
+        new_uuid=uuid4,
+        health=HealthBoard(clock),
+        retention=Retention(1, cluster.topics.retentions, lambda: round(time.time() * 1000)),
+    )
+    keeper, reader = RingKeeper(parts), cluster.reader()
+    run_appending(keeper.step(reader), log)
+    assert len(reader.published) == 2, "the second does not operate yet"
+    assert wait_until(lambda: time.time() * 1000 > timestamp + 2, 30)
+    table = f"{cluster.prefix}.ks.t"
+    cluster.topics.ensure_table(table)
+    run_appending(keeper.step(reader), log)
+    assert len(reader.published) == 2, "the table's topic keeps changes of the first"
+    cluster.keep(table, 1)
+    clock.now += 3600
+    run_appending(keeper.step(reader), log)
+    for left in (reader.published, before.refresh(), cluster.reader().refresh()):
+        assert [each.timestamp for each in left] == [timestamp]
+    [second] = left
+    assert before.operating(first.timestamp * 1000) == (second, Mark.BEFORE_FIRST)
 
 
 def test_the_commands_show_what_the_topic_has(cluster: Cluster, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from tailrace.agent.parts import Limits
 from tailrace.capture.missing import Loss, Missing
-from tailrace.errors import FencedError, HeldError
+from tailrace.errors import HeldError
 from tailrace.position import Position
 from tailrace.testing import Crash, Faults, MemoryPublisher
 from tailrace_schemas.change import SCHEMA_INFERRED
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries
 from tests.unit.ddl import NOW, alter, create, drop, truncate

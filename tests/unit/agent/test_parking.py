@@ -11,10 +11,10 @@ from uuid import uuid4
 import pytest
 
 from tailrace.agent.parts import Limits
-from tailrace.errors import HeldError, RefusedError
+from tailrace.errors import HeldError
 from tailrace.testing import Crash, Faults
 from tailrace_schemas.change import Origin
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import RefusedError, ServiceError
 from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries
 from tests.unit.ddl import truncate

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.cli.own_directory import require_own_directory, sole_reader
-from tailrace.errors import FencedError
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import FencedError, SettingsError
 
 ENABLED = {"cdc_enabled": "true", "cdc_raw_directory": "/var/lib/cassandra/cdc_raw"}
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.change_words import words
 from tailrace.cli.tail import line, topic_of
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source
+from tailrace_schemas.change_json import ChangeForms
+from tailrace_schemas.change_words import words
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tests.unit.tables import table
@@ -123,8 +124,8 @@ def test_the_topic_is_the_last_one_announced() -> None:
 def test_a_piped_line_is_the_record_and_its_place() -> None:
     """Everything in it is JSON."""
     one = entry(TABLE, "p.t", 0)
-    record = record_of(replace(ROW, cells=(cell("n", b"\1"),)))
-    found = json.loads(json.dumps(line(one, 2, 40, record)))
+    change = reader_of(one).change(record_of(replace(ROW, cells=(cell("n", b"\1"),))))
+    found = json.loads(json.dumps(line(ChangeForms(), 2, 40, change)))
     assert list(found)[:5] == ["table", "partition", "offset", "op", "token"]
     assert (found["table"], found["partition"], found["offset"]) == (str(TABLE), 2, 40)
     assert (found["columns"]["n"], found["digest"], found["source"]["segment"]) == ("01", "00" * 16, 70)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from tailrace.publish.kafka.failures import ANSWERS, Answer, answer_to
-from tailrace.publish.kafka.producer import Sizes
+from tailrace_common.kafka.failures import ANSWERS, Answer, answer_to
+from tailrace_common.kafka.producer import Sizes
 
 CODES = {name: code for name, code in vars(KafkaError).items() if isinstance(code, int) and code != KafkaError.NO_ERROR}
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message
-from tailrace.errors import HeldError, RefusedError, TooLargeError
+from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.routing import Router, Selection, assign_topics
 from tailrace.testing import Faults, ManualClock, MemoryDestinations, MemoryKafka
@@ -21,7 +21,7 @@ from tailrace_schemas.avro import Encoder, SchemaIds, decode, entry_from_record,
 from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import RefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, first_token, partition, token
 from tests.unit.spark.cassandra import Log as Written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,3 +84,11 @@ def test_a_taken_port_is_a_setting_to_change() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"stream.metrics_address 127.0.0.1:{port}: Address already in use"):
             MetricsServer(StreamMetrics(), "127.0.0.1", port)
+
+
+def test_nothing_else_is_answered() -> None:
+    with MetricsServer(StreamMetrics(), "127.0.0.1", 0) as server:
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=10)
+        with raised.value as answer:
+            assert (answer.code, answer.read()) == (404, b"paths: /metrics\n")

@@ -78,6 +78,7 @@ def test_what_is_no_change_is_set_aside(value: bytes | None, reason: str) -> Non
     [letter] = piece.dead_letters
     assert letter.place.offset == 1
     assert reason in letter.reason
+    assert letter.message == (value or b"")
 
 
 def test_pieces_are_cut_by_size_and_number(monkeypatch: pytest.MonkeyPatch) -> None:

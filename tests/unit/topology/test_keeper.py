@@ -222,7 +222,7 @@ def test_a_generation_of_which_no_change_is_kept_goes_for_every_reader() -> None
     clock = ManualClock()
 
     def agent_with(ahead_ms: int, topic: MemoryTopic) -> Agent:
-        retention = Retention(1_000_000, lambda: NOW + ahead_ms + round(clock.now * 1000))
+        retention = Retention(1_000_000, tuple, lambda: NOW + ahead_ms + round(clock.now * 1000))
         return Agent(topic=topic, clock=clock, retention=retention)
 
     hasty = agent_with(86_400_000, MemoryTopic())
@@ -250,6 +250,34 @@ def test_a_generation_of_which_no_change_is_kept_goes_for_every_reader() -> None
     assert hasty.known() == (second,)
     assert len(hasty.topic.records) == records + 2
     assert one.reader.operating(first.timestamp * 1000) == (second, Mark.BEFORE_FIRST)
+
+
+@pytest.mark.parametrize("kept", [[3_000_000, 5], [None, 5], ServiceError("no right to ask")], ids=str)
+def test_no_generation_goes_while_a_topic_keeps_changes_of_its_time(
+    kept: list[int | None] | ServiceError, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, asked = ManualClock(), list[float]()
+
+    def topics_ms() -> list[int | None]:
+        asked.append(clock.now)
+        if isinstance(kept, ServiceError):
+            raise kept
+        return kept
+
+    one = Agent(clock=clock, retention=Retention(1_000_000, topics_ms, lambda: NOW + round(clock.now * 1000)))
+    one.step()
+    one.ring = NEW
+    for _ in range(6):
+        one.step(15)
+    first, second = one.known()
+    clock.now = (second.timestamp - NOW) / 1000 + 2_000
+    one.step()
+    one.step(1)
+    assert (one.known(), len(asked)) == ((first, second), 1), "asked once an hour"
+    assert ("no right to ask" in caplog.text) == isinstance(kept, ServiceError)
+    one.step(3_600)
+    assert len(asked) == 2
+    assert one.known() == one.open().refresh() == ((second,) if kept == [3_000_000, 5] else (first, second))
 
 
 # The thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Producer
 
-from tailrace.publish.kafka.producer import KafkaProducer
+from tailrace_common.kafka.producer import KafkaProducer
 from tailrace_schemas.errors import ServiceError
 
 

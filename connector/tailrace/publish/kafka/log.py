@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
 

@@ -9,23 +9,23 @@ from typing import Final, Literal
 
 from tailrace.capture.parked import LotKey, Parked
 from tailrace.capture.resume import Resume
-from tailrace.errors import FencedError
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
 from tailrace.publish.evidence import Header, Owner
 from tailrace.publish.kafka.appends import KafkaAppends
-from tailrace.publish.kafka.client import LOG, Clock, Config
-from tailrace.publish.kafka.producer import KafkaProducer, Sizes
 from tailrace.publish.kafka.spans import Spans
-from tailrace.publish.kafka.transactions import KafkaTransactions
 from tailrace.publish.offsets import agent_of, encode_offsets, encode_parked, offsets_key, parked_key, read_offsets
 from tailrace.publish.record import Record
 from tailrace_common.kafka import PartitionReader, read_to_end
+from tailrace_common.kafka.client import LOG, Clock, Config
+from tailrace_common.kafka.producer import KafkaProducer, Sizes
+from tailrace_common.kafka.transactions import KafkaTransactions
 from tailrace_common.schemas import SchemaReader
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import Internal, host_partition, internal_topic
 
 Delivery = Literal["exactly-once", "at-least-once"]
 
+_ONE_AGENT: Final = "Run one agent per Cassandra node and topic prefix"
 _VERIFY_SECONDS: Final = 30.0
 # What Kafka needs, beyond two time-outs, to end what a third agent left open in the partition of the offsets.
 _ABORT_SECONDS: Final = 10.0
@@ -78,8 +78,16 @@ class KafkaPublisher:
         self._producer: KafkaProducer
         if delivery == "exactly-once":
             home = internal_topic(prefix, Internal.OFFSETS)
+            id = f"{prefix}.{host}"
             self._producer = KafkaTransactions(
-                config, f"{prefix}.{host}", home, clock=clock, timeout=timeout, sizes=sizes, another=self._another
+                config,
+                id,
+                home,
+                clock=clock,
+                timeout=timeout,
+                sizes=sizes,
+                another=self._another,
+                fenced=f"another agent started as {id}: this one may publish nothing more. {_ONE_AGENT}",
             )
         else:
             self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes)
@@ -104,7 +112,7 @@ class KafkaPublisher:
             if self._tenure.began and self._taken(found):
                 raise FencedError(
                     f"another agent started for host {self._host} while this one could not publish: this one may "
-                    "publish nothing more. Run one agent per Cassandra node and topic prefix"
+                    f"publish nothing more. {_ONE_AGENT}"
                 )
             self.commit(resume)
             self._tenure.began = True

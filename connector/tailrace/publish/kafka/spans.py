@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tailrace.capture.resume import Resume
 from tailrace.publish.evidence import Header, Owner, Trace, committed
-from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
 from tailrace.publish.offsets import records_of
 from tailrace_common.kafka import READING
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
 

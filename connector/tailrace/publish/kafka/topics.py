@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-import stamina
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace.errors import RefusedError
-from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.kafka.making import metadata_of, until_shown
 from tailrace_common.secrets import redact
-from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.topics import Internal, TopicOptions, TopicPlan, internal_plan, table_plan
+from tailrace_schemas.errors import RefusedError, ServiceError, SettingsError
+from tailrace_schemas.topics import (
+    Internal,
+    TopicOptions,
+    TopicPlan,
+    internal_plan,
+    internal_topic,
+    retention_of,
+    table_plan,
+)
 
 # Somebody has to act before such a topic can be created.
 _FORBIDDEN: Final = frozenset(
@@ -55,14 +62,8 @@ class KafkaTopics:
         """Make sure of a table's topic; its partitions. Raises SettingsError, ServiceError."""
         topics, brokers = self._there()
         self._ensure([table_plan(self._options, topic)], topics, brokers)
-        for attempt in stamina.retry_context(
-            on=_NotThereError, timeout=self._timeout, attempts=None, wait_initial=0.01, wait_max=0.2, wait_jitter=0.01
-        ):
-            with attempt:
-                if not topics.get(topic):
-                    topics, _ = self._there()
-                if not topics.get(topic):
-                    raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
+        if not topics.get(topic):
+            topics[topic] = until_shown(topic, lambda: self._there()[0], self._timeout)
         self._verify((table_plan(self._options, topic),), topics)
         self._counts[topic] = topics[topic]
         return topics[topic]
@@ -92,7 +93,7 @@ class KafkaTopics:
 
     def copies(self) -> dict[str, int]:
         """Topics with the least number of copies that a partition of theirs has. Raises ServiceError."""
-        metadata = self._metadata()
+        metadata = metadata_of(self._client, self._timeout, self._errors)
         return {
             name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
             for name, topic in metadata.topics.items()
@@ -103,6 +104,16 @@ class KafkaTopics:
         names = list(topics)
         found = self._settings_of(names) if names else {}
         return {name: int(actual["min.insync.replicas"]) for name, actual in found.items()}
+
+    def retentions(self) -> list[int | None]:
+        """How long the topic of each table of ours keeps a change, in milliseconds; None: for ever, or for its key's.
+
+        Raises ServiceError, without the right to ask too.
+        """
+        prefix = self._options.prefix
+        internal = {internal_topic(prefix, one) for one in Internal}
+        tables = [name for name in self._there()[0] if name.startswith(f"{prefix}.") and name not in internal]
+        return [retention_of(actual) for actual in self._settings_of(tables).values()] if tables else []
 
     def survey(self) -> tuple[dict[str, int], int]:
         """Topics with their partitions, and the number of brokers. Raises ServiceError."""
@@ -147,15 +158,8 @@ class KafkaTopics:
 
     def _there(self) -> tuple[dict[str, int], int]:
         """Topics with their partitions, and the number of brokers."""
-        metadata = self._metadata()
+        metadata = metadata_of(self._client, self._timeout, self._errors)
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
-
-    def _metadata(self) -> ClusterMetadata:
-        try:
-            return self._client.list_topics(timeout=self._timeout)
-        except KafkaException as error:
-            self._client.poll(0)  # calls error_cb, which knows why
-            raise service_error("listing topics", error.args[0], self._errors) from error
 
     def _ensure(self, plans: Iterable[TopicPlan], there: Collection[str], brokers: int) -> None:
         missing = [plan for plan in plans if plan.name not in there]
@@ -182,7 +186,3 @@ class KafkaTopics:
 
 def _new_topic(plan: TopicPlan, brokers: int) -> NewTopic:
     return NewTopic(plan.name, plan.partitions, plan.replication(brokers), config=dict(plan.settings(brokers)))
-
-
-class _NotThereError(ServiceError):
-    """A topic that was just created is not known to the broker that was asked."""

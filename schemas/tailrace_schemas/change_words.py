@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tailrace.cli.segment_formats import plain
 from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.change_json import plain
 from tailrace_schemas.table import Column, Table
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,13 +16,22 @@ _OP_WIDTH: Final = len("delete_partition")
 
 
 def words(table: Table, record: Mapping[str, Any]) -> str:
-    """The line of a decoded record (docs/contracts.md 3) of the table: `time op key: columns`."""
-    key = ", ".join(_key(table, record)) or "the whole table"
-    rest = "; ".join([*_columns(table, record), *_extra(record)])
-    return f"{_time(record['written'])} {record['op']:<{_OP_WIDTH}} {key}{': ' if rest else ''}{rest}"
+    """The line of a record (docs/contracts.md 3) of the table: `time op key: columns`."""
+    key, rest = key_words(table, record), edit_words(table, record)
+    return f"{time_words(record['written'])} {record['op']:<{_OP_WIDTH}} {key}{': ' if rest else ''}{rest}"
 
 
-def _time(written: int) -> str:
+def key_words(table: Table, record: Mapping[str, Any]) -> str:
+    """Which row, range or partition it is."""
+    return ", ".join(_key(table, record)) or "the whole table"
+
+
+def edit_words(table: Table, record: Mapping[str, Any]) -> str:
+    """What is set and deleted, and what is unusual about it; empty where there is neither."""
+    return "; ".join([*_columns(table, record), *_extra(record)])
+
+
+def time_words(written: int) -> str:
     """A write time (microseconds); writers choose it, so it may be beyond any calendar."""
     try:
         return (_BEGIN + timedelta(microseconds=written)).strftime("%Y-%m-%d %H:%M:%S.%fZ")
@@ -51,7 +60,7 @@ def _bound(clustering: Sequence[Column], bound: Mapping[str, Any], end: str) -> 
 
 def _columns(table: Table, record: Mapping[str, Any]) -> Iterator[str]:
     for column in table.columns:
-        value = record["columns"][avro_name(column.name)]
+        value = record["columns"].get(avro_name(column.name))
         if column.name in record["deleted"]:
             yield f"{column.name} deleted"
         elif isinstance(value, dict) and column.type.multicell:
@@ -64,7 +73,7 @@ def _edit(column: Column, edit: Mapping[str, Any]) -> Iterator[str]:
     """What happens to a collection or user type that is kept cell by cell: `=` all of it, `+` and `-` some of it."""
     name, added = column.name, edit["set"]
     if isinstance(added, dict):
-        fields = ((field, added[avro_name(field)]) for field in column.type.fields)
+        fields = ((field, added.get(avro_name(field))) for field in column.type.fields)
         items = [f"{field}: {_text(value)}" for field, value in fields if value is not None]
         removed = list(edit["removed"])
     else:

@@ -7,10 +7,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tailrace.errors import FencedError
-from tailrace.publish.kafka.client import LOG, Clock, Config
-from tailrace.publish.kafka.producer import KafkaProducer, Sizes
-from tailrace_schemas.errors import ServiceError
+from tailrace_common.kafka.client import LOG, Clock, Config
+from tailrace_common.kafka.producer import KafkaProducer, Sizes
+from tailrace_schemas.errors import FencedError, ServiceError
 
 # The next start aborts it anyway; this only spares readers the wait where Kafka answers.
 _ABORT_SECONDS: Final = 1.0
@@ -25,7 +24,7 @@ class KafkaTransactions(KafkaProducer):
 
     `home` is a topic of the id's user, which has to exist. `timeout` is Kafka's limit for an open transaction, too.
     `another` is asked, where Kafka calls us fenced, whether another user of the id has started: Kafka says the same of
-    a transaction that it ended for its age.
+    a transaction that it ended for its age. `fenced` says then who that is, and what to do.
     """
 
     def __init__(
@@ -36,6 +35,7 @@ class KafkaTransactions(KafkaProducer):
         *,
         clock: Clock,
         timeout: int = 10,
+        fenced: str,
         sizes: Sizes | None = None,
         another: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -43,6 +43,7 @@ class KafkaTransactions(KafkaProducer):
         self._id = id
         self._home = home
         self._another = another
+        self._fenced_words = fenced
         self._began: float | None = None
 
     def open(self) -> None:
@@ -114,8 +115,5 @@ class KafkaTransactions(KafkaProducer):
                 f"{error.str()}"
             )
         if not self._another():
-            return ServiceError(f"Kafka: {doing}: it ended our transactions, and no other agent started: {error.str()}")
-        return FencedError(
-            f"another agent started as {self._id}: this one may publish nothing more. "
-            "Run one agent per Cassandra node and topic prefix"
-        )
+            return ServiceError(f"Kafka: {doing}: it ended our transactions, and nobody else began any: {error.str()}")
+        return FencedError(self._fenced_words)

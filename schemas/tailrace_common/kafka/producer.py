@@ -5,16 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tailrace.errors import FencedError, RefusedError
-from tailrace.publish.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
-from tailrace.publish.kafka.failures import ANSWERS, Answer, answer_to
-from tailrace.publish.record import Record
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
+from tailrace_common.kafka.failures import ANSWERS, Answer, answer_to
 from tailrace_common.secrets import redact
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError
 
 T = TypeVar("T")
 
@@ -54,6 +52,22 @@ class Sizes:
             "message.max.bytes": min(message, 1_000_000_000),
             "batch.size": max(1, self.batch),
         }
+
+
+class Outgoing(Protocol):
+    """A record on its way to a partition that is ours to choose. Without a value: a tombstone of its key."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
 
 
 class RetryError(ServiceError):
@@ -114,14 +128,14 @@ class KafkaProducer(ABC):
             self._partitions[topic] = len(metadata.partitions)
         return self._partitions[topic]
 
-    def send(self, record: Record) -> None:
+    def send(self, record: Outgoing) -> None:
         """Add a record to what belongs together. Waits while the producer's buffer is full."""
         self.begin()
         self._require_delivered()
         self.sent += 1
         self._put(record)
 
-    def _put(self, record: Record) -> None:
+    def _put(self, record: Outgoing) -> None:
         self._require_fitting(record.topic)
         self._unsettled.add(record.topic)
         deadline = self._clock() + self._timeout
@@ -137,7 +151,7 @@ class KafkaProducer(ABC):
                     ) from None
                 self.call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
 
-    def send_all(self, records: Sequence[Record]) -> None:
+    def send_all(self, records: Sequence[Outgoing]) -> None:
         """As `send`, for many at once, in their order."""
         self.begin()
         self._require_delivered()
@@ -233,7 +247,7 @@ class KafkaProducer(ABC):
         return ServiceError(words)
 
     def _fenced(self, doing: str, error: KafkaError) -> Exception:
-        return FencedError(f"another agent has started: {redact(error.str())}, {doing}")
+        return FencedError(f"another producer has started in our place: {redact(error.str())}, {doing}")
 
     def _require_delivered(self) -> None:
         """Raise ServiceError, RefusedError where a record sent before failed: the rest would be in vain."""
@@ -283,6 +297,6 @@ class KafkaProducer(ABC):
         return error
 
 
-def _produce(producer: Producer, record: Record) -> None:
+def _produce(producer: Producer, record: Outgoing) -> None:
     producer.produce(record.topic, value=record.value, key=record.key, partition=record.partition)
     producer.poll(0)

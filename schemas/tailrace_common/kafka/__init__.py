@@ -1,0 +1,30 @@
+"""Kafka as both halves read and write it: partitions to their ends, transactions and plain appends.
+
+The importer of confluent_kafka for what both halves do; the agent's own topics and logs are in its half.
+"""
+
+from __future__ import annotations
+
+from tailrace_common.kafka.producer import KafkaProducer, Outgoing, Sizes
+from tailrace_common.kafka.reading import (
+    DEFAULT_TIMEOUT_SECONDS,
+    READING,
+    PartitionReader,
+    Record,
+    TopicReader,
+    read_to_end,
+)
+from tailrace_common.kafka.transactions import KafkaTransactions
+
+__all__ = [
+    "DEFAULT_TIMEOUT_SECONDS",
+    "READING",
+    "KafkaProducer",
+    "KafkaTransactions",
+    "Outgoing",
+    "PartitionReader",
+    "Record",
+    "Sizes",
+    "TopicReader",
+    "read_to_end",
+]

@@ -1,0 +1,93 @@
+"""Topics that a program needs besides those of the contract: made where they are missing, taken as they are else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import stamina
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.cimpl import NewTopic
+
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError, SettingsError
+
+_BROKERS_DEFAULT: Final = -1
+_GRACE_SECONDS: Final = 5
+
+
+class TopicMaker:
+    """Connects when first used; `timeout` is how many seconds Kafka may take over anything."""
+
+    def __init__(self, config: Config, timeout: int = 10) -> None:
+        self._config = dict(config)
+        self._timeout = timeout
+        self._errors = ClientErrors()
+        self._client: AdminClient | None = None
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic has that is there. Raises ServiceError, SettingsError."""
+        topics = metadata_of(self._admin, self._timeout, self._errors).topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def ensure(self, topic: str, partitions: int, settings: Mapping[str, str]) -> int:
+        """Make it with so many partitions and copies as the brokers have it by default, if it is missing.
+
+        How many partitions it has. Raises SettingsError where Kafka will not have such a topic, or this user may not
+        make it; ServiceError.
+        """
+        if count := self.partitions().get(topic):
+            return count
+        new = NewTopic(topic, partitions, _BROKERS_DEFAULT, config=dict(settings))
+        for future in self._admin.create_topics([new], operation_timeout=self._timeout).values():
+            try:
+                future.result(self._timeout + _GRACE_SECONDS)
+                LOG.info("created topic %s", topic)
+            except KafkaException as error:
+                cause: KafkaError = error.args[0]
+                if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                if cause.retriable():
+                    raise service_error(f"creating topic {topic}", cause, self._errors) from error
+                raise SettingsError(
+                    f"topic {topic} is missing and cannot be created: {redact(cause.str())}; make it, or give the right"
+                ) from error
+        return until_shown(topic, self.partitions, self._timeout)
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            own: dict[str, Any] = {"error_cb": self._errors}
+            self._client = made(lambda: AdminClient({**QUIET, **self._config, **own}, logger=LOG))
+        return self._client
+
+
+def metadata_of(client: AdminClient, timeout: int, errors: ClientErrors) -> ClusterMetadata:
+    """Topics and brokers. Raises ServiceError, with what the client's connections said last."""
+    try:
+        return client.list_topics(timeout=timeout)
+    except KafkaException as error:
+        client.poll(0)  # calls error_cb, which knows why
+        raise service_error("listing topics", error.args[0], errors) from error
+
+
+def until_shown(topic: str, partitions: Callable[[], Mapping[str, int]], timeout: int) -> int:
+    """How many partitions a topic has that was just created: not every broker knows it at once.
+
+    `partitions` asks for those of all topics, again and again for `timeout` seconds; then ServiceError is raised.
+    """
+    count = 0
+    for attempt in stamina.retry_context(
+        on=_NotThereError, timeout=timeout, attempts=None, wait_initial=0.01, wait_max=0.2, wait_jitter=0.01
+    ):
+        with attempt:
+            count = partitions().get(topic, 0)
+            if not count:
+                raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
+    return count
+
+
+class _NotThereError(ServiceError):
+    """It is not known to the broker that was asked."""

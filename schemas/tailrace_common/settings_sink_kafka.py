@@ -1,0 +1,76 @@
+"""The settings of a sink that writes changes into topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field, field_validator
+
+from tailrace_common.passthrough import Properties, Scalar
+from tailrace_common.settings_section import Positive, Section
+
+_MIB: Final = 1 << 20
+
+
+class SinkKafkaSettings(Properties):
+    """The Kafka that the sink writes to, by librdkafka's names; with nothing set, the stream's own, of [kafka]."""
+
+    owned: ClassVar[Mapping[str, str]] = {
+        "transactional.id": "it is <topics.prefix>.sink.<the sink's name>, and fences a second stream of that name",
+        "enable.idempotence": "the producer is always idempotent",
+        "transaction.timeout.ms": "set the sink's transaction_timeout_seconds",
+    }
+    examples: ClassVar[Mapping[str, Scalar]] = {"bootstrap.servers": "other-kafka:9092"}
+
+
+class KafkaSinkSettings(Section):
+    """Changes into topics of a Kafka cluster, each once."""
+
+    type: Literal["kafka"] = Field(default="kafka", description="What kind of sink this is")
+    topic: str = Field(
+        default="changes.{keyspace}.{table}",
+        description="Topic of a table's changes; not below [topics] prefix in the same Kafka, where they would be read "
+        "again",
+    )
+    partitions: Positive = Field(
+        default=12,
+        description="Partitions of topics that the sink makes. A change goes to the one with the number of that which "
+        "it came from, modulo the topic's partitions",
+    )
+    key: Literal["partition", "primary"] = Field(
+        default="partition", description='Kafka\'s key of a change, as JSON: its "partition" key or "primary" key'
+    )
+    cloudevents: bool = Field(
+        default=False, description="Wrap each change as a CloudEvents 1.0 event, in structured mode"
+    )
+    largest_record: Annotated[int, Field(ge=1024)] = Field(
+        default=_MIB - 1024, description="Changes of more bytes become dead letters; the topic's max.message.bytes"
+    )
+    transaction_timeout_seconds: Annotated[int, Field(ge=1, le=900)] = Field(
+        default=60, description="A micro-batch is one transaction, and may take so long"
+    )
+    dead_letters: str | None = Field(
+        default=None,
+        examples=["changes.dead-letters"],
+        description="Topic of records that cannot be written. Unset: <topics.prefix>.sink-dead-letters",
+    )
+    kafka: SinkKafkaSettings = Field(
+        default_factory=lambda: SinkKafkaSettings.model_validate({}),
+        description="The Kafka to write to, where it is another than the stream's",
+    )
+
+    @field_validator("topic")
+    @classmethod
+    def _check_topic(cls, value: str) -> str:
+        try:
+            value.format(prefix="p", keyspace="k", table="t")
+        except (KeyError, IndexError, ValueError):
+            raise ValueError("may contain {prefix}, {keyspace} and {table}, and no other braces") from None
+        return value
+
+    @property
+    def location(self) -> str:
+        """Where it writes, for people."""
+        where = self.kafka.root.get("bootstrap.servers", "the stream's Kafka")
+        return f"{where}, topics {self.topic}"

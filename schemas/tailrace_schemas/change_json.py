@@ -1,0 +1,166 @@
+"""A change as JSON and back: the one form that commands print and change-log sinks write (docs/change-json.md)."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from math import isfinite, isnan
+from typing import Any, Final
+
+from tailrace_schemas.avro.decode import Reader
+from tailrace_schemas.avro.encode import Encoder
+from tailrace_schemas.avro.registry import SchemaEntry
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.table import Table
+
+# The bits of the NaN that "nan" stands for; others say theirs.
+_NAN: Final = struct.pack(">d", float("nan"))
+# What `tailrace dump` cannot know of a source, and leaves out.
+_UNKNOWN_SOURCE: Final[Mapping[str, object]] = {
+    "host": "", "datacenter": "", "epoch": 0, "origin": "log", "durable": True, "seen": 0, "flags": 0,
+}  # fmt: skip
+
+_Convert = Callable[[Any], object]
+
+
+class ChangeJson:
+    """The JSON form of the changes of one definition of a table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._encoder = Encoder(table, "tailrace")
+        entry = SchemaEntry(
+            schema_id=self._encoder.schema_id, topic=str(table), table=table, avro=self._encoder.schema_text
+        )
+        self._reader = Reader(entry)
+        self._back = _Types().of(json.loads(self._encoder.schema_text))
+
+    def record(self, change: Change) -> dict[str, object]:
+        """The change's Avro record (docs/contracts.md 3), of which `write` is the JSON; raises what that does."""
+        return self._encoder.record(change)
+
+    def change(self, record: dict[str, Any]) -> Change:
+        """The change of an Avro record in which nothing is left out. Raises CorruptError."""
+        return self._reader.change(record)
+
+    def write(self, change: Change) -> dict[str, object]:
+        """The JSON object of a change of this table, its table's name in front; columns that it has not are left out.
+
+        Cells of dropped columns are not in it, as they are not in messages. Raises ValueError for a change without a
+        source, or without a write time.
+        """
+        return {"table": str(self.table), **{name: plain(value) for name, value in self.record(change).items()}}
+
+    def read(self, value: Mapping[str, Any]) -> Change:
+        """The change of an object that `write`, `tailrace dump` or `tailrace tail` made of a change of this table.
+
+        Members that the form does not have, such as a place in Kafka, are left alone. Cells come in the order in which
+        messages are decoded. Raises CorruptError where a value is not what the form has there.
+        """
+        source = value.get("source")
+        whole = {**value, "source": {**_UNKNOWN_SOURCE, **source} if isinstance(source, Mapping) else source}
+        try:
+            record = whole if self._back is None else self._back(whole)
+            return self._reader.change(record)  # type: ignore[arg-type]  # a record's converter gives a dict
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CorruptError(f"{self.table}: not a change's JSON: {type(error).__name__}: {error}") from error
+
+
+class ChangeForms:
+    """The forms of several definitions, each made once. Tables are told apart by identity: to hash one takes longer."""
+
+    def __init__(self) -> None:
+        self._forms: dict[int, ChangeJson] = {}
+
+    def of(self, table: Table) -> ChangeJson:
+        """The form of a definition's changes."""
+        form = self._forms.get(id(table))
+        if form is None:
+            form = self._forms[id(table)] = ChangeJson(table)  # which keeps the table, and so its id
+        return form
+
+
+def plain(value: object) -> object:
+    """A value of an Avro record as JSON has it: bytes as hexadecimal digits, floats that are no number as their names.
+
+    A NaN with other bits than the usual ones is `nan:` and its 16 hexadecimal digits.
+    """
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not isfinite(value):
+        return _name_of(value)
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _name_of(value: float) -> str:
+    bits = struct.pack(">d", value)
+    return f"nan:{bits.hex()}" if isnan(value) and bits != _NAN else str(value)
+
+
+def _float(value: object) -> float:
+    if isinstance(value, str):
+        if value.startswith("nan:"):
+            number: float = struct.unpack(">d", bytes.fromhex(value.removeprefix("nan:")))[0]
+            return number
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"a number, not {type(value).__name__}")
+    return float(value)
+
+
+def _optional(value: object, convert: _Convert) -> object:
+    return None if value is None else convert(value)
+
+
+class _Types:
+    """What makes an Avro value of its JSON form, by Avro type; None where the two are the same."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, _Convert | None] = {}
+
+    def of(self, schema: Any) -> _Convert | None:
+        """The converter of a schema; named types are known from where they are first met."""
+        if isinstance(schema, list):
+            return self._nullable(schema)
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if kind in self._named:
+            return self._named[kind]
+        match kind:
+            case "bytes" | "fixed":
+                convert: _Convert | None = bytes.fromhex
+            case "float" | "double":
+                convert = _float
+            case "array":
+                convert = self._array(schema["items"])
+            case "record":
+                convert = self._record(schema["fields"])
+            case _:
+                convert = None
+        if isinstance(schema, dict) and "name" in schema:
+            self._named[schema["name"]] = convert
+        return convert
+
+    def _nullable(self, schema: list[Any]) -> _Convert | None:
+        inner = self.of(schema[1])
+        return None if inner is None else lambda value: _optional(value, inner)
+
+    def _array(self, items: Any) -> _Convert | None:
+        inner = self.of(items)
+        return None if inner is None else lambda value: [inner(item) for item in value]
+
+    def _record(self, fields: list[Any]) -> _Convert:
+        """Fields that may be null may be missing too."""
+        parts = [(field["name"], isinstance(field["type"], list), self.of(field["type"])) for field in fields]
+
+        def convert(value: Mapping[str, Any]) -> dict[str, object]:
+            record: dict[str, object] = {}
+            for name, nullable, inner in parts:
+                item = value.get(name) if nullable else value[name]
+                record[name] = item if inner is None else inner(item)
+            return record
+
+        return convert

@@ -1,0 +1,36 @@
+"""The pieces of a micro-batch as the settings want them seen ([stream] columns)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from tailrace_common.settings_stream import StreamSettings
+from tailrace_schemas.masks import Masks, Rule
+from tailrace_spark.sinks.protocol import Delivered, Piece
+
+
+def masks_of(settings: StreamSettings) -> Masks | None:
+    """What the settings ask for; None where they ask for nothing."""
+    if not settings.columns:
+        return None
+    rules = [Rule.parse(pattern, text) for pattern, text in settings.columns.items()]
+    secret = settings.hash_key.get_secret_value() if settings.hash_key is not None else ""
+    return Masks(rules, secret.encode())
+
+
+def masked(pieces: Iterable[Piece], masks: Masks) -> Iterator[Piece]:
+    """The same pieces, each change masked, without those of which nothing is left; none has its record's bytes.
+
+    What was not decoded cannot be masked, and of what was, dead letters would tell all. SettingsError as of Masks.
+    """
+    for piece in pieces:
+        letters = tuple(replace(letter, message=b"") for letter in piece.dead_letters)
+        yield Piece(tuple(_seen(piece.changes, masks)), letters)
+
+
+def _seen(changes: Iterable[Delivered], masks: Masks) -> Iterator[Delivered]:
+    for delivered in changes:
+        change = masks.change(delivered.change)
+        if change is not None:
+            yield replace(delivered, change=change, message=b"")

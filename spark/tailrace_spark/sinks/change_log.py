@@ -1,0 +1,136 @@
+"""What sinks have in common that emit one record for each change, in the order of their places (contracts.md 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.change_json import ChangeForms, plain
+from tailrace_schemas.streams import Assignment
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One change as it goes out: its place, its stream, and its Avro record (docs/contracts.md 3), nulls left out.
+
+    `message` is Kafka's value that it was read from, for a dead letter.
+    """
+
+    place: Place
+    change: Change
+    assignment: Assignment | None
+    record: dict[str, object]
+    message: bytes = b""
+
+    @property
+    def value(self) -> dict[str, object]:
+        """The JSON object (docs/change-json.md), with place and stream."""
+        return {
+            "table": str(self.change.table),
+            **place_value(self.place),
+            **stream_value(self.assignment),
+            **{name: plain(value) for name, value in self.record.items()},
+        }
+
+
+class Batch(Protocol):
+    """One micro-batch on its way out. Ended by either `commit` or `abandon`."""
+
+    def put(self, record: LogRecord) -> None:
+        """Take the next record; they come by topic, partition and offset. Raises ServiceError."""
+
+    def set_aside(self, letter: DeadLetter) -> None:
+        """Take a record that is not a change, or that cannot be written."""
+
+    def commit(self) -> Summary:
+        """Have all of it out when this returns: records written as `rows`, set aside as `dead_letters`.
+
+        Raises ServiceError; then it is abandoned, and delivered again.
+        """
+
+    def abandon(self) -> None:
+        """Let go of what is not out yet; what is may stay."""
+
+
+class Outlet(Protocol):
+    """Where a change log goes. tests/unit/spark/sinks/change_log_contract.py says what each must do."""
+
+    def reach(self) -> None:
+        """Connect, and write nothing. Raises ServiceError where the store does not answer or refuses."""
+
+    def begin(self) -> Batch: ...
+
+    def close(self) -> None: ...
+
+
+class ChangeLogSink:
+    """A sink of any outlet: every change goes out as its JSON form, in the order of the places.
+
+    What a batch that is delivered again does is the outlet's: it leaves out what is there, or each record says its
+    (topic, partition, offset), by which a reader leaves out what came before.
+    """
+
+    in_order = True
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._forms = ChangeForms()
+
+    def reach(self) -> None:
+        """As the outlet's."""
+        self._outlet.reach()
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Emit a micro-batch; ServiceError as the outlet raises it."""
+        batch = self._outlet.begin()
+        changes = 0
+        try:
+            for piece in pieces:
+                changes += len(piece.changes)
+                for letter in piece.dead_letters:
+                    batch.set_aside(letter)
+                for delivered in piece.changes:
+                    self._put(batch, delivered)
+            done = batch.commit()
+        except BaseException:
+            batch.abandon()
+            raise
+        return done + Summary(changes=changes - done.changes)
+
+    def _put(self, batch: Batch, delivered: Delivered) -> None:
+        try:
+            record = self._forms.of(delivered.change.table).record(delivered.change)
+        except ValueError as error:
+            batch.set_aside(DeadLetter(delivered.place, str(error), delivered.message))
+        else:
+            batch.put(LogRecord(delivered.place, delivered.change, delivered.assignment, record, delivered.message))
+
+    def close(self) -> None:
+        """Let go of the outlet."""
+        self._outlet.close()
+
+
+def place_value(place: Place) -> dict[str, object]:
+    """A place as members of a JSON object."""
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset,
+        "schema": place.schema_id.hex() or None,
+    }
+
+
+def stream_value(assignment: Assignment | None) -> dict[str, object]:
+    """A stream as members of a JSON object."""
+    return {
+        "generation": None if assignment is None else assignment.generation,
+        "stream_id": None if assignment is None else assignment.stream_id.hex(),
+    }
+
+
+def letter_value(letter: DeadLetter) -> dict[str, object]:
+    """A dead letter as a JSON object: its place, `reason`, and `message`, its bytes as hexadecimal digits, or null."""
+    return {**place_value(letter.place), "reason": letter.reason, "message": letter.message.hex() or None}

@@ -1,0 +1,114 @@
+"""Readers of a files sink: only what is committed, in the order of the commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_schemas.change import Change
+from tailrace_schemas.change_json import ChangeForms
+from tailrace_spark.sinks.file_commits import Commit, Commits, CommittedFile
+from tailrace_spark.sinks.file_formats import json_records, parquet_records
+from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.protocol import Place
+
+
+class CommittedFiles:
+    """What is below the root of a files sink. May be read while the stream writes: each call sees what is there then.
+
+    Raises ServiceError where the file system does not answer, SettingsError where a newer version wrote.
+    """
+
+    def __init__(self, store: FileStore) -> None:
+        self._store = store
+        self._commits = Commits(store)
+
+    @classmethod
+    def at(cls, path: str, **settings: Any) -> Self:
+        """Those below a path, local or s3://; `settings` as in [sink.NAME]: region, endpoint, access_key, ..."""
+        return cls(FileStore.of(FilesSinkSettings(path=path, **settings)))
+
+    def commits(self, after: int = -1) -> Iterator[Commit]:
+        """The commits behind a number, in order; a follower keeps the last number that it has seen."""
+        for number in self._commits.numbers():
+            if number > after:
+                yield self._commits.read(number)
+
+    def files(
+        self, table: str | None = None, since: date | None = None, until: date | None = None, after: int = -1
+    ) -> Iterator[CommittedFile]:
+        """The files of all tables or of one, "keyspace.table", of the days from `since` to `until`, both included."""
+        for commit in self.commits(after):
+            for file in commit.files:
+                if (
+                    table in (None, file.table)
+                    and (since is None or file.day >= since.isoformat())
+                    and (until is None or file.day <= until.isoformat())
+                ):
+                    yield file
+
+    def records(self, table: str | None = None, after: int = -1) -> Iterator[dict[str, Any]]:
+        """The changes as JSON objects (docs/change-json.md), commit by commit.
+
+        Within a commit by topic, partition and offset: all of it is in memory at once.
+        """
+        for commit in self.commits(after):
+            found = [record for file in commit.files if table in (None, file.table) for record in self._records(file)]
+            yield from sorted(found, key=lambda one: (one["topic"], one["partition"], one["offset"]))
+
+    def changes(self, table: str | None = None, after: int = -1) -> Iterator[tuple[Place, Change]]:
+        """The same as changes, each with its place: what row state merges."""
+        forms = ChangeForms()
+        for commit in self.commits(after):
+            found: list[tuple[Place, Change]] = []
+            for file in commit.files:
+                if table in (None, file.table):
+                    form = forms.of(self._commits.definition(file.definition))
+                    found += [(place_of(record), form.read(record)) for record in self._records(file)]
+            yield from sorted(found, key=lambda one: (one[0].topic, one[0].partition, one[0].offset))
+
+    def _records(self, file: CommittedFile) -> Iterator[dict[str, Any]]:
+        with self._store.input(file.path) as opened:
+            if file.path.endswith(".parquet"):
+                yield from parquet_records(opened, self._commits.definition(file.definition))
+            else:
+                yield from json_records(opened, file.path)
+
+    def dead_letters(self, after: int = -1) -> Iterator[dict[str, Any]]:
+        """What was set aside: place, `reason`, and `message`, the record's bytes as hexadecimal digits."""
+        for commit in self.commits(after):
+            if commit.dead_letters is not None:
+                with self._store.input(commit.dead_letters) as opened:
+                    yield from json_records(opened, commit.dead_letters)
+
+    def arrow(self, table: str, since: date | None = None, until: date | None = None) -> Any:
+        """The Parquet files of one table as a pyarrow Table, with the columns of all definitions; None without any.
+
+        Columns that a file's definition did not have are null.
+        """
+        found: list[Any] = []
+        for file in self.files(table, since, until):
+            with self._store.input(file.path) as opened:
+                found.append(pq.read_table(opened).replace_schema_metadata(None))
+        if not found:
+            return None
+        schema = pa.unify_schemas([part.schema for part in found], promote_options="permissive")
+        return pa.concat_tables([_widened(part, schema) for part in found])
+
+
+def place_of(record: dict[str, Any]) -> Place:
+    """The place that a JSON object says."""
+    return Place(record["topic"], record["partition"], record["offset"], bytes.fromhex(record["schema"] or ""))
+
+
+def _widened(part: Any, schema: Any) -> Any:
+    """The columns of a wider schema: those that the part lacks are null."""
+    for field in schema:
+        if field.name not in part.column_names:
+            part = part.append_column(field, pa.nulls(part.num_rows, field.type))
+    return part.select(schema.names).cast(schema)

@@ -1,0 +1,31 @@
+"""The type `console`: changes on stdout."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from tailrace_common.console import on_terminal
+from tailrace_common.settings_sinks import ConsoleSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.console import ConsoleOutlet
+
+    tables = on_terminal() if settings.format == "auto" else settings.format == "table"
+    return ChangeLogSink(ConsoleOutlet(sys.stdout, tables=tables))
+
+
+CONSOLE: Final = SinkType(
+    name="console",
+    settings=ConsoleSinkSettings,
+    kind=Kind.CHANGE_LOG,
+    guarantee="Every change is printed once or more, in order per key; what comes again says the same place in Kafka.",
+    extra="spark",
+    packages=(),
+    document="docs/sinks/console.md",
+    open=_open,
+)

@@ -1,0 +1,30 @@
+"""The type `files`: Parquet or JSON lines by table and day."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.file_store import FileStore
+    from tailrace_spark.sinks.files import FilesOutlet
+
+    return ChangeLogSink(FilesOutlet(FileStore.of(settings), settings))
+
+
+FILES: Final = SinkType(
+    name="files",
+    settings=FilesSinkSettings,
+    kind=Kind.CHANGE_LOG,
+    guarantee="Readers of committed files see every change exactly once, a micro-batch as a whole or not at all.",
+    extra="files",
+    packages=("pyarrow",),
+    document="docs/sinks/files.md",
+    open=_open,
+    where="path",
+)

@@ -1,0 +1,33 @@
+"""The type `http`: changes posted as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+    from tailrace_spark.sinks.http_json import HttpOutlet
+    from tailrace_spark.sinks.http_sender import HttpSender
+
+    letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
+    return ChangeLogSink(HttpOutlet(HttpSender(name, settings), settings, letters))
+
+
+HTTP: Final = SinkType(
+    name="http",
+    settings=HttpSinkSettings,
+    kind=Kind.CHANGE_LOG,
+    guarantee="Every change is posted once or more, in order per key; a request that comes again has the same id.",
+    extra="http",
+    packages=("httpx2",),
+    document="docs/sinks/http.md",
+    open=_open,
+    where="url",
+)

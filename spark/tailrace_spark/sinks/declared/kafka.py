@@ -1,0 +1,46 @@
+"""The type `kafka`: changes into topics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_common.settings_sink_kafka import KafkaSinkSettings
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
+    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.kafka import KafkaOutlet, KafkaTarget
+
+    own, prefix = settings.kafka.reveal(), around.prefix
+    letters = settings.dead_letters or f"{prefix}.sink-dead-letters"
+    target = KafkaTarget(
+        name=name,
+        prefix=prefix,
+        topic=settings.topic,
+        dead_letters=letters,
+        partitions=settings.partitions,
+        whole_key=settings.key == "primary",
+        cloudevents=settings.cloudevents,
+        largest_record=settings.largest_record,
+        timeout=settings.transaction_timeout_seconds,
+    )
+    if not own and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
+        raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
+    return ChangeLogSink(KafkaOutlet(own or dict(around.kafka), target))
+
+
+KAFKA: Final = SinkType(
+    name="kafka",
+    settings=KafkaSinkSettings,
+    kind=Kind.CHANGE_LOG,
+    guarantee="Each change is in its topic exactly once for read_committed readers, in order per key; a micro-batch is "
+    "one transaction.",
+    extra="spark",
+    packages=("confluent_kafka",),
+    document="docs/sinks/kafka.md",
+    open=_open,
+    where="topic",
+)

@@ -1,0 +1,30 @@
+"""The type `log-tables`: tables like ScyllaDB's CDC log in a Cassandra or ScyllaDB cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_common.settings_sinks import LogTablesSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> ReachableSink:
+    from tailrace_spark.sinks.cassandra import CassandraStore
+    from tailrace_spark.sinks.log_tables import LogTablesSink
+
+    store = CassandraStore(settings, f"sink.{name}")
+    return LogTablesSink(store, around.prefix, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds)
+
+
+LOG_TABLES: Final = SinkType(
+    name="log-tables",
+    settings=LogTablesSinkSettings,
+    kind=Kind.CASSANDRA,
+    guarantee="Every change is a row of its table's log, whole updates together; a batch that comes again writes the "
+    "same rows.",
+    extra="spark",
+    packages=("cassandra",),
+    document="docs/log-tables.md",
+    open=_open,
+)

@@ -1,0 +1,35 @@
+"""The type `sql`: tables of a SQL database that follow the source."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_common.settings_sinks import SqlSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: SqlSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.sql import SqlSink
+
+    return SqlSink(
+        settings.url.get_secret_value(),
+        settings.table,
+        ring_delay=around.ring_delay,
+        merge_horizon=settings.merge_horizon_seconds or None,
+        on_drop=settings.on_drop,
+    )
+
+
+SQL: Final = SinkType(
+    name="sql",
+    settings=SqlSinkSettings,
+    kind=Kind.MERGING,
+    guarantee="Each micro-batch is one transaction, and a table reads as SELECT reads the source, whatever comes late, "
+    "again or in another order.",
+    extra="spark",
+    packages=("sqlalchemy",),
+    document="docs/sinks/sql.md",
+    open=_open,
+    where="url",
+)

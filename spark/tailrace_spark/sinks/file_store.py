@@ -1,0 +1,162 @@
+"""A directory, local or on S3, through pyarrow's file systems: what a files sink and its readers do with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from pyarrow import fs
+
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_schemas.errors import ServiceError, SettingsError
+
+_S3: Final = "s3://"
+
+
+class FileStore:
+    """Files below a root, by their paths from there. Raises ServiceError where the file system does not answer.
+
+    `renames`: a file can be given its name when it is whole, in one step, as on local disks and not on S3. Until then
+    its name begins with a dot, which readers of directories (Spark, DuckDB, pyarrow) pass over.
+    """
+
+    def __init__(self, filesystem: Any, root: str, *, renames: bool) -> None:
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+        self.renames = renames
+
+    @classmethod
+    def of(cls, settings: FilesSinkSettings) -> FileStore:
+        """The store that a section names. Raises SettingsError for a path of another kind."""
+        if settings.path.startswith(_S3):
+            return cls(_s3(settings), settings.path.removeprefix(_S3), renames=False)
+        if "://" in settings.path:
+            raise SettingsError(f"a files sink's path is a directory or begins with {_S3}, unlike {settings.path}")
+        return cls(fs.LocalFileSystem(), os.path.abspath(settings.path), renames=True)
+
+    def open(self, path: str) -> Any:
+        """A pyarrow stream that writes a file, in a directory that is made if need be; visible when it is closed."""
+        whole = self._whole(path)
+        with answering(whole):
+            if self.renames:
+                self._filesystem.create_dir(str(PurePosixPath(whole).parent), recursive=True)
+            return self._filesystem.open_output_stream(whole, compression=None)  # ours, not what a name says
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file in one step: whole, or not at all."""
+        first = hidden(path) if self.renames else path
+        stream = self.open(first)
+        with answering(path):
+            stream.write(content)
+            stream.close()
+        self.settle(first)
+        if self.renames:
+            self.rename(path)
+
+    def settle(self, path: str) -> None:
+        """See to it that a local file, and its name, outlive a crash of the machine."""
+        if self.renames:
+            _sync(self._whole(path))
+            _sync(str(PurePosixPath(self._whole(path)).parent))
+
+    def rename(self, path: str) -> None:
+        """Give a hidden file its name; nothing where it has it."""
+        with answering(path):
+            if self._exists(hidden(path)):
+                self._filesystem.move(self._whole(hidden(path)), self._whole(path))
+                _sync(str(PurePosixPath(self._whole(path)).parent))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of this name, and something in it.
+
+        A stream to S3 that is let go of by an error before anything was written leaves an empty one.
+        """
+        with answering(path):
+            return self._exists(path)
+
+    def _exists(self, path: str) -> bool:
+        return _is_written(self._filesystem.get_file_info(self._whole(path)))
+
+    def size(self, path: str) -> int:
+        """Bytes of a file."""
+        with answering(path):
+            return int(self._filesystem.get_file_info(self._whole(path)).size)
+
+    def names(self, directory: str) -> list[str]:
+        """Names of the files in a directory, sorted, hidden and empty ones left out; none where it does not exist."""
+        with answering(directory):
+            found = self._filesystem.get_file_info(fs.FileSelector(self._whole(directory), allow_not_found=True))
+        return sorted(info.base_name for info in found if _is_written(info) and not info.base_name.startswith("."))
+
+    def read(self, path: str) -> bytes:
+        """A file's content."""
+        with self.input(path) as file:
+            content: bytes = file.read()
+            return content
+
+    @contextmanager
+    def input(self, path: str) -> Iterator[Any]:
+        """A pyarrow file to read from, hidden or not."""
+        with answering(path):
+            there = path if not self.renames or self._exists(path) else hidden(path)
+            with self._filesystem.open_input_file(self._whole(there)) as file:
+                yield file
+
+    def reach(self) -> None:
+        """See that the directory may be written, or the bucket is there. Raises ServiceError."""
+        root = PurePosixPath(self._root)
+        if self.renames:
+            nearest = next(place for place in (root, *root.parents) if os.path.exists(place))
+            if not (os.path.isdir(nearest) and os.access(nearest, os.W_OK)):
+                raise ServiceError(f"{nearest} is no directory that this user may write")
+            return
+        with answering(self._root):
+            bucket = self._filesystem.get_file_info(root.parts[0])
+        if bucket.type == fs.FileType.NotFound:
+            raise ServiceError(f"there is no bucket {root.parts[0]}, or these credentials may not see it")
+
+    def _whole(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+
+def hidden(path: str) -> str:
+    """The name of a file that is not committed yet, in the same directory."""
+    at = PurePosixPath(path)
+    return str(at.with_name(f".{at.name}"))
+
+
+def _is_written(info: Any) -> bool:
+    return bool(info.is_file and info.size)
+
+
+def _sync(path: str) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def answering(path: str) -> Iterator[None]:
+    """What the file system raises, as ours; its messages have no credentials in them."""
+    try:
+        yield
+    except OSError as error:
+        raise ServiceError(f"{path}: {error}") from error
+
+
+def _s3(settings: FilesSinkSettings) -> Any:
+    scheme, separator, host = (settings.endpoint or "").partition("://")
+    secret = settings.secret_key
+    return fs.S3FileSystem(
+        access_key=None if settings.access_key is None else settings.access_key.get_secret_value(),
+        secret_key=None if secret is None else secret.get_secret_value(),
+        region=settings.region,
+        scheme=scheme if separator else "https",
+        endpoint_override=host or settings.endpoint,
+        tls_ca_file_path=None if settings.tls_ca_file is None else str(settings.tls_ca_file),
+    )

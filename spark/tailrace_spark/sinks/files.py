@@ -1,0 +1,221 @@
+"""Files of changes by table and day: a micro-batch is there as a whole, by its manifest, or not at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import uuid4
+
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_schemas.change import record_times
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.file_commits import Commit, Commits, CommittedFile, Ends, is_new
+from tailrace_spark.sinks.file_formats import FormatWriter, JsonLines, Parquet
+from tailrace_spark.sinks.file_store import FileStore, answering, hidden
+from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
+
+log = logging.getLogger("tailrace_spark")
+
+_FORMATS: Final[Mapping[str, Callable[..., FormatWriter]]] = {"parquet": Parquet, "jsonl": JsonLines}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Of all files together, what memory holds; of one file, what a row group is made of at most.
+_BUFFERED_RECORDS: Final = 20_000
+_GROUP_RECORDS: Final = 5_000
+# A backfill may touch years of days at once; one that is ended early is just a smaller file.
+_OPEN_FILES: Final = 64
+
+_Key = tuple[int, str]
+"""A definition, by identity, and a day."""
+
+
+class FilesOutlet:
+    """Commits each batch by a manifest; what is committed of a partition is left out when it comes again."""
+
+    def __init__(self, store: FileStore, settings: FilesSinkSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._commits = Commits(store)
+        self._writer = uuid4().hex[:12]
+        self._claimed = False
+        self._attempts = 0
+        self._known: tuple[int, Ends] | None = None
+
+    def reach(self) -> None:
+        """See that the root may be written, and list it."""
+        self._store.reach()
+
+    def begin(self) -> Batch:
+        if not self._claimed:
+            self._commits.claim(self._writer)
+            self._claimed = True
+        if self._known is None:
+            self._known = self._commits.last()
+        number, ends = self._known
+        self._attempts += 1
+        name = f"{number + 1:020}-{self._writer}-{self._attempts}"
+        return _Files(self, self._store, self._settings, name, ends)
+
+    def commit(self, files: tuple[CommittedFile, ...], moved: Ends, dead_letters: str | None) -> None:
+        """Write the manifest of a batch: its files, the ends that it moved, where its dead letters are."""
+        number, ends = self._known or self._commits.last()
+        self._commits.require(self._writer)
+        ends = {**ends, **moved}
+        self._commits.write(Commit(number=number + 1, files=files, ends=moved, dead_letters=dead_letters), ends)
+        self._known = number + 1, ends
+
+    def forget(self) -> None:
+        """Whether a batch's manifest was written is not known: the store is asked."""
+        self._known = None
+
+    def name_of(self, table: Table) -> str:
+        """The name of a definition below the root."""
+        return self._commits.name_of(table)
+
+    def close(self) -> None:
+        """Nothing is kept open between batches."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written: its place among the batch's, and the records that it gets next."""
+
+    path: str
+    writer: FormatWriter
+    file: CommittedFile
+    waiting: list[LogRecord] = field(default_factory=list)
+
+
+class _Files:
+    """One attempt at a batch. `name` begins the names of its files, and of no others.
+
+    An attempt that failed may have streams left, which write their last bytes when memory is tidied up.
+    """
+
+    def __init__(
+        self, outlet: FilesOutlet, store: FileStore, settings: FilesSinkSettings, name: str, ends: Ends
+    ) -> None:
+        self._outlet = outlet
+        self._store = store
+        self._settings = settings
+        self._name = name
+        self._ends = ends
+        self._moved: Ends = {}
+        self._open: dict[_Key, _Open] = {}
+        self._done: list[CommittedFile] = []
+        self._letters: list[DeadLetter] = []
+        self._files = 0
+        self._buffered = 0
+        self._left_out = 0
+
+    def put(self, record: LogRecord) -> None:
+        if not self._take(record.place):
+            return
+        change, day = record.change, day_of(record_times(record.change)[0])
+        file = self._open.pop((id(change.table), day), None) or self._new(change.table, day)
+        self._open[(id(change.table), day)] = file  # the last one used stands last
+        file.waiting.append(record)
+        self._buffered += 1
+        if len(file.waiting) >= _GROUP_RECORDS:
+            self._flush(file)
+        if self._buffered >= _BUFFERED_RECORDS:
+            for other in list(self._open.values()):
+                self._flush(other)
+
+    def set_aside(self, letter: DeadLetter) -> None:
+        if self._take(letter.place):
+            self._letters.append(letter)
+
+    def _take(self, place: Place) -> bool:
+        """Whether it is not committed yet; then it moves the end of its partition."""
+        if not is_new(place, self._ends):
+            self._left_out += 1
+            return False
+        at = place.topic, place.partition
+        self._moved[at] = max(self._moved.get(at, 0), place.offset + 1)
+        return True
+
+    def _new(self, table: Table, day: str) -> _Open:
+        if len(self._open) >= _OPEN_FILES:
+            oldest = next(iter(self._open))
+            self._end(self._open.pop(oldest))
+        suffix = {"parquet": ".parquet", "jsonl": ".jsonl.gz" if self._settings.compress else ".jsonl"}
+        directory = f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}/day={day}"
+        path = f"{directory}/{self._name}-{self._files}{suffix[self._settings.format]}"
+        self._files += 1
+        stream = self._store.open(hidden(path) if self._store.renames else path)
+        with answering(path):
+            writer = _FORMATS[self._settings.format](stream, table, compress=self._settings.compress)
+        name = self._outlet.name_of(table)
+        file = CommittedFile(path=path, table=str(table), day=day, definition=name, records=0, bytes=0)
+        return _Open(path, writer, file)
+
+    def _flush(self, file: _Open) -> None:
+        """Write what waits, and end the file where it is large enough."""
+        if file.waiting:
+            with answering(file.path):
+                file.writer.write(file.waiting)
+            file.file = replace(file.file, records=file.file.records + len(file.waiting))
+            self._buffered -= len(file.waiting)
+            file.waiting = []
+        if file.writer.size() >= self._settings.file_mebibytes << 20:
+            self._open = {key: other for key, other in self._open.items() if other is not file}
+            self._end(file)
+
+    def _end(self, file: _Open) -> None:
+        if file.waiting:
+            with answering(file.path):
+                file.writer.write(file.waiting)
+            self._buffered -= len(file.waiting)
+        with answering(file.path):
+            file.writer.close()
+        path = hidden(file.path) if self._store.renames else file.path
+        self._store.settle(path)
+        records = file.file.records + len(file.waiting)
+        self._done.append(replace(file.file, records=records, bytes=self._store.size(path)))
+
+    def commit(self) -> Summary:
+        for key in list(self._open):
+            self._end(self._open.pop(key))
+        if self._left_out:
+            log.info("%d records left out: an earlier commit has them", self._left_out)
+        if not self._moved:
+            return Summary()
+        letters = self._write_letters()
+        files = tuple(sorted(self._done, key=lambda file: file.path))
+        self._outlet.commit(files, self._moved, letters)
+        return Summary(rows=sum(file.records for file in files), dead_letters=len(self._letters))
+
+    def _write_letters(self) -> str | None:
+        if not self._letters:
+            return None
+        path = f"_tailrace/dead-letters/{self._name}.jsonl"
+        lines = (json.dumps(letter_value(letter), ensure_ascii=False) for letter in self._letters)
+        self._store.write(path, "".join(f"{line}\n" for line in lines).encode())
+        return path
+
+    def abandon(self) -> None:
+        """Files without a manifest stay; readers of what is committed do not see them."""
+        self._outlet.forget()
+        for file in self._open.values():
+            _close_quietly(file.writer)
+
+
+def day_of(written: int) -> str:
+    """The day (UTC) of a write time in microseconds; of one beyond the years 1 to 9999, the first or last of these."""
+    try:
+        return (_EPOCH + timedelta(microseconds=written)).date().isoformat()
+    except OverflowError:
+        return (date.max if written > 0 else date.min).isoformat()
+
+
+def _close_quietly(writer: Any) -> None:
+    try:
+        writer.close()
+    except (OSError, ValueError) as error:
+        log.debug("an abandoned file could not be closed: %s", error)

@@ -1,0 +1,162 @@
+"""Changes posted as JSON in batches: in order per key, in several lanes at once, refused ones set aside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+from zlib import crc32
+
+from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.http_sender import HttpSender, RefusedError
+from tailrace_spark.sinks.protocol import DeadLetter, Summary
+
+_HEAD: Final = b'{"changes":['
+_TAIL: Final = b"]}"
+
+Letters = tuple[dict[str, Any], ...]
+
+
+class HttpOutlet:
+    """Sends each batch in requests that are the same when it comes again, each with an id that says so.
+
+    What was answered of a batch that failed is not sent again by this process.
+    """
+
+    def __init__(self, sender: HttpSender, settings: HttpSinkSettings, letters: DeadLetterFile) -> None:
+        self._sender = sender
+        self._settings = settings
+        self._letters = letters
+        self._threads = ThreadPoolExecutor(settings.lanes, thread_name_prefix="tailrace-http")
+        self._answered: dict[str, Letters] = {}
+
+    def reach(self) -> None:
+        """See that something answers."""
+        self._sender.reach()
+
+    def begin(self) -> Batch:
+        return _Requests(self)
+
+    def lanes(self) -> list[_Lane]:
+        """New lanes, empty."""
+        return [_Lane() for _ in range(self._settings.lanes)]
+
+    def is_full(self, lane: _Lane) -> bool:
+        """Whether what waits in a lane makes a request."""
+        settings = self._settings
+        return len(lane.records) >= settings.batch_records or lane.size >= settings.batch_kibibytes << 10
+
+    def submit(self, records: Sequence[_Encoded]) -> Future[Letters]:
+        """Send one request in a thread; its result is what of it was refused. Raises ServiceError there."""
+        return self._threads.submit(self._send, records)
+
+    def _send(self, records: Sequence[_Encoded]) -> Letters:
+        body = _HEAD + b",".join(record.json for record in records) + _TAIL
+        identity = hashlib.blake2b(body, digest_size=16).hexdigest()
+        if identity not in self._answered:
+            self._answered[identity] = self._answer(records, body, identity)
+        return self._answered[identity]
+
+    def _answer(self, records: Sequence[_Encoded], body: bytes, identity: str) -> Letters:
+        """What was refused of a request. One that is refused as a whole goes in halves, until it is known of which."""
+        try:
+            self._sender.send(body, identity)
+        except RefusedError as error:
+            if len(records) == 1:
+                record = records[0].record
+                letter = letter_value(DeadLetter(record.place, str(error), record.message))
+                return ({**letter, "change": record.value},)
+            middle = len(records) // 2
+            return self._send(records[:middle]) + self._send(records[middle:])
+        return ()
+
+    def settle(self, letters: Sequence[dict[str, Any]]) -> None:
+        """A batch is out: keep its dead letters, forget its requests."""
+        self._letters.add(letters)
+        self._answered.clear()
+
+    def close(self) -> None:
+        """Let requests under way end, and leave."""
+        self._sender.stop()
+        self._threads.shutdown(cancel_futures=True)
+        self._sender.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    record: LogRecord
+    json: bytes
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What waits for the next request, and the one under way: never two at once, so that keys keep their order."""
+
+    records: list[_Encoded] = field(default_factory=list)
+    size: int = 0
+    sent: Future[Letters] | None = None
+
+
+class _Requests:
+    """One batch. Where requests are cut follows from its records alone: they are the same when it comes again."""
+
+    def __init__(self, outlet: HttpOutlet) -> None:
+        self._outlet = outlet
+        self._lanes = outlet.lanes()
+        self._letters: list[dict[str, Any]] = []
+        self._records = 0
+        self._refused = 0
+
+    def put(self, record: LogRecord) -> None:
+        self._records += 1
+        key = record.change.key
+        if key is None:  # of all keys: behind what was before it, ahead of what comes
+            self._flush()
+        lane = self._lanes[crc32(key or b"") % len(self._lanes)]
+        encoded = json.dumps(record.value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        lane.records.append(_Encoded(record, encoded))
+        lane.size += len(encoded)
+        if key is None:
+            self._flush()
+        elif self._outlet.is_full(lane):
+            self._send(lane)
+
+    def set_aside(self, letter: DeadLetter) -> None:
+        self._letters.append(letter_value(letter))
+
+    def _send(self, lane: _Lane) -> None:
+        self._await(lane)
+        lane.sent = self._outlet.submit(tuple(lane.records))
+        lane.records.clear()
+        lane.size = 0
+
+    def _await(self, lane: _Lane) -> None:
+        if lane.sent is not None:
+            refused = lane.sent.result()
+            self._refused += len(refused)
+            self._letters += refused
+            lane.sent = None
+
+    def _flush(self) -> None:
+        """Until everything so far is answered."""
+        for lane in self._lanes:
+            if lane.records:
+                self._send(lane)
+        for lane in self._lanes:
+            self._await(lane)
+
+    def commit(self) -> Summary:
+        self._flush()
+        self._outlet.settle(self._letters)
+        return Summary(rows=self._records - self._refused, dead_letters=len(self._letters))
+
+    def abandon(self) -> None:
+        """Wait for the requests under way: none may arrive behind those of the next attempt."""
+        for lane in self._lanes:
+            if lane.sent is not None:
+                lane.sent.exception()

@@ -1,0 +1,244 @@
+"""Changes into topics of Kafka: a micro-batch is one transaction, which also says how far the sink is."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from tailrace_common.kafka import KafkaTransactions, Sizes, read_to_end
+from tailrace_common.kafka.making import TopicMaker
+from tailrace_common.passthrough import Scalar
+from tailrace_schemas.change_json import plain
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import topic_component
+from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
+
+Config = Mapping[str, Scalar]
+Next = dict[tuple[str, int], int]
+"""By topic and partition of the source, the first offset that has not gone out."""
+
+_COMPACTED: Final = {"cleanup.policy": "compact"}
+_KEPT: Final = {"cleanup.policy": "delete"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record for a partition of a topic."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaTarget:
+    """Where a sink's records go: see KafkaSinkSettings. `prefix` is the source's [topics] prefix."""
+
+    name: str
+    prefix: str
+    topic: str
+    dead_letters: str
+    partitions: int = 12
+    whole_key: bool = False
+    cloudevents: bool = False
+    largest_record: int = 1 << 20
+    timeout: int = 60
+
+    @property
+    def id(self) -> str:
+        """The transactional id: two streams that write for one sink end each other."""
+        return f"{self.prefix}.sink.{self.name}"
+
+    @property
+    def progress(self) -> str:
+        """The topic that says how far each sink of this prefix is."""
+        return f"{self.prefix}.sink-progress"
+
+    def topic_of(self, table: Table) -> str:
+        """A table's topic."""
+        keyspace, name = topic_component(table.keyspace), topic_component(table.name)
+        return self.topic.format(prefix=self.prefix, keyspace=keyspace, table=name)
+
+
+class KafkaOutlet:
+    """Writes each change once, for `read_committed` readers: what a batch that comes again has before is left out.
+
+    The transaction that has a batch's records also has, in the topic `progress`, the next offset of each partition that
+    they came from; a start reads it when older transactions have ended. `open_producer` makes the transactions' client.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        target: KafkaTarget,
+        open_producer: Callable[[Config, KafkaTarget], KafkaTransactions] | None = None,
+    ) -> None:
+        self._config = dict(config)
+        self._target = target
+        self._open_producer = open_producer or transactions
+        self._topics = TopicMaker(config)
+        self._counts: dict[str, int] = {}
+        self._producer: KafkaTransactions | None = None
+        self._next: Next = {}
+
+    def reach(self) -> None:
+        """Ask for the topics. Raises ServiceError where no broker answers, SettingsError for a setting of Kafka's."""
+        self._topics.partitions()
+
+    def begin(self) -> Batch:
+        """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError."""
+        if self._producer is None:
+            self._ensure(self._target.progress, 1, _COMPACTED)
+            self._ensure(self._target.dead_letters, 1, _KEPT)
+            producer = self._open_producer(self._config, self._target)
+            try:
+                producer.open()
+                self._next = self._read()
+            except BaseException:
+                producer.close()
+                raise
+            self._producer = producer
+        return _Batch(self, self._producer, self._target, self._next)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions it has; made if it is missing. Raises SettingsError, ServiceError."""
+        return self._ensure(topic, self._target.partitions, _KEPT)
+
+    def abandon(self) -> None:
+        """End the transaction without its records; how far the sink is, the next one reads."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self.abandon()
+
+    def _ensure(self, topic: str, partitions: int, settings: Mapping[str, str]) -> int:
+        if topic not in self._counts:
+            self._counts[topic] = self._topics.ensure(topic, partitions, settings)
+        return self._counts[topic]
+
+    def _read(self) -> Next:
+        found: Next = {}
+        for record in read_to_end(self._config, self._target.progress, 0):
+            name, topic, partition = json.loads(record.key or b"[null, null, null]")
+            if name == self._target.name and record.value is not None:
+                found[topic, partition] = json.loads(record.value)["next"]
+        return found
+
+
+def transactions(config: Config, target: KafkaTarget) -> KafkaTransactions:
+    """The client of a sink's transactions."""
+    return KafkaTransactions(
+        config,
+        target.id,
+        target.progress,
+        clock=time.monotonic,
+        timeout=target.timeout,
+        sizes=Sizes(largest=target.largest_record),
+        fenced=f"another stream writes for sink {target.name}: this one may write no more. Run one stream per sink",
+    )
+
+
+class _Batch:
+    """One transaction. What is before `after` went out in an earlier one."""
+
+    def __init__(self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: Next) -> None:
+        self._outlet = outlet
+        self._producer = producer
+        self._target = target
+        self._after = after
+        self._next: Next = {}
+        self._rows = self._letters = 0
+
+    def put(self, record: LogRecord) -> None:
+        if self._is_out(record.place):
+            return
+        target = self._target
+        value = encoded(cloud_event(record) if target.cloudevents else record.value)
+        key = key_of(record, whole=target.whole_key)
+        if (size := len(value) + len(key or b"")) > target.largest_record:
+            words = f"{size} bytes as a record, more than the sink's largest_record, {target.largest_record}"
+            self._letter(DeadLetter(record.place, words, record.message))
+            return
+        topic = target.topic_of(record.change.table)
+        partition = record.place.partition % self._outlet.partitions(topic)
+        self._producer.send(Sent(topic, partition, key, value))
+        self._rows += 1
+
+    def set_aside(self, letter: DeadLetter) -> None:
+        if not self._is_out(letter.place):
+            self._letter(letter)
+
+    def _letter(self, letter: DeadLetter) -> None:
+        value = encoded({**letter_value(letter), "sink": self._target.name})
+        if len(value) > self._target.largest_record:
+            value = encoded({**letter_value(letter), "sink": self._target.name, "message": None})
+        self._producer.send(Sent(self._target.dead_letters, 0, None, value))
+        self._letters += 1
+
+    def _is_out(self, place: Place) -> bool:
+        """Whether an earlier transaction had it; else this one will."""
+        at = place.topic, place.partition
+        if place.offset < self._after.get(at, 0):
+            return True
+        self._next[at] = max(self._next.get(at, 0), place.offset + 1)
+        return False
+
+    def commit(self) -> Summary:
+        if self._next:
+            for sent in self._progress():
+                self._producer.send(sent)
+            self._producer.end()
+            self._after.update(self._next)
+        return Summary(rows=self._rows, dead_letters=self._letters)
+
+    def _progress(self) -> Iterator[Sent]:
+        for (topic, partition), offset in self._next.items():
+            key = encoded([self._target.name, topic, partition])
+            yield Sent(self._target.progress, 0, key, encoded({"next": offset}))
+
+    def abandon(self) -> None:
+        self._outlet.abandon()
+
+
+def encoded(value: object) -> bytes:
+    """The JSON text of a value, in UTF-8, without spaces."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def key_of(record: LogRecord, *, whole: bool) -> bytes | None:
+    """Kafka's key: the partition key's columns as a JSON object, or with `whole` those of the primary key.
+
+    None for a truncation. In a `whole` key what a deletion does not say of the clustering columns is null.
+    """
+    found: Any = plain(record.record["key"])
+    if found is None:
+        return None
+    names = {column.name for column in record.change.table.partition_key}
+    return encoded(found if whole else {name: value for name, value in found.items() if name in names})
+
+
+def cloud_event(record: LogRecord) -> dict[str, object]:
+    """A change as an event of CloudEvents 1.0: `id` is its place, `source` its topic, `time` its write time."""
+    place, written = record.place, record.record["written"]
+    event: dict[str, object] = {
+        "specversion": "1.0",
+        "id": f"{place.partition}/{place.offset}",
+        "source": f"/tailrace/{place.topic}",
+        "type": f"tailrace.change.{record.change.op.value}",
+        "subject": str(record.change.table),
+        "datacontenttype": "application/json",
+    }
+    with suppress(OverflowError):  # before year 1 or after 9999, which RFC 3339 cannot say; the change itself has it
+        event["time"] = (_EPOCH + timedelta(microseconds=int(str(written)))).isoformat()
+    return {**event, "data": record.value}

@@ -1,0 +1,67 @@
+"""Up to where tombstones of each table were forgotten, and the changes that come too late because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from tailrace_schemas.change import Change, Op, Origin, record_times
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered
+from tailrace_spark.sinks.sql_bulk import overwrite
+from tailrace_spark.sinks.sql_names import CATALOG
+from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE
+
+PURGES: Final = sa.Table(
+    "tailrace_purges",
+    CATALOG,
+    sa.Column("table_id", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
+    sa.Column("purged_to", sa.BigInteger, nullable=False),
+    **MYSQL_TABLE,
+)
+
+
+class Purges:
+    """The largest write time, in microseconds, of what was purged of each table (docs/contracts.md section 6)."""
+
+    def __init__(self) -> None:
+        self._known: dict[UUID, int] | None = None
+
+    def forget(self) -> None:
+        """Read it again when it is next needed."""
+        self._known = None
+
+    def note(self, connection: sa.Connection, table_id: UUID, written: int) -> None:
+        """Something of this write time was purged."""
+        known = self._read(connection)
+        if written > known.get(table_id, written - 1):
+            known[table_id] = written
+            overwrite(connection, PURGES, ("table_id", "purged_to"), [(str(table_id), written)])
+
+    def split(
+        self, connection: sa.Connection, changes: Sequence[Delivered]
+    ) -> tuple[Sequence[Delivered], list[DeadLetter]]:
+        """Changes of one table that may be merged, and those that come too late: nothing would hold them back."""
+        purged_to = self._read(connection).get(changes[0].change.table.id)
+        if purged_to is None or not any(_late(one.change, purged_to) for one in changes):
+            return changes, []
+        reason = f"written at or before {purged_to}, up to which deletions are forgotten: see merge_horizon_seconds"
+        kept = [one for one in changes if not _late(one.change, purged_to)]
+        return kept, [DeadLetter(one.place, reason, one.message) for one in changes if _late(one.change, purged_to)]
+
+    def _read(self, connection: sa.Connection) -> dict[UUID, int]:
+        if self._known is None:
+            rows = connection.execute(sa.select(PURGES.c.table_id, PURGES.c.purged_to))
+            self._known = {UUID(table_id): purged_to for table_id, purged_to in rows}
+        return self._known
+
+
+def _late(change: Change, purged_to: int) -> bool:
+    """Whether a change of the log is as old as what was purged. Rows that were read tell what is there: never late."""
+    if change.op in (Op.READ, Op.TRUNCATE):
+        return False
+    if change.source is not None and change.source.origin is Origin.SNAPSHOT:
+        return False
+    return record_times(change)[0] <= purged_to

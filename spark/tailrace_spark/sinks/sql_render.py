@@ -1,0 +1,95 @@
+"""What NAME__rows and NAME__static show of a row, ready to bind: of a state, or of a plain change without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.cql.coding import Codec
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.table import Column, Table
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.sinks.sql_types import ToSql, same, to_sql
+
+_LONG_AGO: Final = -(2**62)
+
+
+class _Value:
+    """One column: bytes to a plain value, that to what is bound. `dropped_at`: what is older is no data."""
+
+    def __init__(self, place: int, column_type: CqlType, dialect: str, dropped_at: int) -> None:
+        self.place = place
+        self.codec: Codec = codec(column_type)
+        self.dropped_at = dropped_at
+        made = to_sql(column_type, dialect)
+        self._render: ToSql | None = None if made is same else made
+
+    def of(self, data: bytes) -> object:
+        """Of a cell's or key's bytes."""
+        value = self.codec.decode(data)
+        return value if value is None or self._render is None else self._render(value)
+
+    def bound(self, value: object) -> object:
+        """Of a plain value."""
+        return value if value is None or self._render is None else self._render(value)
+
+
+class Renderer:
+    """Renders the rows of one of both tables, as one definition and layout of the table show them."""
+
+    def __init__(self, table: Table, names: Sequence[str], dialect: str, *, static: bool) -> None:
+        """`names` are the source's of the columns that are no keys, in the order in which they are to be bound."""
+        self._visible = VisibleColumns(table, static=static)
+        columns: tuple[Column, ...] = self._visible.columns
+        places = {column.name: place for place, column in enumerate(columns)}
+        dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
+        shown = [columns[places[name]] for name in names]
+        self._values = [
+            _Value(places[column.name], column.type, dialect, dropped.get(column.name_bytes, _LONG_AGO))
+            for column in shown
+        ]
+        self._plain: dict[bytes, tuple[int, _Value]] = {
+            column.name_bytes: (place, value)
+            for place, (column, value) in enumerate(zip(shown, self._values, strict=True))
+            if not column.type.multicell
+        }
+        self._partition = [_Value(0, column.type, dialect, 0) for column in table.partition_key]
+        self._clustering = [_Value(0, column.type, dialect, 0) for column in (() if static else table.clustering)]
+        self._key_types = [column.type for column in table.partition_key]
+        self._last: tuple[bytes, list[object]] = (b"", [])
+        self._any = False  # whether `_last` is of a key at all
+
+    def values(self, state: RowState, at: int | None) -> list[object] | None:
+        """What the columns that are no keys show of a state at a time; None: no row. Raises DecodeError."""
+        values = self._visible.values(state, None, at)
+        return None if values is None else [value.bound(values[value.place]) for value in self._values]
+
+    def plain_values(self, change: Change, written: int) -> list[object] | None:
+        """`values` of a plain change (rowstate.plain) that was written at `written`, without a state."""
+        values: list[object] = [None] * len(self._values)
+        there = change.marker is not None
+        for cell in change.cells:
+            plan = self._plain.get(cell.column.name_bytes)
+            if plan is None or written <= plan[1].dropped_at or cell.value is None:
+                continue  # the column was dropped
+            there = True
+            values[plan[0]] = plan[1].of(cell.value)
+        return values if there else None
+
+    def keys(self, key: bytes, clustering: Sequence[bytes | None]) -> list[object]:
+        """The key columns. Rows of one partition are asked for one after another. Raises DecodeError."""
+        known, partition = self._last
+        if not self._any or known != key:
+            parts = split_key(self._key_types, key)
+            partition = [value.of(data) for value, data in zip(self._partition, parts, strict=True)]
+            self._last = (key, partition)
+            self._any = True
+        if not self._clustering:
+            return partition.copy()
+        shown = [
+            None if data is None else value.of(data) for value, data in zip(self._clustering, clustering, strict=True)
+        ]
+        return partition + shown

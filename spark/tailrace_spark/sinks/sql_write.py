@@ -1,0 +1,92 @@
+"""Writes rows of one table into its state and what is shown of it: new ones, and ones that merging changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import sqlalchemy as sa
+
+from tailrace_spark.sinks.sql_bulk import TEMPORARY, insert, overwrite, stage
+from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
+from tailrace_spark.sinks.sql_rows import Changed, New
+from tailrace_spark.sinks.sql_shown import ShownTable
+from tailrace_spark.sinks.sql_state import StateTable
+from tailrace_spark.sinks.sql_types import POSTGRESQL
+
+
+class RowWriter:
+    """Writes in the caller's transaction.
+
+    PostgreSQL gets changed rows once, in a temporary table with the columns of both, and updates each from there:
+    an update leaves the indexes alone where there is room in the row's page.
+    """
+
+    def __init__(self, state: StateTable, shown: ShownTable) -> None:
+        self._state = state
+        self._shown = shown
+        self._state_names = [column.name for column in state.table.columns]
+        columns = [*state.table.columns, *[shown.table.c[name] for name in shown.columns]]
+        shape = blake2b(repr([(column.name, str(column.type)) for column in columns]).encode(), digest_size=8)
+        self._staged = sa.Table(
+            f"tailrace_rows_{shape.hexdigest()}",
+            sa.MetaData(),
+            *[sa.Column(f"c{at}", column.type) for at, column in enumerate(columns)],
+            sa.Column("there", sa.Boolean, nullable=False),
+            **TEMPORARY,
+        )
+        self._nothing: list[object] = [None] * len(shown.columns)
+        staged, c, rows = list(self._staged.columns), state.table.c, shown.table.c
+        own = [name for name in self._state_names if not c[name].primary_key]
+        self._update_state = (
+            state.table.update()
+            .where(c.key == staged[0], c.clustering == staged[1])
+            .values(dict(zip(own, staged[2 : len(c)], strict=True)))
+        )
+        self._same = sa.and_(rows[KEY] == staged[0], rows[CLUSTERING] == staged[1], self._staged.c.there)
+        taken = dict(zip(shown.columns, staged[len(c) : -1], strict=True))
+        self._update_shown = shown.table.update().where(self._same).values(taken) if taken else None
+        missing = ~sa.exists().where(self._same)
+        self._missing = sa.select(staged[0], staged[1]).where(self._staged.c.there, missing)
+
+    def insert(self, connection: sa.Connection, rows: Sequence[New]) -> None:
+        """Put rows that are not there. Raises DBAPIError where one is: somebody else put it."""
+        if rows:
+            insert(connection, self._state.table, self._state_names, [row for row, _ in rows])
+            shown = [values for _, values in rows if values is not None]
+            insert(connection, self._shown.table, self._shown.names, shown)
+
+    def update(self, connection: sa.Connection, rows: Sequence[Changed]) -> None:
+        """Put rows in the place of those that are there, and take away what is left of none, or shows no more."""
+        kept = [changed for changed in rows if changed.row is not None]
+        if kept:
+            if connection.dialect.name == POSTGRESQL:
+                self._update_staged(connection, kept)
+            else:
+                overwrite(connection, self._state.table, self._state_names, [one.row or () for one in kept])
+                self._put(connection, [changed for changed in kept if changed.values is not None])
+        self._state.remove(connection, [changed.row_key for changed in rows if changed.row is None])
+        self._shown.remove(connection, [changed.row_key for changed in rows if changed.values is None])
+
+    def _update_staged(self, connection: sa.Connection, kept: Sequence[Changed]) -> None:
+        stage(connection, self._staged, [self._stage(changed) for changed in kept])
+        connection.execute(self._update_state)
+        there = sum(changed.values is not None for changed in kept)
+        if self._update_shown is not None and _count(connection, self._update_shown) == there:
+            return
+        missing = {(key, clustering) for key, clustering in connection.execute(self._missing)}
+        self._put(connection, [changed for changed in kept if changed.row_key in missing])
+
+    def _stage(self, changed: Changed) -> tuple[object, ...]:
+        values = changed.values
+        return (*(changed.row or ()), *(self._nothing if values is None else values), values is not None)
+
+    def _put(self, connection: sa.Connection, rows: Sequence[Changed]) -> None:
+        whole = [self._shown.row(one.row_key, one.clustering, one.values or ()) for one in rows]
+        overwrite(connection, self._shown.table, self._shown.names, whole)
+
+
+def _count(connection: sa.Connection, update: sa.Update) -> int:
+    result: Any = connection.execute(update, execution_options={"preserve_rowcount": True})
+    return int(result.rowcount)

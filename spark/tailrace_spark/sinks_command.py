@@ -1,0 +1,45 @@
+"""`tailrace sinks`: the types of sinks, what each guarantees, and whether what it needs is installed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tailrace_common.console import on_terminal, print_rows
+from tailrace_spark.sinks.registry import SINKS
+from tailrace_spark.sinks.sink_type import SinkType
+
+
+def sinks(
+    always_json: Annotated[bool, typer.Option("--json", help="JSON lines, on a terminal too.")] = False,
+) -> None:
+    """List the types of sinks: what a [sink.NAME] may have as `type`, what each guarantees, what it needs.
+
+    A table on a terminal, JSON lines when piped. Nothing is connected to; `tailrace check` reaches the sink that is
+    chosen.
+
+    Example: tailrace sinks --json
+    """
+    row = _line if always_json or not on_terminal() else _row
+    print_rows(map(row, SINKS.values()), always_json=always_json)
+
+
+def _line(kind: SinkType) -> dict[str, object]:
+    return {
+        "type": kind.name,
+        "kind": kind.kind.value,
+        "guarantee": kind.guarantee,
+        "installed": not kind.missing(),
+        "install": kind.install,
+        "document": kind.document,
+    }
+
+
+def _row(kind: SinkType) -> dict[str, object]:
+    return {
+        "type": kind.name,
+        "kind": kind.kind.value,
+        "guarantee": kind.guarantee,
+        "installed": kind.install if kind.missing() else "yes",
+    }

@@ -1,0 +1,190 @@
+"""Breakages of the stream job: its checkpoint, its restarts, what it reads while it runs, what it tells of itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+PIPELINE: Final = "spark/tailrace_spark/pipeline.py"
+CHECKPOINT: Final = "spark/tailrace_spark/checkpoint.py"
+BATCHES: Final = "spark/tailrace_spark/batchlog.py"
+FILES: Final = "spark/tailrace_spark/files.py"
+ARCHIVE: Final = "spark/tailrace_spark/archive.py"
+DEDUPE: Final = "spark/tailrace_spark/dedupe.py"
+
+STREAM: Final = "integration/test_stream.py"
+ONE_COPY: Final = "integration/test_stream_one_copy.py"
+BATCH_LOG: Final = "integration/test_batch_log.py"
+OLDER: Final = "test_an_older_formats_checkpoint_is_read_on_and_a_newer_ones_is_refused"
+RUNNING: Final = "test_a_running_stream_reads_new_tables_and_tells_of_itself"
+ARCHIVED: Final = "test_it_has_what_tasks_import"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="a-noted-batch-is-taken-for-written",
+        promise="killed at any point, the stream goes on, and the sink equals the source",
+        file=PIPELINE,
+        old="            self._write(frame, batch)\n        except StoppedError:\n",
+        new=(
+            '            if self._files.read(f"{batch}.json") is None:\n'
+            "                self._write(frame, batch)\n        except StoppedError:\n"
+        ),
+        needs=Needs.KAFKA,
+        session="stream",
+        reds=(
+            Red(
+                "integration/test_stream_kills.py",
+                "test_a_killed_stream_goes_on[sqlite]",
+                r"assert self\._shown\(\) ==",
+            ),
+        ),
+    ),
+    Breakage(
+        name="only-todays-topics",
+        promise="a topic that appears is read without a restart",
+        file="spark/tailrace_spark/messages.py",
+        old='        "subscribePattern": without_internal(topics or stream.topics or table_topics(prefix), prefix),\n',
+        new=(
+            '        "subscribe": ",".join(\n'
+            "            name\n"
+            '            for name in __import__("confluent_kafka.admin")\n'
+            "            .admin.AdminClient(settings.kafka.reveal()).list_topics(timeout=10).topics\n"
+            '            if name.startswith(f"{prefix}.") and name.count(".") > 1\n'
+            "        ),\n"
+        ),
+        needs=Needs.KAFKA,
+        reds=(Red(STREAM, RUNNING, "assert time.monotonic"),),
+    ),
+    Breakage(
+        name="nothing-is-observed",
+        promise="the progress of Spark's query has the stream's own numbers",
+        file=PIPELINE,
+        old="        writer = observed(frame).writeStream",
+        new="        writer = frame.writeStream",
+        needs=Needs.KAFKA,
+        reds=(Red(STREAM, RUNNING, '"tailrace" in one'),),
+    ),
+    Breakage(
+        name="a-task-for-each-partition",
+        promise="a small batch has one task for each core",
+        file=PIPELINE,
+        old="        few = heads.coalesce(self._spark.sparkContext.defaultParallelism)\n",
+        new="        few = heads\n",
+        needs=Needs.KAFKA,
+        reds=(Red(STREAM, RUNNING, "assert tasks_of"),),
+    ),
+    Breakage(
+        name="metrics-of-nothing",
+        promise="/metrics of a running stream tells what it does",
+        file="spark/tailrace_spark/cli.py",
+        old="target, stop=stop, metrics=metrics, location=location)",
+        new="target, stop=stop, location=location)",
+        needs=Needs.KAFKA,
+        session="stream",
+        reds=(Red("integration/test_stream_command.py", "test_the_command_follows_and_ends", "records_total"),),
+    ),
+    Breakage(
+        name="changes-pass-copies-on",
+        promise="changes(one_copy_seconds=) leaves copies out",
+        file="spark/tailrace_spark/source.py",
+        old="    heads = heads if one_copy_seconds is None else one_copy(heads, one_copy_seconds)\n",
+        new="",
+        needs=Needs.KAFKA,
+        reds=(Red(ONE_COPY, "test_changes_leave_out_copies_too", ASSERTED),),
+    ),
+    Breakage(
+        name="copies-are-forgotten-late",
+        promise="a copy that comes after the horizon is passed on again",
+        file=DEDUPE,
+        old='        .withWatermark(_TAKEN, f"{round(seconds * 1000)} milliseconds")\n',
+        new='        .withWatermark(_TAKEN, f"{round(seconds * 1000)} seconds")\n',
+        needs=Needs.KAFKA,
+        reds=(Red(ONE_COPY, "test_a_copy_that_comes_later_than_that_is_passed_on_again", ASSERTED),),
+    ),
+    Breakage(
+        name="a-newer-checkpoint-is-read-on",
+        promise="a checkpoint of a newer format is refused",
+        file=CHECKPOINT,
+        old='    if known["format"] > FORMAT:\n',
+        new='    if known["format"] > FORMAT + 1:\n',
+        needs=Needs.KAFKA,
+        reds=(Red(STREAM, OLDER, "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="sparks-own-writer-of-checkpoints",
+        promise="a checkpoint on this machine is written without a process for each step",
+        file=FILES,
+        old="    if isinstance(files, LocalFiles) and spark",
+        new="    if not isinstance(files, LocalFiles) and spark",
+        needs=Needs.KAFKA,
+        reds=(Red(STREAM, OLDER, "FileSystemBasedCheckpointFileManager"),),
+    ),
+    Breakage(
+        name="notes-of-batches-stay",
+        promise="batches' notes go when Spark's go",
+        file=BATCHES,
+        old="        if batch >= KEPT_BATCHES:\n",
+        new="        if batch > KEPT_BATCHES:\n",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(BATCH_LOG, "test_old_notes_go[local]", ASSERTED),
+            Red(BATCH_LOG, "test_old_notes_go[hadoop]", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="a-note-is-written-anew",
+        promise="a batch that comes again is assigned as before",
+        file=BATCHES,
+        old="            if same:  # what",
+        new="            if len(same) == len(published):  # what",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(BATCH_LOG, "test_what_was_known_then_is_used_again[local]", ASSERTED),
+            Red(BATCH_LOG, "test_what_was_known_then_is_used_again[hadoop]", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="a-url-is-no-path",
+        promise="files of this machine are written without Hadoop, however the checkpoint is named",
+        file=FILES,
+        old="    return LocalFiles(Path(unquote(local))) if files.local else files\n",
+        new="    return LocalFiles(Path(local)) if files.local else files\n",
+        needs=Needs.KAFKA,
+        reds=(Red(BATCH_LOG, "test_a_path_is_this_machines_without_hadoop", ASSERTED),),
+    ),
+    Breakage(
+        name="an-archive-with-tests",
+        promise="the archive has what tasks import, and no more",
+        file=ARCHIVE,
+        old='frozenset({"__pycache__", "tests", "include"})',
+        new='frozenset({"__pycache__", "include"})',
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/test_archive.py", ARCHIVED, r'"/tests/" in name'),),
+    ),
+    Breakage(
+        name="an-archive-without-what-is-imported",
+        promise="the archive has the distributions that ours import",
+        file=ARCHIVE,
+        old='_ENTRIES: Final = ("tailrace_spark.source", "tailrace_spark.pieces", "numpy"',
+        new='_ENTRIES: Final = ("numpy"',
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/test_archive.py", ARCHIVED, "<= packages"),),
+    ),
+    Breakage(
+        name="executors-without-fastavro",
+        promise="executors whose Python has none of our packages run `changes` with the archive",
+        file=ARCHIVE,
+        old="    return {name: distribution(name) for name in names - _SPARKS_OWN",
+        new='    return {name: distribution(name) for name in names - {"fastavro"} - _SPARKS_OWN',
+        needs=Needs.KAFKA,
+        session="stream",
+        reds=(
+            Red(
+                "integration/test_spark_cluster.py",
+                "test_executors_need_nothing_of_ours_but_the_archive",
+                "No module named 'fastavro'",
+            ),
+        ),
+    ),
+)

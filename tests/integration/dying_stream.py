@@ -1,0 +1,112 @@
+"""`tailrace stream`, killed by itself with -9, its Java too, when it is at a named step for the nth time.
+
+Run with the name of the step and the number, then the program's own arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark import SparkContext
+
+import tailrace_spark.files
+from tailrace.cli.main import run
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.sinks.sql import SqlSink
+
+
+class Step(StrEnum):
+    """Where it dies; in the order of a batch. Only batches that have records count."""
+
+    OWNING = "half of stream.json is written"
+    NOTING = "half of the batch's note is written"
+    NOTED = "the batch's note is written"
+    READ = "the records are read"
+    WRITING = "before the sink's transaction"
+    MERGED = "in the sink's transaction, after a piece"
+    COMMITTED = "after the sink's commit, before the checkpoint's"
+    SWEEPING = "in the sweep's transaction, after a table"
+    SWEPT = "after the sweep's commit"
+
+
+T = TypeVar("T")
+
+
+class Death:
+    """Counts how often the process was at `step`, and ends it when it is time."""
+
+    step = Step.READ
+    left = 1
+
+    @classmethod
+    def at(cls, step: Step) -> None:
+        """The process is at a step."""
+        if step is cls.step:
+            cls.left -= 1
+            if cls.left <= 0:
+                die()
+
+
+def die() -> None:
+    """kill -9 of the Java, then of this process."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(gateway.proc.pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _then(step: Step, call: Callable[..., T], counts: Callable[[T], object] = bool) -> Callable[..., T]:
+    """The same, and then perhaps the end, where what it gave counts."""
+
+    def called(*arguments: Any, **more: Any) -> T:
+        result = call(*arguments, **more)
+        if counts(result):
+            Death.at(step)
+        return result
+
+    return called
+
+
+def _first(step: Step, call: Callable[..., T]) -> Callable[..., T]:
+    """The same, and before it perhaps the end."""
+
+    def called(*arguments: Any, **more: Any) -> T:
+        Death.at(step)
+        return call(*arguments, **more)
+
+    return called
+
+
+class DyingOs:
+    """`os` for tailrace_spark.files: of the file that it syncs, a half is there when the process dies."""
+
+    def fsync(self, number: int) -> None:
+        """Sync, or die."""
+        name = Path(f"/proc/self/fd/{number}").readlink().name
+        step = Step.OWNING if name == ".stream.json.new" else Step.NOTING
+        if Death.step is step and Death.left <= 1:
+            os.ftruncate(number, os.fstat(number).st_size // 2)
+        Death.at(step)
+        os.fsync(number)
+
+
+if __name__ == "__main__":
+    Death.step, Death.left = Step(sys.argv.pop(1)), int(sys.argv.pop(1))
+    tailrace_spark.files.os = DyingOs()  # type: ignore[attr-defined,assignment]  # all that it uses
+    # All of these are the point of it.
+    Stream._stream_table = _then(Step.NOTED, Stream._stream_table)  # type: ignore[method-assign]
+    Stream._assigned = _then(Step.READ, Stream._assigned, lambda records: records.num_rows)  # type: ignore[method-assign]
+    SqlSink._piece = _then(Step.MERGED, SqlSink._piece)  # type: ignore[method-assign]
+    SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
+    SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]
+    committed = _then(Step.COMMITTED, SqlSink.write, lambda summary: summary.changes)
+    SqlSink.write = _first(Step.WRITING, committed)  # type: ignore[method-assign]
+    run()

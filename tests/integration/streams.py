@@ -1,0 +1,136 @@
+"""`tailrace stream` as a process of its own, with the Java that Spark runs in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tailrace.local import LocalKafka
+from tailrace.local.process import wait_until
+
+PROGRAM: Final = ("-c", "from tailrace.cli.main import run; run()")
+
+
+class StreamProcess:
+    """One `tailrace stream` into the sink of a URL; its settings, log and checkpoint are below `directory`.
+
+    Killed at the exit, where it still runs.
+    `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        kafka: LocalKafka,
+        prefix: str,
+        url: str,
+        *,
+        name: str = "stream",
+        stream: Mapping[str, object] | None = None,
+        program: tuple[str, ...] = PROGRAM,
+    ) -> None:
+        self._directory = directory
+        self._program = program
+        self.log = directory / f"{name}.log"
+        self._config = directory / f"{name}.toml"
+        more = "".join(f"{key} = {value}\n" for key, value in (stream or {}).items())
+        self._config.write_text(
+            f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+            f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n{more}'
+            f'[sink.local]\nurl = "{url}"\n'
+            '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "512m"\n'
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start it, again after its end too."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *self._program, "stream", "-c", str(self._config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ),
+                cwd=self._directory,
+                start_new_session=True,
+            )
+        return self
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process as it was last started."""
+        assert self._process is not None
+        return self._process
+
+    @property
+    def javas(self) -> list[int]:
+        """The ids of the Java processes that it has started, none at first."""
+        return [pid for pid, parent in _parents() if parent == self.process.pid]
+
+    def until(self, condition: Callable[[], bool], seconds: float = 240) -> None:
+        """Wait for the condition; fails with the log when it does not come, or the process ends first."""
+        wait_until(lambda: condition() or self.process.poll() is not None, seconds)
+        assert condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
+
+    def words(self) -> str:
+        """The end of its log."""
+        return self.log.read_text()[-6000:]
+
+    def kill(self, *, java: bool = True, python: bool = True) -> None:
+        """kill -9 of both, or of one, which the other does not outlive; of Java alone as soon as there is one."""
+        if not python:
+            self.until(lambda: bool(self.javas))
+        found = self.javas
+        if python:
+            self.process.kill()
+        for pid in found if java else ():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(60)
+        assert wait_until(lambda: not any(_runs(pid) for pid in found), 60), f"Java runs on: {found}"
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.terminate()
+        return self.process.wait(60)
+
+    def ended(self, seconds: float = 240) -> int | None:
+        """Its exit code once it has ended by itself; None where it has not by then."""
+        wait_until(lambda: self.process.poll() is not None, seconds)
+        return self.process.poll()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+
+def read_metrics(port: int) -> str:
+    """What the process tells Prometheus."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """The id of every process that runs, and its parent's."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                state, parent = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    yield int(entry.name), int(parent)
+
+
+def _runs(pid: int) -> bool:
+    return any(one == pid for one, _ in _parents())

@@ -1,0 +1,146 @@
+"""Change-log sinks behind a real Kafka and a real Spark: what topics have goes out, in order, once where said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.rowstate.partition import Partition
+from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.registry import open_sink
+from tests.integration.feed import Feed
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import once, require_order
+from tests.unit.spark.sinks.endpoint import Endpoint
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLAIN = table({"id": "int"}, {"c": "int"}, regular={"v": "text", "tags": "set<text>"}, keyspace="shop", name="plain")
+LOG = Log(PLAIN)
+KEYS = range(6)
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """An empty cluster's topics."""
+    feed = Feed(kafka.bootstrap, prefix)
+    yield feed
+    feed.close()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    """Takes everything."""
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.close()
+
+
+def history(begin: int) -> list[Change]:
+    """Changes of several keys, each later than those before."""
+    changes: list[Change] = []
+    for at in range(begin, begin + 5):
+        changes += [LOG.update((key,), (at % 3,), at, v=f"{at}", tags={str(at): ""}) for key in KEYS]
+    return [*changes, LOG.delete_range((0,), (1,), (2,), begin + 3)]
+
+
+def follow(spark: SparkSession, settings: Settings, name: str) -> list[Progress]:
+    """Stream what is there into [sink.NAME], with its own checkpoint."""
+    batches: list[Progress] = []
+    stream = settings.stream.model_copy(update={"checkpoint": f"{settings.stream.checkpoint}-{name}"})
+    own = settings.model_copy(update={"stream": stream})
+    with closing(open_sink(name, settings.sink[name], settings.topics.prefix)) as sink:
+        sink.reach()
+        Stream(spark, own, sink, on_batch=batches.append, location=settings.sink[name].location).run(availableNow=True)
+    return batches
+
+
+def states(changes: Mapping[bytes, list[Change]]) -> dict[bytes, Partition]:
+    """What is known of each partition by its changes."""
+    found = {key: Partition() for key in changes}
+    for key, some in changes.items():
+        for change in some:
+            found[key].absorb(change)
+    return found
+
+
+def by_key(changes: list[Change]) -> dict[bytes, list[Change]]:
+    return {change.key or b"": [one for one in changes if one.key == change.key] for change in changes}
+
+
+def test_topics_go_out_through_every_change_log_sink(
+    spark: SparkSession,
+    feed: Feed,
+    kafka: LocalKafka,
+    prefix: str,
+    endpoint: Endpoint,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "sink": {
+                "files": {"type": "files", "path": str(tmp_path / "files")},
+                "http": {"type": "http", "url": endpoint.url, "batch_records": 4, "dead_letters": str(tmp_path / "l")},
+                "console": {"type": "console", "format": "json"},
+            },
+        }
+    )
+    feed.announce()
+    first, second = history(10), history(20)
+    feed.publish(first)
+    feed.poison(PLAIN, b"no change at all")
+    assert follow(spark, settings, "files")
+    feed.publish(second)
+    batches = follow(spark, settings, "files")
+    assert sum(batch.summary.rows for batch in batches) == len(second)
+    reader = CommittedFiles.at(str(tmp_path / "files"))
+    changes = [change for _, change in reader.changes("shop.plain")]
+    assert len(changes) == len(first) + len(second)
+    assert states(by_key(changes)) == states(by_key([*first, *second]))
+    records = list(reader.records())
+    require_order(records)
+    assert {record["stream_id"] is not None for record in records} == {True}
+    [letter] = reader.dead_letters()
+    assert bytes.fromhex(letter["message"]) == b"no change at all"
+
+    lost = settings.model_copy(
+        update={"stream": settings.stream.model_copy(update={"checkpoint": str(tmp_path / "lost")})}
+    )
+    again = follow(spark, lost, "files")
+    assert sum(batch.records for batch in again) == len(first) + len(second) + 1
+    assert sum(batch.summary.rows for batch in again) == 0
+    assert [record["offset"] for record in reader.records()] == [record["offset"] for record in records]
+
+    follow(spark, settings, "http")
+    assert same(once(endpoint.taken), records)
+    require_order(endpoint.taken)
+    assert len((tmp_path / "l").read_text(encoding="utf-8").splitlines()) == 1
+    capsys.readouterr()
+    follow(spark, settings, "console")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert same([line for line in lines if "reason" not in line], records)
+    require_order(line for line in lines if "reason" not in line)
+
+
+def same(found: list[Mapping[str, Any]] | list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
+    """Whether they are the same records, in any order; columns that are null may be left out."""
+    return {line(one) for one in found} == {line(one) for one in wanted} and len(found) == len(wanted)
+
+
+def line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True)

@@ -1,0 +1,183 @@
+"""The Kafka sink on a real Kafka: the contract of change logs, and what only Kafka has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tailrace.local import LocalKafka
+from tailrace_common.kafka import KafkaTransactions, Outgoing, TopicReader
+from tailrace_common.kafka.making import TopicMaker
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.errors import FencedError, SettingsError
+from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.kafka import Config, KafkaOutlet, KafkaTarget, transactions
+from tailrace_spark.sinks.protocol import OrderedSink, Summary
+from tailrace_spark.sinks.registry import open_sink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
+from tests.unit.spark.sinks.test_documents import run
+
+
+class Dying:
+    """Counts the steps of a producer's transactions: the process dies before the one after the last."""
+
+    def __init__(self, real: KafkaTransactions, steps: int) -> None:
+        self._real = real
+        self._left = steps
+
+    def _step(self) -> None:
+        if self._left == 0:
+            raise Crash
+        self._left -= 1
+
+    def open(self) -> None:
+        self._step()
+        self._real.open()
+
+    def send(self, record: Outgoing) -> None:
+        self._step()
+        self._real.send(record)
+
+    def end(self) -> None:
+        self._step()
+        self._real.end()
+        self._step()
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class Topics:
+    """A sink's topics, and what read_committed readers find in them."""
+
+    exactly_once = True
+
+    def __init__(self, kafka: LocalKafka) -> None:
+        self.config: Config = {"bootstrap.servers": kafka.bootstrap}
+        self.prefix = f"s{uuid4().hex[:10]}"
+        self.target = KafkaTarget(
+            name="copy",
+            prefix=self.prefix,
+            topic="{prefix}-out.{table}",
+            dead_letters=f"{self.prefix}-letters",
+            partitions=2,
+        )
+
+    def open(self, dies_after: int | None = None) -> OrderedSink:
+        def dying(config: Config, target: KafkaTarget) -> Any:
+            real = transactions(config, target)
+            return real if dies_after is None else Dying(real, dies_after)
+
+        return ChangeLogSink(KafkaOutlet(self.config, self.target, dying))
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        topics = TopicMaker(self.config).partitions()
+        return [one for name in sorted(topics) if name.startswith(f"{self.prefix}-out.") for one in self.read(name)]
+
+    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
+        return list(self.read(self.target.dead_letters))
+
+    def read(self, topic: str) -> Iterator[dict[str, Any]]:
+        """The values of a topic, partition by partition."""
+        with TopicReader(self.config, topic, beginning=True) as reader:
+            found = sorted(reader.read_to_end(), key=lambda one: (one[0], one[1].offset))
+        return (json.loads(record.value or b"null") for _, record in found)
+
+
+@pytest.fixture
+def topics(kafka: LocalKafka) -> Topics:
+    """A sink's, that has written nothing."""
+    return Topics(kafka)
+
+
+@pytest.mark.long
+class TestKafka(ChangeLogContract):
+    @pytest.fixture
+    def stores(self, kafka: LocalKafka) -> Callable[[], Topics]:
+        return lambda: Topics(kafka)
+
+
+def test_a_batch_and_how_far_it_is_are_one_transaction(topics: Topics) -> None:
+    """Of what comes again, and of a transaction whose end the sink did not see, readers find each change once."""
+    first, second, third = batches(Topic())
+    assert deliver(topics, *first) == Summary(changes=7, rows=7)
+    for step in (4, 14, 15):
+        with closing(topics.open(step)) as sink, pytest.raises(Crash):
+            sink.write(second)
+        assert len(topics.records()) == (7 if step < 15 else 7 + 9), f"died after {step} steps"
+    assert deliver(topics, *first, *second, *third) == Summary(changes=7 + 9 + 3, rows=3)
+    assert [one["op"] for one in topics.records()].count("delete") == 3
+    assert len(topics.records()) == 7 + 9 + 3
+    assert [one["reason"] for one in topics.dead_letters()] == ["no change"]
+    assert {one["sink"] for one in topics.dead_letters()} == {"copy"}
+
+
+def test_of_two_streams_for_one_sink_the_older_ends(topics: Topics) -> None:
+    first, second, _ = batches(Topic())
+    with closing(topics.open()) as older:
+        older.write(first)
+        deliver(topics, *second)
+        with pytest.raises(FencedError, match="another stream writes for sink copy"):
+            older.write(second)
+    assert len(topics.records()) == 7 + 9
+
+
+def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -> None:
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "sink": {
+                "out": {
+                    "type": "kafka",
+                    "topic": "{prefix}-out.{keyspace}.{table}",
+                    "partitions": 3,
+                    "key": "primary",
+                    "cloudevents": True,
+                    "largest_record": 1024,
+                }
+            },
+        }
+    )
+    log, topic = Log(PLAIN), Topic()
+    truncation = Change(
+        op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
+    )
+    changes = [log.insert((n,), (), 1_760_000_000_000_000 + n, v="a" * (2_000 if n == 4 else 1)) for n in range(6)]
+    with closing(open_sink("out", settings.sink["out"], prefix, kafka=settings.kafka.reveal())) as sink:
+        sink.reach()
+        assert sink.write([topic.piece(*changes, truncation)]) == Summary(changes=7, rows=6, dead_letters=1)
+    config = settings.kafka.reveal()
+    with TopicReader(config, f"{prefix}-out.shop.plain", beginning=True) as reader:
+        found = list(reader.read_to_end())
+    assert len(found) == 6
+    for partition, record in found:
+        event = json.loads(record.value or b"")
+        change = event["data"]
+        assert partition == change["partition"]
+        assert (event["specversion"], event["id"]) == ("1.0", f"{partition}/{change['offset']}")
+        assert (event["type"], event["subject"]) == (f"tailrace.change.{change['op']}", "shop.plain")
+        assert event["time"].startswith("2025-10-09T08:53:20" if change["op"] == "insert" else "1970-01-01T00:00:00")
+        assert json.loads(record.key or b"null") == change["key"]
+    with TopicReader(config, f"{prefix}.sink-dead-letters", beginning=True) as reader:
+        [(_, letter)] = reader.read_to_end()
+    assert "more than the sink's largest_record, 1024" in json.loads(letter.value or b"")["reason"]
+
+
+def test_the_example_of_its_page_writes(topics: Topics) -> None:
+    run("kafka", servers=topics.config["bootstrap.servers"])
+    changes = list(topics.read("changes.shop.plain"))
+    assert [(one["op"], one["key"]) for one in changes] == [("insert", {"id": 1})]
+
+
+def test_a_topic_that_would_be_read_again_is_refused() -> None:
+    settings = Settings.model_validate({"sink": {"out": {"type": "kafka", "topic": "{prefix}.{keyspace}.{table}"}}})
+    with pytest.raises(SettingsError, match=r"sink\.out\.topic: .* would be read again"):
+        open_sink("out", settings.sink["out"], "t")

@@ -1,0 +1,342 @@
+"""The contract of change-log sinks: a class of tests that every one of them runs against what it really writes to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.avro import Encoder, SchemaEntry, decode
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.change_json import ChangeForms
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
+from tailrace_spark.rowstate.partition import Partition
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, OrderedSink, Piece, Place, Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.test_sql import ORDERS, one_change
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain", table_id=UUID(int=7))
+WIDE = table(
+    {"id": "int"},
+    regular={"v": "text", "w": "int", "x": "double", "y": "timestamp", "z": "frozen<map<text, int>>"},
+    keyspace="shop",
+    name="plain",
+    table_id=UUID(int=7),
+)
+STREAM = Assignment(1_000, bytes(15) + b"\x01")
+
+
+class Crash(BaseException):
+    """The sink's process dies here."""
+
+
+class Outside(Protocol):
+    """One store of the sink under test, and what its readers see."""
+
+    exactly_once: bool
+    """Whether a reader sees one copy of each record, or leaves out by itself what comes again."""
+
+    def open(self, dies_after: int | None = None) -> OrderedSink:
+        """A sink as a new process has it; it raises Crash or ServiceError after so many steps towards the store."""
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """Every record that a reader sees, in its order."""
+
+    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
+        """Every record that was set aside."""
+
+
+class Topic:
+    """Deliveries of one topic of three partitions: each key has its partition, offsets ascend."""
+
+    def __init__(self, name: str = "t.shop.plain") -> None:
+        self.name = name
+        self._next = [0, 0, 0]
+
+    def piece(self, *changes: Change, letters: int = 0) -> Piece:
+        """The changes at their places, sorted by them; so many records more are no changes."""
+        delivered = [
+            Delivered(self.place(change.key), as_read(change), STREAM, message=b"\x00message") for change in changes
+        ]
+        dead = tuple(DeadLetter(self.place(b""), "no change", b"\x00bytes") for _ in range(letters))
+        return Piece(tuple(sorted(delivered, key=lambda one: (one.place.partition, one.place.offset))), dead)
+
+    def place(self, key: bytes | None) -> Place:
+        """The next place of a key."""
+        partition = sum(key or b"") % 3
+        self._next[partition] += 1
+        return Place(self.name, partition, self._next[partition] - 1, b"\x01\x02\x03\x04\x05\x06\x07\x08")
+
+
+_ENCODERS: dict[int, tuple[Encoder, dict[bytes, SchemaEntry]]] = {}
+
+
+def as_read(change: Change) -> Change:
+    """The change as a stream has it: through its message."""
+    of = change.table
+    if id(of) not in _ENCODERS:
+        made = Encoder(of, "t")
+        entry = SchemaEntry(schema_id=made.schema_id, topic="t", table=of, avro=made.schema_text)
+        _ENCODERS[id(of)] = made, {made.schema_id: entry}
+    encoder, schemas = _ENCODERS[id(of)]
+    return decode(encoder.value(change), schemas)
+
+
+def deliver(outside: Outside, *pieces: Piece) -> Summary:
+    """One micro-batch through a sink of its own."""
+    with closing(outside.open()) as sink:
+        return sink.write(pieces)
+
+
+def place_of(record: Mapping[str, Any]) -> tuple[str, int, int]:
+    return record["topic"], record["partition"], record["offset"]
+
+
+def once(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """As a reader has them that leaves out what came before."""
+    first: dict[tuple[str, int, int], Mapping[str, Any]] = {}
+    for record in records:
+        first.setdefault(place_of(record), record)
+    return list(first.values())
+
+
+def changes_of(records: Iterable[Mapping[str, Any]], *tables: Table) -> dict[tuple[str, int, int], Change]:
+    """What the records say, by place; of the definitions the last that has all columns of a record is taken."""
+    forms = ChangeForms()
+    found: dict[tuple[str, int, int], Change] = {}
+    for record in records:
+        fits = [of for of in tables if {*record["columns"]} <= {column.name for column in of.columns}]
+        found[place_of(record)] = forms.of(fits[-1]).read(record)
+    return found
+
+
+def delivered_by(*pieces: Piece) -> dict[tuple[str, int, int], Change]:
+    return {
+        (one.place.topic, one.place.partition, one.place.offset): one.change
+        for piece in pieces
+        for one in piece.changes
+    }  # fmt: skip
+
+
+def require_order(records: Iterable[Mapping[str, Any]]) -> None:
+    """Of each key's records, each is further on in its partition than the one before."""
+    last: dict[str, int] = defaultdict(lambda: -1)
+    for record in once(records):
+        key = f"{record['table']} {record['key'] and sorted(record['key'].items())}"
+        assert record["offset"] > last[key], f"{place_of(record)} came after offset {last[key]} of the same key"
+        last[key] = record["offset"]
+
+
+def batches(topic: Topic) -> list[list[Piece]]:
+    """Three micro-batches, of several pieces, keys and days, with dead letters in the second."""
+    log, day = Log(PLAIN), 86_400_000_000
+    first = [log.insert((number,), (), day + number, v=f"first {number}") for number in range(7)]
+    second = [log.update((number % 4,), (), 2 * day + number, w=number) for number in range(9)]
+    third = [log.delete((number,), (), 3 * day) for number in range(3)]
+    return [
+        [topic.piece(*first)],
+        [topic.piece(*second[:5], letters=1), topic.piece(*second[5:])],
+        [topic.piece(*third)],
+    ]
+
+
+class ChangeLogContract:
+    """Give `stores` as a fixture: each call makes a new, empty store."""
+
+    def test_every_change_goes_out_with_its_place(self, stores: Callable[[], Outside]) -> None:
+        outside, topic = stores(), Topic()
+        log = Log(PLAIN)
+        piece = topic.piece(log.insert((1,), (), 10, v="é\n\u2028", w=-5), log.delete((1,), (), 11), letters=1)
+        assert deliver(outside, piece) == Summary(changes=2, rows=2, dead_letters=1)
+        records = once(outside.records())
+        assert changes_of(records, PLAIN) == delivered_by(piece)
+        assert {record["schema"] for record in records} == {"0102030405060708"}
+        assert {(record["generation"], record["stream_id"]) for record in records} == {(1_000, STREAM.stream_id.hex())}
+
+    def test_what_is_no_change_is_set_aside_with_its_bytes(self, stores: Callable[[], Outside]) -> None:
+        outside = stores()
+        deliver(outside, Topic().piece(letters=2))
+        letters = once(outside.dead_letters())
+        assert [(place_of(one), one["reason"], one["message"]) for one in letters] == [
+            (("t.shop.plain", 0, 0), "no change", "006279746573"),
+            (("t.shop.plain", 0, 1), "no change", "006279746573"),
+        ]
+        assert list(outside.records()) == []
+
+    def test_an_empty_batch_is_nothing(self, stores: Callable[[], Outside]) -> None:
+        outside = stores()
+        assert deliver(outside) == Summary()
+        assert list(outside.records()) == []
+
+    def test_it_may_be_closed_more_than_once(self, stores: Callable[[], Outside]) -> None:
+        sink = stores().open()
+        sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a"))])
+        sink.close()
+        sink.close()
+
+    def test_a_key_keeps_its_order(self, stores: Callable[[], Outside]) -> None:
+        outside, topic = stores(), Topic()
+        log = Log(PLAIN)
+        pieces = [
+            topic.piece(*(log.update((number % 5,), (), number, w=number) for number in range(begin, begin + 40)))
+            for begin in (0, 40, 80)
+        ]
+        deliver(outside, pieces[0], pieces[1])
+        deliver(outside, pieces[2])
+        records = outside.records()
+        assert changes_of(records, PLAIN) == delivered_by(*pieces)
+        require_order(records)
+
+    def test_a_batch_that_comes_again_is_recognised(self, stores: Callable[[], Outside]) -> None:
+        """With a restart in between, and once more after the batch behind it."""
+        outside = stores()
+        first, second, third = batches(Topic())
+        for batch in (first, second, second, third):
+            deliver(outside, *batch)
+        with closing(outside.open()) as sink:
+            sink.write(third)
+        records = outside.records()
+        assert changes_of(once(records), PLAIN) == delivered_by(*first, *second, *third)
+        require_order(records)
+        if outside.exactly_once:
+            assert len(records) == len(once(records))
+            assert len(outside.dead_letters()) == 1
+
+    def test_a_batch_may_come_again_with_more_behind_it(self, stores: Callable[[], Outside]) -> None:
+        """As of a stream without its checkpoint: cut otherwise."""
+        outside = stores()
+        first, second, third = batches(Topic())
+        deliver(outside, *first)
+        deliver(outside, *first, *second, *third)
+        records = outside.records()
+        assert changes_of(once(records), PLAIN) == delivered_by(*first, *second, *third)
+        if outside.exactly_once:
+            assert len(records) == len(once(records))
+
+    def test_nothing_is_lost_by_a_crash_between_any_two_steps(self, stores: Callable[[], Outside]) -> None:
+        for step in count():
+            outside = stores()
+            first, second, third = batches(Topic())
+            deliver(outside, *first)
+            died = self._dies(outside, second, step)
+            deliver(outside, *second)
+            deliver(outside, *third)
+            records = outside.records()
+            assert changes_of(once(records), PLAIN) == delivered_by(*first, *second, *third), f"died after {step} steps"
+            assert len(once(outside.dead_letters())) == 1
+            require_order(records)
+            if outside.exactly_once:
+                assert len(records) == len(once(records)), f"died after {step} steps"
+            if not died:
+                assert step > 1
+                return
+
+    def _dies(self, outside: Outside, batch: list[Piece], step: int) -> bool:
+        sink = outside.open(dies_after=step)
+        try:
+            sink.write(batch)
+        except (Crash, ServiceError):
+            return True
+        finally:
+            sink.close()
+        return False
+
+    def test_a_batch_that_failed_goes_out_by_the_same_sink(self, stores: Callable[[], Outside]) -> None:
+        """The stream holds it and tries again, without a restart."""
+        outside = stores()
+        first, second, _ = batches(Topic())
+        with closing(outside.open(dies_after=2)) as sink:
+            for _ in range(4):
+                try:
+                    sink.write([*first, *second])
+                except (Crash, ServiceError):
+                    continue
+                break
+        deliver(outside, *first, *second)
+        assert changes_of(once(outside.records()), PLAIN) == delivered_by(*first, *second)
+
+    def test_definitions_may_change_within_a_batch(self, stores: Callable[[], Outside]) -> None:
+        outside, topic = stores(), Topic()
+        old, new = Log(PLAIN), Log(WIDE)
+        entries = [{"key": "a", "value": 1}]
+        pieces = [
+            topic.piece(old.insert((1,), (), 1, v="a"), new.insert((1,), (), 2, x=0.1, y=2**62, z=entries)),
+            topic.piece(old.insert((2,), (), 3, w=3)),
+            topic.piece(new.insert((2,), (), 4, w=3, x=float("inf"), y=-1)),
+        ]
+        deliver(outside, *pieces)
+        deliver(outside, topic.piece())
+        found = changes_of(once(outside.records()), WIDE)
+        wanted = delivered_by(*pieces)
+        assert {place: (c.op, c.key, {(x.column.name, x.value) for x in c.cells}) for place, c in found.items()} == {
+            place: (c.op, c.key, {(x.column.name, x.value) for x in c.cells}) for place, c in wanted.items()
+        }
+
+    def test_a_truncation_goes_out_in_its_place(self, stores: Callable[[], Outside]) -> None:
+        outside, topic = stores(), Topic()
+        log = Log(PLAIN)
+        truncation = Change(
+            op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5_000_000, 5), digest=bytes(16),
+            source=source(),
+        )  # fmt: skip
+        piece = topic.piece(log.insert((0,), (), 1, v="a"), truncation, log.insert((0,), (), 9_000_000, v="b"))
+        deliver(outside, piece)
+        records = once(outside.records())
+        assert changes_of(records, PLAIN) == delivered_by(piece)
+        assert [record["op"] for record in records] == ["insert", "truncate", "insert"]
+
+    @settings(
+        max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+    )
+    @given(st.lists(one_change, min_size=1, max_size=12), st.integers(0, 11), st.booleans())
+    def test_what_goes_out_replayed_is_the_row_state(
+        self, stores: Callable[[], Outside], changes: list[Change], cut: int, again: bool
+    ) -> None:
+        outside, topic = stores(), Topic("t.shop.orders")
+        first, second = topic.piece(*changes[:cut]), topic.piece(*changes[cut:])
+        for piece in (first, first, second) if again else (first, second):
+            deliver(outside, piece)
+        wanted, found = Partition(), Partition()
+        for change in changes:
+            wanted.absorb(change)
+        for change in changes_of(outside.records(), ORDERS).values():
+            found.absorb(change)
+        assert found == wanted
+
+    def test_what_goes_out_replayed_is_what_the_sql_sink_shows(
+        self, stores: Callable[[], Outside], tmp_path: Path
+    ) -> None:
+        outside = stores()
+        all_batches = batches(Topic())
+        for batch in all_batches:
+            deliver(outside, *batch)
+        found = changes_of(once(outside.records()), PLAIN)
+        replayed = Piece(tuple(Delivered(Place(*place), change, STREAM) for place, change in found.items()))
+        wanted = [piece for batch in all_batches for piece in batch]
+        assert shown(tmp_path / "found.db", [replayed]) == shown(tmp_path / "wanted.db", wanted)
+
+
+def shown(path: Path, pieces: Iterable[Piece]) -> list[tuple[Any, ...]]:
+    """The rows of `shop.plain` in a database of the SQL sink's."""
+    import sqlalchemy as sa
+
+    url = f"sqlite:///{path}"
+    with closing(SqlSink(url)) as sink:
+        sink.write([Piece(piece.changes) for piece in pieces])
+    engine = sa.create_engine(url)
+    try:
+        return Database(url, engine).select("SELECT * FROM shop_plain")
+    finally:
+        engine.dispose()

@@ -1,0 +1,144 @@
+"""Stores of files sinks for tests: a real directory, or a real S3, behind a file system that can die."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.files import FilesOutlet
+
+
+class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+    """Another file system until so many steps that write have been made; then each one fails, as after a kill.
+
+    Opening, the first piece written (Parquet's ends are written in hundreds), closing, renaming and making directories
+    are a step each.
+    """
+
+    def __init__(self, real: Any, steps: int, *, revives: bool = False) -> None:
+        """With `revives` one step fails alone, as of a store that does not answer for a moment."""
+        self._real = real
+        self._left = steps
+        self._revives = revives
+
+    def step(self) -> None:
+        if self._left == 0:
+            self._left -= self._revives
+            raise OSError("the process is dead")
+        self._left -= 1
+
+    def open_output_stream(self, path: str, metadata: Mapping[str, str]) -> Any:
+        self.step()
+        return pa.PythonFile(
+            _Stream(self._real.open_output_stream(path, compression=None, metadata=metadata), self), mode="w"
+        )
+
+    def move(self, src: str, dest: str) -> None:
+        self.step()
+        self._real.move(src, dest)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self.step()
+        self._real.create_dir(path, recursive=recursive)
+
+    def get_file_info(self, paths: Sequence[str]) -> Any:
+        return self._real.get_file_info(paths)
+
+    def get_file_info_selector(self, selector: Any) -> Any:
+        return self._real.get_file_info(selector)
+
+    def open_input_file(self, path: str) -> Any:
+        return self._real.open_input_file(path)
+
+    def open_input_stream(self, path: str) -> Any:
+        return self._real.open_input_stream(path)
+
+    def open_append_stream(self, path: str, metadata: Mapping[str, str]) -> Any:
+        raise NotImplementedError
+
+    def copy_file(self, src: str, dest: str) -> None:
+        raise NotImplementedError
+
+    def delete_dir(self, path: str) -> None:
+        raise NotImplementedError
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
+        raise NotImplementedError
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError
+
+    def delete_file(self, path: str) -> None:
+        raise NotImplementedError
+
+    def get_type_name(self) -> str:
+        return "dying"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+
+class _Stream(io.RawIOBase):
+    """What is written to a dying file system's file."""
+
+    def __init__(self, real: Any, dying: Dying) -> None:
+        super().__init__()
+        self._real = real
+        self._dying = dying
+        self._untouched = True
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._real.tell())
+
+    def write(self, data: Any) -> int:
+        if self._untouched:
+            self._untouched = False
+            self._dying.step()
+        self._real.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._dying.step()
+            self._real.close()
+
+
+class Stored:
+    """A root that a files sink writes, and its readers."""
+
+    exactly_once = True
+
+    def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, renames: bool) -> None:
+        self.settings = settings
+        self._real = real
+        self._root = root
+        self._renames = renames
+        self.store = FileStore(real, root, renames=renames)
+
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+        if dies_after is None:
+            return ChangeLogSink(FilesOutlet(self.store, self.settings))
+        filesystem = fs.PyFileSystem(Dying(self._real, dies_after, revives=revives))
+        dying = FileStore(filesystem, self._root, renames=self._renames)
+        return ChangeLogSink(FilesOutlet(dying, self.settings))
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        return list(CommittedFiles(self.store).records())
+
+    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
+        return list(CommittedFiles(self.store).dead_letters())

@@ -1,0 +1,74 @@
+"""The files sink on a real S3 server: the contract of change logs, settings, and credentials that nobody sees."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.registry import open_sink
+from tests import s3
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
+from tests.unit.spark.sinks.stores import Stored
+
+pytestmark = pytest.mark.integration
+
+
+def keys() -> dict[str, str]:
+    return {
+        "endpoint": s3.endpoint(), "region": "us-east-1", "access_key": s3.ACCESS_KEY, "secret_key": s3.SECRET_KEY,
+    }  # fmt: skip
+
+
+@pytest.mark.long
+class TestFilesOnS3(ChangeLogContract):
+    @pytest.fixture
+    def stores(self) -> Callable[[], Stored]:
+        def new() -> Stored:
+            path = f"{s3.new_bucket()}/changes"
+            section = FilesSinkSettings.model_validate({"path": f"s3://{path}", **keys()})
+            return Stored(section, s3.filesystem(), path, renames=False)
+
+        return new
+
+
+def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    bucket = s3.new_bucket()
+    (tmp_path / "secret").write_text(s3.SECRET_KEY + "\n")
+    path = tmp_path / "t.toml"
+    path.write_text(
+        f'[sink.x]\ntype = "files"\npath = "s3://{bucket}/a b"\nformat = "jsonl"\nendpoint = "{s3.endpoint()}"\n'
+        f'region = "us-east-1"\naccess_key = "{s3.ACCESS_KEY}"\nsecret_key_file = "{tmp_path}/secret"\n'
+    )
+    settings = load_settings(path, {})
+    sink = open_sink("x", settings.sink["x"], "p")
+    sink.reach()
+    sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
+    sink.close()
+    [record] = CommittedFiles.at(f"s3://{bucket}/a b", **keys()).records()
+    assert record["columns"] == {"v": "x"}
+    said = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
+    assert s3.SECRET_KEY not in said
+    assert s3.ACCESS_KEY not in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [({"path": "s3://no-such-bucket/x"}, "no-such-bucket"), ({"endpoint": "http://127.0.0.1:1"}, "bucket/x: ")],
+)
+def test_what_cannot_be_reached_is_told_without_credentials(wrong: dict[str, str], reason: str) -> None:
+    section = FilesSinkSettings.model_validate({"path": "s3://bucket/x", **keys(), **wrong})
+    with pytest.raises(ServiceError, match=reason) as raised:
+        FileStore.of(section).reach()
+    assert s3.SECRET_KEY not in str(raised.value)
+    assert s3.ACCESS_KEY not in str(raised.value)

@@ -1,0 +1,438 @@
+"""The HTTP sink against a real server on loopback: the contract of change logs, and every answer there is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.http_breaker import Breaker, OpenError
+from tailrace_spark.sinks.http_json import HttpOutlet
+from tailrace_spark.sinks.http_sender import HttpSender, Pace, retry_after
+from tailrace_spark.sinks.http_signing import key_bytes, signed_headers
+from tailrace_spark.sinks.protocol import OrderedSink, Summary
+from tailrace_spark.sinks.registry import open_sink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
+from tests.unit.spark.sinks.endpoint import TAKEN, Answer, Endpoint, Request
+
+PROMPT = Pace(first=0.001, longest=0.002, jitter=0.001)
+LOG = Log(PLAIN)
+
+
+class Posted:
+    """What an endpoint has taken, and the file of dead letters."""
+
+    exactly_once = False
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.endpoint = Endpoint()
+        self.letters = directory / "letters.jsonl"
+        given = {"batch_records": 3, "retry_seconds": 0.2, "breaker_failures": 1000, **settings}
+        self.settings = HttpSinkSettings.model_validate({"url": self.endpoint.url, **given})
+
+    def open(self, dies_after: int | None = None) -> OrderedSink:
+        """Dead to the endpoint after so many requests: it takes nothing, and the last one it takes has no answer."""
+        begun = len(self.endpoint.requests)
+
+        def answer(request: Request) -> Answer:
+            if dies_after is None or request.number < begun + dies_after:
+                return TAKEN
+            return "drop after" if request.number == begun + dies_after else "drop"
+
+        self.endpoint.answer = answer
+        more = {"retry_seconds": 0.003, "lanes": 1} if dies_after is not None else {}
+        return self.sink(**more)
+
+    def sink(self, **more: object) -> ChangeLogSink:
+        settings = self.settings.model_copy(update=more)
+        sender = HttpSender("there", settings, pace=PROMPT)
+        return ChangeLogSink(HttpOutlet(sender, settings, DeadLetterFile(self.letters)))
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        return list(self.endpoint.taken)
+
+    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
+        if not self.letters.exists():
+            return []
+        return [json.loads(line) for line in self.letters.read_text(encoding="utf-8").split("\n") if line]
+
+
+@pytest.fixture
+def posted(tmp_path: Path) -> Iterator[Callable[..., Posted]]:
+    """Makes endpoints, and ends them."""
+    made: list[Posted] = []
+
+    def new(**settings: object) -> Posted:
+        directory = tmp_path / str(len(made))
+        directory.mkdir()
+        made.append(Posted(directory, **settings))
+        return made[-1]
+
+    yield new
+    for one in made:
+        one.endpoint.close()
+
+
+class TestHttp(ChangeLogContract):
+    @pytest.fixture
+    def stores(self, posted: Callable[..., Posted]) -> Callable[[], Posted]:
+        return posted
+
+
+def changes(number: int, keys: int = 3) -> list[Any]:
+    return [LOG.update((at % keys,), (), at, w=at) for at in range(number)]
+
+
+def write(posted: Posted, *batch: Any) -> Summary:
+    with closing(posted.sink()) as sink:
+        return sink.write([Topic().piece(*batch)])
+
+
+def test_a_batch_that_comes_again_has_the_same_ids(posted: Callable[..., Posted]) -> None:
+    """From another process, and with its pieces cut otherwise."""
+    one = posted(batch_records=4, lanes=3)
+    batch = changes(40, keys=7)
+    topic, again = Topic(), Topic()
+    with closing(one.sink()) as sink:
+        sink.write([topic.piece(*batch)])
+    ids = [request.identity for request in one.endpoint.requests]
+    assert len(set(ids)) == len(ids) > 10
+    taken = list(one.endpoint.taken)
+    with closing(one.sink()) as sink:
+        whole = again.piece(*batch)
+        parts = [type(whole)(whole.changes[at : at + 7]) for at in range(0, 40, 7)]
+        sink.write(parts)
+    assert sorted(request.identity for request in one.endpoint.requests[len(ids) :]) == sorted(ids)
+    assert one.endpoint.taken == taken
+
+
+def test_requests_have_the_size_that_is_set(posted: Callable[..., Posted]) -> None:
+    one = posted(batch_records=7, lanes=1)
+    write(one, *changes(30))
+    assert [len(request.changes) for request in one.endpoint.requests] == [7, 7, 7, 7, 2]
+    small = posted(batch_records=1000, batch_kibibytes=2, lanes=1)
+    write(small, *(LOG.insert((1,), (), at, v="x" * 900) for at in range(6)))
+    assert [len(request.changes) for request in small.endpoint.requests] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_lanes_work_at_once_and_no_more_than_are_set(posted: Callable[..., Posted], lanes: int) -> None:
+    """Each request waits until as many are under way as there are lanes."""
+    one = posted(batch_records=1, lanes=lanes)
+    barrier = threading.Barrier(lanes)
+    first = threading.Semaphore(lanes)
+
+    def answer(_: Request) -> Answer:
+        if first.acquire(blocking=False):
+            barrier.wait(10)
+        return TAKEN
+
+    one.endpoint.answer = answer
+    write(one, *changes(40, keys=30))
+    assert one.endpoint.most_at_once == lanes
+    require_order(one.records())
+
+
+@pytest.mark.parametrize("answer", [(500, {}, b"oops"), (503, {}, b""), (408, {}, b""), (429, {}, b""), "drop"])
+def test_what_may_pass_is_tried_again(posted: Callable[..., Posted], answer: Answer) -> None:
+    one = posted(retry_seconds=20)
+    one.endpoint.answer = lambda request: answer if request.number < 3 else TAKEN
+    assert write(one, *changes(1)) == Summary(1, 1, 0)
+    assert len({request.identity for request in one.endpoint.requests}) == 1
+    assert len(one.endpoint.requests) == 4
+
+
+def test_what_does_not_pass_holds_the_batch(posted: Callable[..., Posted]) -> None:
+    """Nothing is set aside, and nothing of a key overtakes what failed."""
+    one = posted(retry_seconds=0.01, batch_records=1, lanes=1)
+    one.endpoint.answer = lambda request: (503, {}, b"down") if request.number else TAKEN
+    with pytest.raises(ServiceError, match=rf"^{one.endpoint.url}: HTTP 503: down$"):
+        write(one, *changes(3))
+    assert [record["offset"] for record in one.records()] == [0]
+    assert one.dead_letters() == []
+
+
+def test_the_same_process_sends_again_only_what_was_not_answered(posted: Callable[..., Posted]) -> None:
+    one = posted(retry_seconds=0.01, batch_records=1, lanes=1)
+    one.endpoint.answer = lambda request: (500, {}, b"") if request.number >= 2 else TAKEN
+    piece = Topic().piece(*changes(4, keys=1))
+    with closing(one.sink()) as sink:
+        with pytest.raises(ServiceError):
+            sink.write([piece])
+        failed = len(one.endpoint.requests)
+        one.endpoint.answer = lambda _: TAKEN
+        assert sink.write([piece]) == Summary(4, 4, 0)
+    assert [request.changes[0]["offset"] for request in one.endpoint.requests[failed:]] == [2, 3]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422, 425, 451])
+def test_what_is_refused_goes_to_the_dead_letters(posted: Callable[..., Posted], status: int) -> None:
+    """Of a request, only the changes that are to blame."""
+    one = posted(batch_records=8, lanes=1)
+
+    def answer(request: Request) -> Answer:
+        bad = any(change["columns"].get("w") == 5 for change in request.changes)
+        return (status, {}, b"w must not be 5") if bad else TAKEN
+
+    one.endpoint.answer = answer
+    assert write(one, *changes(16, keys=1)) == Summary(16, 15, 1)
+    [letter] = one.dead_letters()
+    assert (letter["offset"], letter["reason"]) == (5, f"HTTP {status}: w must not be 5")
+    assert letter["change"]["columns"] == {"w": 5}
+    assert letter["message"] == b"\x00message".hex()
+    require_order(one.records())
+    assert {record["offset"] for record in one.records()} == {*range(16)} - {5}
+
+
+def test_a_truncation_waits_for_all_lanes_and_they_for_it(posted: Callable[..., Posted]) -> None:
+    """It is of all keys: when it comes everything before it has been taken, and nothing behind it has come."""
+    one = posted(lanes=4, batch_records=100)
+    seen: list[int] = []
+
+    def answer(request: Request) -> Answer:
+        if any(change["op"] == "truncate" for change in request.changes):
+            seen.append(len(one.endpoint.taken))
+            assert len(request.changes) == 1
+        return TAKEN
+
+    one.endpoint.answer = answer
+    truncation = Change(
+        op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
+    )
+    write(one, *changes(20, keys=20), truncation, *changes(20, keys=20))
+    assert seen == [7]  # those of its partition, which are sent by several lanes
+    assert one.endpoint.taken[7]["op"] == "truncate"
+
+
+def test_refusals_are_kept_once(posted: Callable[..., Posted]) -> None:
+    """By the place, over restarts; a line that a crash has cut is mended."""
+    one = posted()
+    one.endpoint.answer = lambda _: (400, {}, b"no")
+    piece = Topic().piece(*changes(2), letters=1)
+    for _ in range(2):
+        with closing(one.sink()) as sink:
+            assert sink.write([piece]) == Summary(2, 0, 3)
+    assert len(one.dead_letters()) == 3
+    text = one.letters.read_bytes()
+    one.letters.write_bytes(text[:-5])
+    with closing(one.sink()) as sink:
+        sink.write([piece])
+    assert len(one.dead_letters()) == 3
+
+
+def test_statuses_that_are_waited_out(posted: Callable[..., Posted]) -> None:
+    one = posted(hold_on=(401,), retry_seconds=20)
+    one.endpoint.answer = lambda request: (401, {}, b"") if request.number == 0 else TAKEN
+    assert write(one, *changes(1)) == Summary(1, 1, 0)
+
+
+def test_a_redirect_is_not_followed(posted: Callable[..., Posted]) -> None:
+    """A body with data goes nowhere else."""
+    one, other = posted(retry_seconds=0.01), posted()
+    one.endpoint.answer = lambda _: (307, {"Location": other.endpoint.url}, b"")
+    with pytest.raises(ServiceError, match="HTTP 307"):
+        write(one, *changes(1))
+    assert other.endpoint.requests == []
+
+
+def test_retry_after_is_waited_for(posted: Callable[..., Posted]) -> None:
+    """All lanes wait: without it the pace is a thousandth of a second."""
+    one = posted(retry_seconds=30, lanes=2, batch_records=1)
+    times: list[datetime] = []
+
+    def answer(request: Request) -> Answer:
+        times.append(datetime.now(UTC))
+        return (429, {"Retry-After": "1"}, b"") if request.number == 0 else TAKEN
+
+    one.endpoint.answer = answer
+    write(one, *changes(1))
+    assert times[1] - times[0] >= timedelta(seconds=0.99)
+
+
+def test_more_patience_than_is_set_holds_the_batch(posted: Callable[..., Posted]) -> None:
+    """At once, and again without a request, until the time has come."""
+    one = posted(retry_seconds=5)
+    one.endpoint.answer = lambda _: (503, {"Retry-After": "3600"}, b"")
+    with closing(one.sink()) as sink:
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="it asks to come again in 3600 s"):
+                sink.write([Topic().piece(*changes(1))])
+    assert len(one.endpoint.requests) == 1
+
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("0", 0.0),
+        (" 120 ", 120.0),
+        (format_datetime(NOW + timedelta(seconds=90), usegmt=True), 90.0),
+        (format_datetime(NOW - timedelta(seconds=90), usegmt=True), 0.0),
+        ("soon", None),
+        ("-5", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(value: str | None, seconds: float | None) -> None:
+    assert retry_after(value, lambda: NOW) == seconds
+
+
+def test_requests_are_signed_by_both_keys_while_they_change(posted: Callable[..., Posted]) -> None:
+    """As Standard Webhooks has it; a body or an id that was changed is found out."""
+    old, new = b"the old key", b"\x00\xff the new one"
+    encoded = f"whsec_{base64.b64encode(new).decode()}"
+    one = posted(signing_key=old.decode(), next_signing_key=encoded, bearer_token="hunter2")  # noqa: S106
+    write(one, *changes(2, keys=1))
+    [request] = one.endpoint.requests
+    assert request.signed_by(old)
+    assert request.signed_by(new)
+    assert not request.signed_by(b"another key")
+    assert not Request(0, request.headers, request.body.replace(b"shop", b"shup"), ()).signed_by(old)
+    assert not Request(0, {**request.headers, "webhook-id": "x"}, request.body, ()).signed_by(old)
+    assert request.headers["webhook-id"] == request.identity
+    assert request.headers["Authorization"] == "Bearer hunter2"
+
+
+def test_a_signature_is_that_of_the_specifications_example() -> None:
+    """standard-webhooks/spec: the test vector of its libraries."""
+    key = key_bytes("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    headers = signed_headers([key], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_without_keys_nothing_is_signed(posted: Callable[..., Posted]) -> None:
+    one = posted()
+    write(one, *changes(1))
+    [request] = one.endpoint.requests
+    assert "webhook-signature" not in request.headers
+    assert "Authorization" not in request.headers
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_breaker_opens_after_failures_in_a_row() -> None:
+    clock = Clock()
+    breaker = Breaker(2, 10.0, clock)
+    breaker.failed()
+    breaker.succeeded()
+    breaker.failed()
+    breaker.admit()
+    breaker.failed()
+    with pytest.raises(OpenError) as raised:
+        breaker.admit()
+    assert raised.value.seconds == 10.0
+    clock.now = 10.0
+    breaker.admit()  # one tries
+    with pytest.raises(OpenError):
+        breaker.admit()
+    breaker.failed()
+    with pytest.raises(OpenError):
+        breaker.admit()
+    clock.now = 20.0
+    breaker.admit()
+    breaker.succeeded()
+    breaker.admit()
+    breaker.admit()
+
+
+def test_an_open_breaker_holds_the_batch_without_a_request(posted: Callable[..., Posted]) -> None:
+    one = posted(breaker_failures=2, breaker_seconds=3600, lanes=1)
+    one.endpoint.answer = lambda _: (500, {}, b"")
+    with closing(one.sink()) as sink:
+        for _ in range(3):
+            with pytest.raises(ServiceError, match="nothing is sent for 3600 s more, after failures in a row"):
+                sink.write([Topic().piece(*changes(1))])
+    assert len(one.endpoint.requests) == 2
+
+
+def test_refusals_do_not_open_the_breaker(posted: Callable[..., Posted]) -> None:
+    one = posted(breaker_failures=2, breaker_seconds=3600, lanes=1, batch_records=1)
+    one.endpoint.answer = lambda _: (400, {}, b"")
+    assert write(one, *changes(6)).dead_letters == 6
+
+
+def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = posted()
+    (tmp_path / "key").write_text("hunter2\n")
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.x]\ntype = "http"\nurl = "{one.endpoint.url}?a=hunter2"\nsigning_key_file = "key"\n')
+    settings = load_settings(path, {})
+    sink = open_sink("x", settings.sink["x"], "p")
+    sink.reach()
+    sink.write([Topic().piece(*changes(1), letters=1)])
+    sink.close()
+    assert one.endpoint.requests[0].signed_by(b"hunter2")
+    assert len((tmp_path / "tailrace-dead-letters-x.jsonl").read_text().splitlines()) == 1
+    assert settings.sink["x"].location == one.endpoint.url
+    assert "hunter2" not in repr(settings.sink["x"]).replace("?a=hunter2", "")
+
+
+def test_an_endpoint_that_is_not_there_is_told_at_the_start() -> None:
+    settings = HttpSinkSettings(url="http://127.0.0.1:1/x")
+    with (
+        closing(HttpSender("x", settings)) as sender,
+        pytest.raises(ServiceError, match=r":1/x: .*refused"),
+    ):
+        sender.reach()
+
+
+def test_dead_letters_that_cannot_be_kept_hold_the_batch(tmp_path: Path) -> None:
+    letters = DeadLetterFile(tmp_path / "none" / "x.jsonl")
+    with pytest.raises(ServiceError, match=r"dead letters cannot be written to .*No such file"):
+        letters.add([{"topic": "t", "partition": 0, "offset": 1}])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", 'sink.x.url is not set; give url = "https://example.org/changes" or the like'),
+        ('url = "example.org"', "sink.x.url must begin with http:// or https:// and a host"),
+        ('url = "https://u:hunter2@h/"', "sink.x.url must be without user and password"),
+        ('url = "https://h"\nnext_signing_key = "hunter2"', "next_signing_key needs signing_key"),
+        ('url = "https://h"\nhold_on = [500]', "sink.x.hold_on"),
+        ('url = "https://h"\nlane = 5', "unknown setting sink.x.lane; did you mean sink.x.lanes?"),
+    ],
+)
+def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.x]\ntype = "http"\n{lines}\n', encoding="utf-8")
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path, {})
+    assert message in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"signing_key": "whsec_%%"}, r"^sink\.there\.signing_key: .* not base64$"),
+        ({"tls_ca_file": "/none.pem"}, r"^sink\.there\.tls_ca_file: /none\.pem: "),
+    ],
+)
+def test_keys_and_certificates_are_looked_at_when_it_opens(given: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        HttpSender("there", HttpSinkSettings.model_validate({"url": "https://h/", **given}))

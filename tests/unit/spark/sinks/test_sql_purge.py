@@ -1,0 +1,125 @@
+"""Purging: deletions are forgotten a merge horizon after they were written and came, and what is older is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from tailrace_schemas.change import Op, Origin
+from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.test_sql_time import PLAIN, SECOND, Time, expiring
+from tests.unit.spark.sinks.test_sql_time import WIDE as WITH_PLAINS_ID
+
+WIDE = replace(WITH_PLAINS_ID, id=UUID(int=9))
+HORIZON = 1_000
+NOW = 100_000
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time(NOW)
+
+
+@pytest.fixture
+def sink(database: Database, time: Time) -> Iterator[SqlSink]:
+    opened = SqlSink(database.url, merge_horizon=HORIZON, clock=time)
+    yield opened
+    opened.close()
+
+
+def at(seconds: int) -> int:
+    """A write time, in microseconds, so many seconds from NOW."""
+    return (NOW + seconds) * SECOND
+
+
+def states(database: Database, table: str) -> int:
+    [(count,)] = database.select(f"SELECT count(*) FROM shop_{table}__state")
+    return int(count)
+
+
+def test_what_only_deletes_is_forgotten_and_what_is_shown_stays(database: Database, time: Time, sink: SqlSink) -> None:
+    plain, wide = Log(PLAIN), Log(WIDE)
+    sink.write([piece([
+        plain.insert((1,), (), at(0), v="a"), plain.update((1,), (), at(1), w=None), plain.delete((2,), (), at(0)),
+        plain.delete_partition((3,), at(2)), expiring(plain.update((4,), (), at(0), v="x"), NOW + 5),
+        wide.insert((1,), (1,), at(0), v="a"), wide.static((1,), at(0), s=None),
+        wide.delete_range((1,), (5,), (6,), at(0)),
+    ])])  # fmt: skip
+    time.now += 10
+    sink.sweep()
+    shown = database.select("SELECT * FROM shop_plain"), database.select("SELECT * FROM shop_wide")
+    assert shown == ([(1, "a", None)], [(1, 1, None, "a")])
+    before = states(database, "plain"), states(database, "wide")
+    time.now = NOW + HORIZON - 1
+    sink.sweep()
+    assert (states(database, "plain"), states(database, "wide")) == before == (4, 3)
+    time.now = NOW + HORIZON + 10
+    sink.sweep()
+    assert (database.select("SELECT * FROM shop_plain"), database.select("SELECT * FROM shop_wide")) == shown
+    assert (states(database, "plain"), states(database, "wide")) == (1, 1)
+    assert database.select("SELECT purged_to FROM tailrace_purges") == [(at(0),), (at(2),)]
+    kept = database.everything()
+    sink.sweep()
+    assert database.everything() == kept
+
+
+def test_what_came_late_is_kept_as_long(database: Database, time: Time, sink: SqlSink) -> None:
+    log = Log(PLAIN)
+    sink.write([piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])
+    time.now = NOW + HORIZON - 1
+    sink.sweep()
+    assert states(database, "plain") == 2
+    assert sink.write([piece([log.insert((2,), (), at(-50_001), v="older")])]) == Summary(1, 0)
+    time.now = NOW + HORIZON
+    sink.sweep()
+    assert states(database, "plain") == 0
+
+
+def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
+    database: Database, time: Time, sink: SqlSink
+) -> None:
+    log, other = Log(PLAIN), Log(WIDE)
+    sink.write([piece([log.delete((2,), (), at(5)), log.insert((1,), (), at(6), v="a")])])
+    time.now = NOW + HORIZON + 5
+    sink.sweep()
+    late, newer = log.insert((2,), (), at(5), v="again"), log.insert((3,), (), at(6), v="b")
+    read = replace(log.insert((4,), (), at(1), v="read"), op=Op.READ)
+    snapshot = replace(log.insert((5,), (), at(1), v="s"), source=replace(source(), origin=Origin.SNAPSHOT))
+    batch = [piece([late, newer, read, snapshot, other.insert((1,), (1,), at(0), v="other")])]
+    assert sink.write(batch) == Summary(4, 4, 1)
+    assert database.select("SELECT id FROM shop_plain") == [(1,), (3,), (4,), (5,)]
+    [(reason,)] = database.select("SELECT reason FROM tailrace_dead_letters")
+    assert str(at(5)) in reason
+    assert "merge_horizon" in reason
+    again = SqlSink(database.url, merge_horizon=HORIZON, clock=time)  # of another process it holds as well
+    assert again.write([piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
+    again.close()
+
+
+def test_each_sweep_forgets_some(
+    database: Database, time: Time, sink: SqlSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace_spark.sinks.sql._PURGED_AT_ONCE", 3)
+    log = Log(PLAIN)
+    sink.write([piece([log.delete((number,), (), at(number)) for number in range(7)])])
+    time.now = NOW + HORIZON + 100
+    left = []
+    for _ in range(4):
+        sink.sweep()
+        left.append((states(database, "plain"), database.select("SELECT purged_to FROM tailrace_purges")[0][0]))
+    assert left == [(4, at(2)), (1, at(5)), (0, at(6)), (0, at(6))]
+
+
+def test_without_a_horizon_nothing_is_forgotten(database: Database, time: Time) -> None:
+    log, sink = Log(PLAIN), SqlSink(database.url, clock=time)
+    sink.write([piece([log.delete((2,), (), at(0))])])
+    time.now *= 1_000
+    sink.sweep()
+    sink.close()
+    assert states(database, "plain") == 1

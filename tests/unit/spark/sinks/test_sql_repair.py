@@ -1,0 +1,57 @@
+"""MySQL and MariaDB commit around DDL: whatever a crash left of a table's objects, the next sink completes them."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tests import mariadb
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.test_sql_time import WIDE
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(mariadb.missing() is not None, reason=str(mariadb.missing()))]
+OBJECTS = ("__state", "__rows", "__static")
+
+
+@pytest.fixture
+def database() -> Database:
+    """A MariaDB's new database in which a table is followed, and nothing is in its tables."""
+    url = mariadb.new_database()
+    found = Database(url, sa.create_engine(url))
+    assert write(found, 1).rows == 2
+    with found.engine.begin() as connection:
+        for name in OBJECTS:
+            connection.exec_driver_sql(f"DELETE FROM shop_wide{name}")
+    return found
+
+
+def write(database: Database, key: int) -> Summary:
+    log, sink = Log(WIDE), SqlSink(database.url)
+    try:
+        return sink.write([piece([log.insert((key,), (1,), 1, v="a"), log.static((key,), 1, s="s")])])
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize("made", range(len(OBJECTS) + 1))
+def test_a_crash_behind_the_claim_of_a_name(database: Database, made: int) -> None:
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("DROP VIEW shop_wide")
+        for name in OBJECTS[made:]:
+            connection.exec_driver_sql(f"DROP TABLE shop_wide{name}")
+    assert write(database, 2) == Summary(2, 2)
+    assert database.select("SELECT * FROM shop_wide") == [(2, 1, "s", "a")]
+    database.engine.dispose()
+
+
+@pytest.mark.parametrize("taken", ["__rows", "__static"])
+def test_what_somebody_took_away_is_not_made_anew(database: Database, taken: str) -> None:
+    write(database, 1)
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP TABLE shop_wide{taken}")
+    assert write(database, 2).held == 2
+    assert f"shop_wide{taken}" not in database.names()
+    database.engine.dispose()

@@ -1,0 +1,61 @@
+"""Two streams that write the same rows at once, as where one was not stopped: the later one merges; nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tailrace_spark.sinks.protocol import Piece, Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.test_sql_time import PLAIN
+
+WAITING = {
+    "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+    "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+SECONDS = 60
+
+
+def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) -> None:
+    if database.dialect not in WAITING:
+        pytest.skip("SQLite has one writer at a time")
+    log, asked = Log(PLAIN), threading.Event()
+    first, second = SqlSink(database.url), SqlSink(database.url)
+    first.write([piece([log.insert((0,), (), 1, v="made")])])
+
+    def pieces() -> Iterator[Piece]:
+        yield piece([log.insert((1,), (), 1, v="a", w=1)])
+        yield piece([log.insert((2,), (), 1, v="a")])
+        assert asked.wait(SECONDS)
+
+    writing = threading.Thread(target=first.write, args=(pieces(),))
+    writing.start()
+    until(database, "SELECT count(*) FROM " + {"postgresql": "pg_stat_activity WHERE state = 'idle in transaction'",
+          "mysql": "information_schema.innodb_trx"}[database.dialect])  # fmt: skip
+    found: list[Summary] = []
+    merging = threading.Thread(target=lambda: found.append(second.write([piece([log.update((1,), (), 2, v="b")])])))
+    merging.start()
+    try:
+        until(database, WAITING[database.dialect])
+    finally:
+        asked.set()
+        for thread in (writing, merging):
+            thread.join(SECONDS)
+        first.close()
+        second.close()
+    assert found == [Summary(1, 1)]
+    assert database.select("SELECT * FROM shop_plain WHERE id = 1") == [(1, "b", 1)]
+    assert database.select("SELECT reason FROM tailrace_dead_letters") == []
+
+
+def until(database: Database, query: str) -> None:
+    """Wait until a query counts something."""
+    ends = time.monotonic() + SECONDS
+    while not database.select(query)[0][0]:
+        assert time.monotonic() < ends, query
+        time.sleep(0.2)  # InnoDB shows the same to whoever asks more often than each 0.1 s

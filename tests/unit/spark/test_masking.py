@@ -1,0 +1,32 @@
+"""Pieces of masked changes: nothing in them says what was masked."""
+
+from __future__ import annotations
+
+from tailrace_schemas.masks import Masks, Rule
+from tailrace_spark.masking import masked
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+PEOPLE = table({"id": "int"}, {}, {}, {"email": "text", "age": "int"}, keyspace="shop", name="people")
+LOG = Log(PEOPLE)
+MASKS = Masks([Rule.parse("shop.people.email", "drop")])
+
+
+def test_neither_changes_nor_dead_letters_have_their_records_bytes() -> None:
+    change = LOG.insert((1,), (), 10, email="ann@shop", age=5)
+    piece = Piece(
+        (Delivered(Place("t", 0, 0), change, message=b"ann@shop"),), (DeadLetter(Place("t", 0, 1), "why", b"ann@shop"),)
+    )
+    [found] = masked([piece], MASKS)
+    assert "ann@shop" not in repr(found)
+    assert [one.message for one in found.changes] == [one.message for one in found.dead_letters] == [b""]
+    assert [cell.column.name for cell in found.changes[0].change.cells] == ["age"]
+
+
+def test_what_nothing_is_left_of_is_in_no_piece() -> None:
+    places = [Place("t", 0, offset) for offset in range(2)]
+    changes = [LOG.update((1,), (), 10, email="ann@shop"), LOG.update((1,), (), 11, age=6)]
+    piece = Piece(tuple(Delivered(place, change) for place, change in zip(places, changes, strict=True)))
+    [found] = masked([piece], MASKS)
+    assert [one.place.offset for one in found.changes] == [1]
