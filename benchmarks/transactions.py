@@ -21,9 +21,10 @@ from tailrace.capture.resume import Resume
 from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
-from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Sizes
+from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.record import Record
+from tailrace_common.kafka import Sizes
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.topics import Internal
 

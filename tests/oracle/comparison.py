@@ -40,6 +40,14 @@ class Answer:
     table: Table
     rows: tuple[Row, ...]
 
+    @property
+    def counts(self) -> Counter[str]:
+        """How many rows it has, cells that are not null beside their keys, and, among them, collections of cells."""
+        size, columns = len(self.table.key), self.table.columns
+        cells = [c for row in self.rows for c, value in zip(columns, row[size:], strict=True) if value is not None]
+        collections = sum(column.type.multicell for column in cells)
+        return Counter({"rows": len(self.rows), "cells": len(cells), "collections": collections})
+
 
 def ask(session: Session, tables: Iterable[Table]) -> list[Answer]:
     """SELECT everything of each table, at the session's consistency level."""

@@ -4,45 +4,101 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from tailrace.capture.truncation import truncations_in
 from tailrace.changes.split import changes_of
+from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
-from tailrace_schemas.change import Change
+from tailrace.position import Position
+from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, SweepingSink
+from tailrace_spark.sinks.sql import SqlSink
 from tests.corpus.corpus import logged_in
+from tests.oracle.comparison import Answer, Difference, Downstream, differences
+
+_TOPIC = "direct"
 
 
-def changes_by_keyspace(segments: Iterable[Path], tables: Mapping[UUID, Table]) -> dict[str, list[Change]]:
-    """The changes of these tables with cdc = true, in the order of the log, by their newest definitions."""
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the log and SELECT say of a program that was written from `began` on, and done when it was `asked`: seconds
+    since the epoch, and nothing expired shortly before."""
+
+    seed: int
+    changes: tuple[Change, ...]
+    answers: tuple[Answer, ...]
+    began: float
+    asked: float
+
+
+def changes_by_keyspace(
+    segments: Iterable[Path], tables: Mapping[UUID, Table], local: Table | None = None
+) -> dict[str, list[Change]]:
+    """The changes of these tables with cdc = true, in the order of the log, by their newest definitions.
+
+    Truncations among them where `local`, the definition of system.local, is given.
+    """
     found: dict[str, list[Change]] = defaultdict(list)
+    known = tables if local is None else {**tables, local.id: local}
     for path in segments:
         data = path.read_bytes()
         if not any(data[:8]):  # allocated, not begun
             continue
-        for logged in logged_in(data, tables):
-            mutation = decode_mutation(logged.payload, logged.version, tables.get)
+        for logged in logged_in(data, known):
+            mutation = decode_mutation(logged.payload, logged.version, known.get)
             for change in changes_of(mutation, logged.source, lambda table: table.cdc):
                 found[change.table.keyspace].append(change)
+            for truncation in _truncations(mutation, logged.source, tables):
+                found[truncation.table.keyspace].append(truncation)
     return found
 
 
-def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random) -> int:
-    """Write the changes in a random order, a part of them twice, in micro-batches and pieces of any size.
+def _truncations(mutation: Mutation, source: Source, tables: Mapping[UUID, Table]) -> Iterator[Change]:
+    for one in truncations_in(mutation, Position(source.epoch, source.segment, source.offset)):
+        table = tables.get(one.table_id)
+        if table is not None and table.cdc:
+            deletion = Deletion(one.written, one.written // 1_000_000)
+            alone = replace(source, count=1)
+            yield Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=alone)
 
-    How many were written, and dead letters subtracted: none should be.
-    """
-    shuffled = [Delivered(Place("direct", 0, at), change) for at, change in enumerate(changes)]
+
+def replay(recorded: Recorded, url: str) -> list[Difference]:
+    """How a new database differs that the short way leads to; its clock goes on as the program's did."""
+    clock = _Clock(recorded.began)
+    with closing(SqlSink(url, clock=clock.read)) as sink, closing(Downstream(url)) as database:
+        deliver(sink, recorded.changes, Random(recorded.seed), clock, recorded.asked)
+        told = differences(recorded.answers, database)
+        told += [Difference(topic, (), reason) for topic, reason in database.set_aside()]
+    return told
+
+
+class _Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def read(self) -> float:
+        return self.now
+
+
+def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random, clock: _Clock, until: float) -> None:
+    """Write the changes in a random order, a part of them twice, in micro-batches and pieces of any size, while the
+    clock goes on; at the end what has expired is swept."""
+    shuffled = [Delivered(Place(_TOPIC, 0, at), change) for at, change in enumerate(changes)]
     shuffled += random.sample(shuffled, len(shuffled) // 4)
     random.shuffle(shuffled)
-    dead = 0
-    for batch in _cut(shuffled, random, 400):
-        dead += sink.write([Piece(tuple(piece)) for piece in _cut(batch, random, 150)]).dead_letters
+    batches = list(_cut(shuffled, random, 400))
+    step = (until - clock.now) / (len(batches) + 1)
+    for batch in batches:
+        sink.write([Piece(tuple(piece)) for piece in _cut(batch, random, 150)])
+        clock.now += step
+    clock.now = until
     sink.sweep()
-    return len(shuffled) - dead
 
 
 def _cut(parts: list[Delivered], random: Random, most: int) -> Iterator[list[Delivered]]:

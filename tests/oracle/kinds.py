@@ -9,20 +9,29 @@ from tests.corpus.kinds import Kinds
 
 
 def kinds_of(seed: int) -> Kinds:
-    """The kinds of this seed: truncations or times, as both are never in one program."""
+    """The kinds of this seed: truncations or times, as both are never in one program; most programs are tied."""
     random = Random(seed)
-    truncations = random.random() < 0.25
+    truncations = random.random() < 0.2
+    times = not truncations and random.random() < 0.85
+    tied = times and random.random() < 0.7
     return Kinds(
         counters=True,
-        times=not truncations and random.random() < 0.8,
-        expiries=random.random() < 0.5,
+        times=times,
+        tied=tied,
+        sparing=random.random() < 0.7,
+        expiries=random.random() < 0.6,
         truncations=truncations,
         alterations=random.random() < 0.6,
         long_keys=False,
-        ahead=random.random() < 0.25,
+        ahead=not tied and random.random() < 0.25,
     )
 
 
-def logged_kinds_of(seed: int) -> Kinds:
-    """The same without truncations: the log tells of them in tables of the system's, which the short way leaves out."""
+def lasting_kinds_of(seed: int) -> Kinds:
+    """The same without truncations, which all nodes must be up for."""
     return replace(kinds_of(seed), truncations=False)
+
+
+def finite_kinds_of(seed: int) -> Kinds:
+    """The same without NaN and infinities, for MariaDB."""
+    return replace(kinds_of(seed), finite=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ from tailrace.local import CassandraSettings, Services
 from tests import mariadb, postgres
 from tests.integration.agents import cql
 from tests.oracle.following import ProcessFollower, Sections
-from tests.oracle.kinds import kinds_of, logged_kinds_of
+from tests.oracle.kinds import finite_kinds_of, kinds_of
 from tests.oracle.shrinking import shrink
 from tests.oracle.stream_trial import StreamTrial
 from tests.oracle.trial import Found, Ground, Trial
@@ -41,7 +42,7 @@ class Totals:
     failed: list[Found] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        return told(self.counts)
 
     def take(self, found: Sequence[Found], kills: Counter[str]) -> None:
         """Count a round."""
@@ -49,11 +50,13 @@ class Totals:
         self.counts["programs"] += len(found)
         self.counts["statements"] += sum(len(one.program.lines) for one in found)
         self.counts["changes"] += sum(one.changes for one in found)
-        self.counts["rows compared"] += sum(one.rows * len(one.differences) for one in found)
+        for name in ("rows", "cells", "collections"):
+            self.counts[f"{name} compared"] += sum(one.counts[name] * len(one.differences) for one in found)
         self.counts["kills of the agent"] += kills["agent"]
         self.counts["kills of the stream"] += kills["stream"]
         failed = [one for one in found if not one.equal]
         self.counts["programs that differ"] += len(failed)
+        self.counts["differences"] += sum(len(told) for one in failed for told in one.differences.values())
         self.failed += failed
 
 
@@ -70,17 +73,20 @@ def soak(
 ) -> Totals:
     """Rounds until the time is over, at least one; the seeds count up from `seed`. `short`: by the short way alone."""
     began, totals = time.monotonic(), Totals()
+    kinds = finite_kinds_of if "mariadb" in others else kinds_of
     while not totals.counts["rounds"] or time.monotonic() - began < seconds:
         seeds = range(seed, seed := seed + programs)
         since = time.monotonic()
         with _trial(ground, place, seeds[0], others, short=short) as trial:
-            found = trial.random_programs(seeds, logged_kinds_of if short else kinds_of, statements)
+            found = trial.random_programs(seeds, kinds, statements)
             totals.take(found, trial.kills if isinstance(trial, StreamTrial) else Counter())
             steps = ", ".join(f"{name} {taken:.0f}" for name, taken in trial.seconds.items())
             say(f"seeds {seeds[0]} to {seeds[-1]} in {time.monotonic() - since:.0f} s ({steps}); so far {totals}")
             if short:
                 _release(ground)
             for one in found:
+                lines = len(one.program.lines)
+                say(f"seed {one.program.seed}: {lines} lines, {one.changes} changes, {told(one.counts)}")
                 if not one.equal:
                     say(f"DIFFERENT: {one}")
                     _keep(one, "whole")
@@ -138,6 +144,11 @@ def _keep(one: Found, what: str) -> None:
     say(f"kept in {path}")
 
 
+def told(counts: Counter[str]) -> str:
+    """Each count with its name."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
 def say(words: str) -> None:
     """For people."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {words}\n")
@@ -155,6 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--databases", nargs="*", choices=DATABASES, default=["postgresql"], help="beside SQLite")
     parser.add_argument("--short", action="store_true", help="from the log into the sinks, without agent and stream")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it ends what it has started
     seed = secrets.randbits(31) if chosen.seed is None else chosen.seed
     with tempfile.TemporaryDirectory(prefix="tailrace-soak-") as directory, ExitStack() as stack:
         place = Path(directory)

@@ -29,6 +29,7 @@ MakeFollower = Callable[[Sections], Follower]
 """Makes a stream with these settings, and with the trial's databases for its sinks."""
 
 _PARTITIONS = 2
+_LOOK_SECONDS = 0.2
 
 
 class StreamTrial(Trial):
@@ -77,7 +78,7 @@ class StreamTrial(Trial):
         """A stream from the topics' beginning on, started."""
         self._runs += 1
         self._checkpoint = self._place / f"checkpoint{self._runs}"
-        most = self._random.choice((1_000, 5_000, 20_000))
+        most = self._random.choice((2_000, 20_000, 50_000))
         follower = self._make(
             {
                 "kafka": {"bootstrap.servers": self._ground.kafka.bootstrap},
@@ -115,21 +116,23 @@ class StreamTrial(Trial):
                 one.differences[f"{self._way}, {database.kind}"] = told
 
     @contextmanager
-    def _disturbing(self, active: bool) -> Iterator[None]:
-        """While inside, kill -9 of an agent or the stream at random moments."""
+    def _disturbing(self) -> Iterator[None]:
+        """While inside, kill -9 of an agent or the stream, wherever the programs are, a few times."""
         over = threading.Event()
         with ThreadPoolExecutor(1, thread_name_prefix="disturber") as pool:
-            disturbing = pool.submit(self._disturb, over) if active else None
+            disturbing = pool.submit(self._disturb, over)
             try:
                 yield
             finally:
                 over.set()
-        if disturbing is not None:
-            disturbing.result()
+        disturbing.result()
 
     def _disturb(self, over: threading.Event) -> None:
-        while not over.wait(self._random.uniform(2, 9)):
-            self._kill_one()
+        due = self._random.uniform(0.03, 0.2)
+        while not over.wait(_LOOK_SECONDS):
+            if self.progress >= due:
+                self._kill_one()
+                due = self.progress + self._random.uniform(0.03, 0.2)
 
     def _kill_one(self) -> None:
         if self._random.random() < 0.3:

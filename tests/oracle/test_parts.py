@@ -12,8 +12,11 @@ import sqlalchemy as sa
 
 from tailrace_schemas.cql.types import parse_type
 from tailrace_spark.sinks.sql import SqlSink
+from tests.breakages.breakage import Breakage
+from tests.breakages.run import ROOT
+from tests.oracle.bugs import BUGS
 from tests.oracle.comparison import Answer, Downstream, Row, differ, differences
-from tests.oracle.program import told, told_again
+from tests.oracle.program import due, told, told_again
 from tests.oracle.shrinking import shrink
 from tests.oracle.values import key_of, normal
 from tests.unit.spark.cassandra import Log
@@ -32,6 +35,21 @@ def test_a_told_statement_means_the_same_elsewhere_and_later() -> None:
     )
     assert told_again(line, "ks1", now) == statement
     assert f"ks2.t USING TIMESTAMP {now + 2}" in told_again(line, "ks2", now + 7)
+
+
+def test_ttls_are_chosen_as_a_statement_is_executed() -> None:
+    statement = "INSERT INTO t (k) VALUES (1) USING TTL {until+10000}; UPDATE t USING TTL 5"
+    assert due(statement, 100.9, 103.1) == "INSERT INTO t (k) VALUES (1) USING TTL 9997; UPDATE t USING TTL 5"
+    assert told(statement, "ks1", 7) == statement == told_again(statement, "ks1", 9)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_bugs_fit_the_sources(bug: Breakage) -> None:
+    assert bug.broken(ROOT) != (ROOT / bug.file).read_text("utf-8")
+
+
+def test_what_is_compared_is_counted() -> None:
+    assert Answer(PLAIN, tuple(ROWS)).counts == {"rows": 3, "cells": 4, "collections": 1}
 
 
 def test_keys_of_equal_decimals_are_one() -> None:

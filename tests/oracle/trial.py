@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Self
 
+import sqlalchemy as sa
 from cassandra.cluster import Session
 
 from tailrace.cluster import Contact, LiveCluster
@@ -21,8 +23,7 @@ from tests.corpus.kinds import Kinds
 from tests.integration.agents import create_keyspace
 from tests.integration.faults.oracle import Links
 from tests.oracle.comparison import Answer, Difference, Downstream, ask, differences
-from tests.oracle.direct import changes_by_keyspace, deliver
-from tests.oracle.following import open_sinks
+from tests.oracle.direct import Recorded, changes_by_keyspace, replay
 from tests.oracle.program import Program
 from tests.oracle.writing import Source, Writer
 
@@ -32,9 +33,6 @@ _AT_ONCE: Final = 3
 _SWEEP_SECONDS: Final = 30.0
 _NEAREST_EXPIRY: Final = 3 + 5
 """The longest of the short TTLs, and what must lie between an expiry and a comparison."""
-
-Work = Callable[[Writer], Program]
-"""Writes one program and tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +47,13 @@ class Ground:
 
 @dataclass(slots=True)
 class Found:
-    """What became of one program: how many rows SELECT answered, how many changes the log had, and `differences` by
-    way and database; none at all is what is hoped for."""
+    """What became of one program: how many changes the log had, `counts` of what SELECT answered (comparison.Answer),
+    and `differences` by way and database; none at all is what is hoped for."""
 
     keyspace: str
     program: Program
-    rows: int = 0
     changes: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     differences: dict[str, list[Difference]] = field(default_factory=dict)
 
     @property
@@ -89,8 +87,11 @@ class Trial:
         self._stack = ExitStack()
         self._marked = 0
         self._serial = 0
+        self._writers: list[Writer] = []
+        self._expected = 1
         self.seconds: dict[str, float] = {}
         self._began = 0.0
+        self._asked = 0.0
 
     # -- its parts
 
@@ -112,26 +113,20 @@ class Trial:
         create_keyspace(ground.session, self._home, len(ground.nodes))
         stack.callback(ground.session.execute, f"DROP KEYSPACE {self._home}")
         ground.session.execute(f"CREATE TABLE {self._home}.marks (k int PRIMARY KEY) WITH cdc = true")
-        self.marks = next(t for t in live.definitions().tables if (t.keyspace, t.name) == (self._home, "marks"))
+        definitions = {str(table): table for table in live.definitions().tables}
+        self.marks, self._local = definitions[f"{self._home}.marks"], definitions["system.local"]
         self.links = stack.enter_context(Links(first.commitlog, self._place / "links"))
 
     # -- what it does
 
-    def random_programs(self, seeds: Iterable[int], kinds: Callable[[int], Kinds], statements: int) -> list[Found]:
-        """Programs of these seeds, several at once, disturbed meanwhile."""
-
-        def random(seed: int) -> Work:
-            return lambda writer: writer.write(seed, kinds(seed), statements)
-
-        return self.run([random(seed) for seed in seeds], disturbed=True)
-
-    def run(self, works: Sequence[Work], *, disturbed: bool) -> list[Found]:
-        """Each work in a keyspace of its own; then everything is compared, in every way there is."""
+    def random_programs(self, seeds: Sequence[int], kinds: Callable[[int], Kinds], statements: int) -> list[Found]:
+        """Programs of these seeds, several at once, disturbed meanwhile; then everything is compared, in every way."""
         self._began = time.monotonic()
-        writers = [Writer(self._source, f"{self._name}_{self._next()}") for _ in works]
-        with self._disturbing(disturbed), ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="writer") as pool:
-            pairs = zip(works, writers, strict=True)
-            programs = list(pool.map(lambda pair: pair[0](pair[1]), pairs))
+        self._expected = len(seeds) * statements
+        writers = self._writers = [Writer(self._source, f"{self._name}_{self._next()}") for _ in seeds]
+        with self._disturbing(), ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="writer") as pool:
+            pairs = zip(seeds, writers, strict=True)
+            programs = list(pool.map(lambda pair: pair[1].write(pair[0], kinds(pair[0]), statements), pairs))
             self.mark()
         self._step("writing")
         found = [Found(writer.keyspace, program) for writer, program in zip(writers, programs, strict=True)]
@@ -142,6 +137,11 @@ class Trial:
             writer.drop()
         self._step("dropping")
         return found
+
+    @property
+    def progress(self) -> float:
+        """What share of the round's statements was executed."""
+        return sum(len(writer.lines) for writer in self._writers) / self._expected
 
     def fail(self, programs: Sequence[Program], *, short: bool) -> list[bool]:
         """Which of these programs still differ, by the short way alone or by the others; undisturbed."""
@@ -172,9 +172,8 @@ class Trial:
     def _compare(self, found: Sequence[Found], answers: Mapping[str, list[Answer]]) -> None:
         raise NotImplementedError("this trial knows the short way only")
 
-    def _disturbing(self, active: bool) -> AbstractContextManager[None]:
+    def _disturbing(self) -> AbstractContextManager[None]:
         """While inside, whatever runs beside the node is disturbed."""
-        del active
         return nullcontext()
 
     def _next(self) -> int:
@@ -185,32 +184,35 @@ class Trial:
         now = time.monotonic()
         self.seconds[name], self._began = now - self._began, now
 
-    def _ask(self, writers: Iterable[Writer]) -> dict[str, list[Answer]]:
+    def _ask(self, writers: Sequence[Writer]) -> dict[str, list[Answer]]:
         """What SELECT answers, once nothing is near its expiry."""
         due = max(writer.finished + (_NEAREST_EXPIRY if writer.expires else 0) for writer in writers)
         wait_until(lambda: time.time() > due, _NEAREST_EXPIRY + 1)
+        self._asked = time.time()
         return {writer.keyspace: ask(self._ground.reading, writer.present) for writer in writers}
 
     def _short_way(
         self,
-        found: Iterable[Found],
+        found: Sequence[Found],
         answers: Mapping[str, list[Answer]],
-        writers: Iterable[Writer],
+        writers: Sequence[Writer],
         skipped: Container[str] = (),
     ) -> None:
         """The programs from the segments into other databases, in any order, a part of it twice."""
         tables = {id: table for writer in writers for id, table in writer.tables.items()}
         assert wait_until(self._is_logged, SECONDS), "the mark does not come into the log"
-        changes = changes_by_keyspace([path for path in self.links.paths() if path.name not in skipped], tables)
-        for one in found:
+        segments = [path for path in self.links.paths() if path.name not in skipped]
+        changes = changes_by_keyspace(segments, tables, self._local)
+        for one, writer in zip(found, writers, strict=True):
+            answered = tuple(answers[one.keyspace])
             one.changes = len(changes[one.keyspace])
-            one.rows = sum(len(answer.rows) for answer in answers[one.keyspace])
-            if one.program.truncates:
-                continue
-            url = self._direct(one.keyspace)
-            with closing(open_sinks([url])) as sink, closing(Downstream(url)) as database:
-                deliver(sink, changes[one.keyspace], Random(one.program.seed))
-                one.differences[f"short, {database.kind}"] = list(compared(one, answers[one.keyspace], database))
+            one.counts = sum((answer.counts for answer in answered), Counter())
+            told = Recorded(one.program.seed, tuple(changes[one.keyspace]), answered, writer.began, self._asked)
+            self._replay(one, told)
+
+    def _replay(self, one: Found, recorded: Recorded) -> None:
+        url = self._direct(one.keyspace)
+        one.differences[f"short, {sa.make_url(url).get_backend_name()}"] = replay(recorded, url)
 
     def _is_logged(self) -> bool:
         """Whether the log has the last mark up to its last sync."""
@@ -231,5 +233,5 @@ def compared(one: Found, answers: Sequence[Answer], database: Downstream) -> Ite
     wait_until(equal, _SWEEP_SECONDS if one.program.expires else 0)
     yield from told
     for topic, reason in database.set_aside():
-        if topic == "direct" or f".{one.keyspace}." in topic:
+        if f".{one.keyspace}." in topic:
             yield Difference(topic, (), reason)

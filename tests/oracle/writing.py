@@ -19,10 +19,11 @@ from tailrace_schemas.table import Table
 from tests.corpus.kinds import Kinds
 from tests.corpus.release import Dialect
 from tests.corpus.schema import alterations, few_creations
-from tests.corpus.statements import Statements
-from tests.oracle.program import Program, told
+from tests.corpus.statements import Pools, Statements
+from tests.oracle.program import Program, due, told
 
 _DIALECT: Final = Dialect()
+_LAST_KINDS: Final = Kinds(finite=True)
 _SECONDS: Final = 120.0
 _DDL: Final = ("CREATE", "ALTER", "DROP")
 
@@ -63,6 +64,7 @@ class Writer:
                 self._execute(statement)
             tables = self._read_tables()
         phases = 2 if kinds.alterations else 1
+        pools: Pools = {}
         for phase in range(phases):
             if phase:
                 with self.source.schema:
@@ -70,7 +72,7 @@ class Writer:
                         self._execute(statement)
                     tables = self._read_tables()
             ahead = kinds.ahead and phase == phases - 1
-            script = Statements(random, tables, _DIALECT, self._began, ahead=ahead, kinds=kinds)
+            script = Statements(random, tables, _DIALECT, self._began, ahead=ahead, kinds=kinds, pools=pools)
             for _ in range(statements // phases):
                 self._execute(script.next())
         self._finish(tables)
@@ -91,6 +93,11 @@ class Writer:
         self._finish(tables)
 
     @property
+    def began(self) -> float:
+        """When the program began, seconds since the epoch."""
+        return self._began / 1_000_000
+
+    @property
     def expires(self) -> bool:
         """Whether anything that was written lives for seconds only."""
         return Program(0, tuple(self.lines)).expires
@@ -103,7 +110,7 @@ class Writer:
     def _finish(self, tables: list[Table]) -> None:
         """One more write to each table: who follows the log knows a definition only by what was written under it."""
         for table in tables:
-            last_word = Statements(Random(0), [table], _DIALECT, self._began).last_word()
+            last_word = Statements(Random(0), [table], _DIALECT, self._began, kinds=_LAST_KINDS).last_word()
             assert wait_until(partial(self._is_taken, last_word), _SECONDS), f"no node takes {last_word}"
         self.present = tuple(tables)
         self.finished = time.time()
@@ -119,7 +126,7 @@ class Writer:
     def _execute(self, statement: str) -> None:
         """Execute one statement; the node may refuse it, as an index of a list that is too short."""
         try:
-            self.source.session.execute(statement)
+            self.source.session.execute(due(statement, self.began, time.time()))
         except RequestValidationException:
             self.refused += 1
             return
