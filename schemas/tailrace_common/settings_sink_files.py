@@ -7,10 +7,11 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_images import ImagesSection
+from tailrace_common.settings_section import Positive
 
 
-class FilesSinkSettings(Section):
+class FilesSinkSettings(ImagesSection):
     """Files of changes by table and day, Parquet or JSON lines, on local disks or S3: docs/sinks/files.md."""
 
     type: Literal["files"] = Field(default="files", description="What kind of sink this is")
@@ -51,6 +52,8 @@ class FilesSinkSettings(Section):
             raise ValueError("access_key and secret_key are given both or not at all")
         if self.path.rstrip("/") in ("", "s3:"):
             raise ValueError("path must name a directory, or s3://BUCKET/PATH")
+        if self.images is not None and self.format != "jsonl":
+            raise ValueError('images stand in JSON only: set format = "jsonl"')
         return self
 
     @property

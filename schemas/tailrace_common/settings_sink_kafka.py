@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, field_validator
 
 from tailrace_common.passthrough import Properties, Scalar
-from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_images import ImagesSection
+from tailrace_common.settings_section import Positive
 
 _MIB: Final = 1 << 20
 
@@ -24,7 +25,7 @@ class SinkKafkaSettings(Properties):
     examples: ClassVar[Mapping[str, Scalar]] = {"bootstrap.servers": "other-kafka:9092"}
 
 
-class KafkaSinkSettings(Section):
+class KafkaSinkSettings(ImagesSection):
     """Changes into topics of a Kafka cluster, each once."""
 
     type: Literal["kafka"] = Field(default="kafka", description="What kind of sink this is")

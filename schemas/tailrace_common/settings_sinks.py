@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, SecretStr, Tag, field_validator
 
 from tailrace_common.secrets import redact
 from tailrace_common.settings_cassandra import CassandraSettings
+from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Section
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
@@ -96,7 +97,7 @@ class LogTablesSinkSettings(CassandraSettings):
         return f"{self.contact_points[0]}:{self.port}"
 
 
-class ConsoleSinkSettings(Section):
+class ConsoleSinkSettings(ImagesSection):
     """Changes on stdout: a table on a terminal, JSON lines when piped."""
 
     type: Literal["console"] = Field(default="console", description="What kind of sink this is")

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
+from tailrace_spark.sinks.row_image import Imaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Delivered:
 
     Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`. `others` are
     the streams for more write times of the change, in microseconds: those that an UpdateSink asks by. `message` is the
-    record's value, for a dead letter.
+    record's value, for a dead letter. `images` are there where a sink was asked for them.
     """
 
     place: Place
@@ -35,6 +36,7 @@ class Delivered:
     announced: int = -1
     others: tuple[tuple[int, Assignment], ...] = ()
     message: bytes = field(default=b"", repr=False)
+    images: Imaged | None = None
 
 
 @dataclass(frozen=True, slots=True)
