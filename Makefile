@@ -34,12 +34,15 @@ $(VENV)/.runtime-$(HASH):
 demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
 	@$(BIN)/tailrace demo $(ARGS)
 
-# The compiler works while the tests of pure code run: it takes one core, they take the other.
+# One core compiles and then tests what it compiled, the other tests the pure code; what the first says follows.
 test: check ## Everything that a change must pass: check, units pure and compiled, integration
-	@if tools/can_compile.sh $(BIN)/python; then tools/compile.sh $(BIN)/python $(COMPILED) & fi; \
-	$(MAKE) --no-print-directory unit; wait
-	@if tools/can_compile.sh $(BIN)/python; then $(MAKE) --no-print-directory unit-compiled; \
-	else echo "The unit tests on compiled code are left out: no C compiler with Python's headers here." >&2; fi
+	@compiled=; status=0; mkdir -p build; \
+	if tools/can_compile.sh $(BIN)/python; then \
+	  $(MAKE) --no-print-directory unit-compiled > build/unit-compiled.log 2>&1 & compiled=$$!; \
+	else echo "The unit tests on compiled code are left out: no C compiler with Python's headers here." >&2; fi; \
+	$(MAKE) --no-print-directory unit || status=$$?; \
+	if [ -n "$$compiled" ]; then wait "$$compiled" || status=$$?; cat build/unit-compiled.log; fi; \
+	exit "$$status"
 	@$(MAKE) --no-print-directory integration
 
 check: $(STAMP) ## Style, types, layers, generated files

@@ -12,6 +12,7 @@ from tailrace_common.secrets import redact
 from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
@@ -117,6 +118,7 @@ SinkSettings = (
     | KafkaSinkSettings
     | HttpSinkSettings
     | FilesSinkSettings
+    | DeltaSinkSettings
     | ConsoleSinkSettings
 )
 SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
@@ -125,6 +127,7 @@ SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "kafka": KafkaSinkSettings,
     "http": HttpSinkSettings,
     "files": FilesSinkSettings,
+    "delta": DeltaSinkSettings,
     "console": ConsoleSinkSettings,
 }
 
@@ -146,6 +149,7 @@ AnySinkSettings = Annotated[
     | Annotated[KafkaSinkSettings, Tag("kafka")]
     | Annotated[HttpSinkSettings, Tag("http")]
     | Annotated[FilesSinkSettings, Tag("files")]
+    | Annotated[DeltaSinkSettings, Tag("delta")]
     | Annotated[ConsoleSinkSettings, Tag("console")],
     Discriminator(
         _type_of,

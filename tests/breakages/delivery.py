@@ -41,6 +41,15 @@ BREAKAGES: Final = (
         reds=(Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", DOUBLED),),
     ),
     Breakage(
+        name="a-partition-that-does-not-know-us",
+        promise="what Kafka refuses is never taken for delivered because it takes what comes next",
+        file=PRODUCER,
+        old="        places = {(record.topic, record.partition) for record in records} - self._known\n",
+        new="        places: set[tuple[str, int]] = set()\n",
+        needs=Needs.KAFKA,
+        reds=(Red("integration/common/test_producer.py", "test_a_leader_that_is_new_loses_nothing", ASSERTED),),
+    ),
+    Breakage(
         name="release-before-commit",
         promise="a segment is released after its commit, not when it was handed to the producer",
         file=LOOP,

@@ -71,13 +71,21 @@ class StreamProcess:
 
     @property
     def javas(self) -> list[int]:
-        """The ids of the Java processes that it has started, none at first."""
-        return [pid for pid, parent in _parents() if parent == self.process.pid]
+        """The ids of the processes that it has started for Spark's Java, none at first: not of those that tell it which
+        Java this is."""
+        return [pid for pid, parent in _parents() if parent == self.process.pid and _is_sparks(pid)]
 
     def until(self, condition: Callable[[], bool], seconds: float = 240) -> None:
         """Wait for the condition; fails with the log when it does not come, or the process ends first."""
-        wait_until(lambda: condition() or self.process.poll() is not None, seconds)
-        assert condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
+        met = False
+
+        def over() -> bool:
+            nonlocal met
+            met = condition()
+            return met or self.process.poll() is not None
+
+        wait_until(over, seconds)
+        assert met or condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
 
     def words(self) -> str:
         """The end of its log."""
@@ -85,9 +93,14 @@ class StreamProcess:
 
     def kill(self, *, java: bool = True, python: bool = True) -> None:
         """kill -9 of both, or of one, which the other does not outlive; of Java alone as soon as there is one."""
-        if not python:
-            self.until(lambda: bool(self.javas))
-        found = self.javas
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = self.javas
+            return bool(found)
+
+        if not look() and not python:
+            self.until(look)
         if python:
             self.process.kill()
         for pid in found if java else ():
@@ -130,6 +143,12 @@ def _parents() -> Iterator[tuple[int, int]]:
                 state, parent = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:2]
                 if state != "Z":
                     yield int(entry.name), int(parent)
+
+
+def _is_sparks(pid: int) -> bool:
+    with suppress(OSError):
+        return b"spark-submit" in (line := Path(f"/proc/{pid}/cmdline").read_bytes()) or b"SparkSubmit" in line
+    return False
 
 
 def _runs(pid: int) -> bool:

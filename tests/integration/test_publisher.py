@@ -343,6 +343,7 @@ def test_a_buffer_that_stays_full_is_said(own_kafka: LocalKafka, prefix: str) ->
     sizes = Sizes(buffer=1 << 20, largest=1 << 19)
     with closing(desk.publisher(tenure, timeout=4, sizes=sizes)) as publisher:
         publisher.start()
+        publisher.send(Record(desk.topic, 0, None, b"the first of a partition waits for Kafka"))
         os.kill(own_kafka.pid, signal.SIGSTOP)
         taken = 0
         try:

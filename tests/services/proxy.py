@@ -108,7 +108,7 @@ class Proxy:
             back, there = await asyncio.open_connection(*self._target)
             self._keep(there)
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass(reader, there))
+                both.create_task(self._ask(reader, there, writer))
                 both.create_task(self._pass(back, writer))
         except (OSError, ExceptionGroup):
             pass  # one side is gone, or the server was not there: so is the other side then
@@ -125,6 +125,13 @@ class Proxy:
         self._ends.add(end)
         # Whenever it is closed, the other side is told by a reset, as it is by a host that is gone.
         end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async def _ask(
+        self, client: asyncio.StreamReader, server: asyncio.StreamWriter, answers: asyncio.StreamWriter
+    ) -> None:
+        """What the client says goes to the server; one that answers for the server does so to `answers`."""
+        del answers
+        await self._pass(client, server)
 
     async def _pass(self, source: asyncio.StreamReader, end: asyncio.StreamWriter) -> None:
         while data := await source.read(_BYTES):

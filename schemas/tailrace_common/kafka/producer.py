@@ -20,6 +20,8 @@ _FATAL: Final = KafkaError._FATAL  # noqa: SLF001 - librdkafka's own codes are n
 _POLL_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 2.0
 _BATCH: Final = 1_000_000
+# Brokers forget a producer that wrote nothing to a partition for a day (their producer.id.expiration.ms).
+_KNOWN_SECONDS: Final = 3600.0
 _MIB: Final = 1 << 20
 # What a batch of one record has around key and value: 61 bytes, and a few of lengths and times.
 _AROUND: Final = 1024
@@ -70,6 +72,16 @@ class Outgoing(Protocol):
     def value(self) -> bytes | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The end of a key in a compacted topic."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: None = None
+
+
 class RetryError(ServiceError):
     """The same call may succeed when it is made again."""
 
@@ -79,6 +91,10 @@ class KafkaProducer(ABC):
 
     After any error: `close` it, and go on with a new one; FencedError and SettingsError excepted, which no new one
     cures. `clock` is monotonic, in seconds; `timeout` is how many seconds Kafka may take over anything.
+
+    The first record for a partition is acknowledged before the next one is sent there. A broker that knows nothing of a
+    producer in a partition takes its records from any sequence number on: of two batches under way, it may refuse the
+    first, since its leader is new, and take the second, which librdkafka then holds for an acknowledgement of both.
     """
 
     def __init__(self, config: Config, *, clock: Clock, timeout: int = 10, sizes: Sizes | None = None) -> None:
@@ -93,6 +109,8 @@ class KafkaProducer(ABC):
         self._failures: dict[str, KafkaError] = {}
         self._partitions: dict[str, int] = {}
         self._unsettled: set[str] = set()
+        self._known: set[tuple[str, int]] = set()
+        self._known_since = 0.0
         self.sent = 0
         """Records, and tombstones, of what belongs together, so far."""
 
@@ -134,6 +152,22 @@ class KafkaProducer(ABC):
         self._require_delivered()
         self.sent += 1
         self._put(record)
+        self._forget_in_time()
+        if (place := (record.topic, record.partition)) not in self._known:
+            self.acknowledge()
+            self._known.add(place)
+
+    def acknowledge(self) -> None:
+        """Wait until Kafka has everything sent. Raises ServiceError, RefusedError, FencedError where it has not."""
+        deadline = self._clock() + self._timeout
+        # Not `flush`, which goes on with delivery reports when there is a fatal error to tell, and then tells neither.
+        while len(self._open_producer):
+            self.call("waiting for acknowledgements", lambda p: p.poll(_POLL_SECONDS))
+            if self._clock() > deadline and (left := len(self._open_producer)):
+                self._require_delivered()
+                self._look()
+                raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout} s{self._errors}")
+        self._require_delivered()
 
     def _put(self, record: Outgoing) -> None:
         self._require_fitting(record.topic)
@@ -159,7 +193,7 @@ class KafkaProducer(ABC):
         topic = ""
         try:
             produce = self._open_producer.produce
-            for record in records:
+            for record in self._introduced(records):
                 if record.topic is not topic:
                     topic = record.topic
                     self._require_fitting(topic)
@@ -173,11 +207,31 @@ class KafkaProducer(ABC):
         # What was delivered meanwhile is let go.
         self.call("sending records", lambda p: p.poll(0))
 
+    def _introduced(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """Send the first record for each partition that does not know this producer; the others, still to be sent."""
+        self._forget_in_time()
+        places = {(record.topic, record.partition) for record in records} - self._known
+        if not places:
+            return records
+        rest, waiting = [], set(places)
+        for record in records:
+            if (place := (record.topic, record.partition)) in waiting:
+                waiting.remove(place)
+                self._put(record)
+            else:
+                rest.append(record)
+        self.acknowledge()
+        self._known |= places
+        return rest
+
+    def _forget_in_time(self) -> None:
+        if self._clock() - self._known_since > _KNOWN_SECONDS:
+            self._known.clear()
+            self._known_since = self._clock()
+
     def send_tombstone(self, topic: str, partition: int, key: bytes) -> None:
         """As `send`: the end of a key in a compacted topic."""
-        self.begin()
-        self.sent += 1
-        self.call(f"a tombstone for {topic}", lambda p: p.produce(topic, key=key, partition=partition))
+        self.send(Tombstone(topic, partition, key))
 
     def call(self, doing: str, action: Callable[[Producer], T], topic: str | None = None) -> T:
         """The client's answer, or its error in our words; `topic` is the one that it concerns, if it is one."""
@@ -205,6 +259,8 @@ class KafkaProducer(ABC):
         ours = {**own, **sizes, **reports, "error_cb": self._errors}
         self._producer = made(lambda: Producer({**QUIET, "linger.ms": 5, **self._config, **ours}, logger=LOG))
         self._batch = sizes["batch.size"]
+        self._known.clear()
+        self._known_since = self._clock()
 
     def _again(self, doing: str, action: Callable[[Producer], object], seconds: float) -> None:
         """Make a call until it comes through, or does not within so many seconds."""
@@ -250,10 +306,12 @@ class KafkaProducer(ABC):
         return FencedError(f"another producer has started in our place: {redact(error.str())}, {doing}")
 
     def _require_delivered(self) -> None:
-        """Raise ServiceError, RefusedError where a record sent before failed: the rest would be in vain."""
+        """Raise ServiceError, RefusedError, FencedError where a record sent before failed: the rest is in vain."""
         if self._failures or self._refusals:
             self._look()
             topic, error = next(iter(self._failures.items()))
+            if ANSWERS.get((cause := self._cause(error)).code()) is Answer.FENCED:
+                raise self._fenced(f"a record of {topic}", cause)
             raise ServiceError(f"Kafka: a record of {topic}: {redact(error.str())}{self._errors}")
 
     def _look(self) -> None:

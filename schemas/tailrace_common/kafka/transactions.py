@@ -87,10 +87,7 @@ class KafkaTransactions(KafkaProducer):
         self.begin()
         for topic, partition in places:
             self.send_tombstone(topic, partition, MARK)
-        left = self.call("waiting for acknowledgements", lambda p: p.flush(self._timeout))
-        self._require_delivered()
-        if left:
-            raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout} s")
+        self.acknowledge()
         if commit:
             self.end()
             return
