@@ -15,6 +15,7 @@ from tailrace_schemas.change_json import plain
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.images import Image, ImageOp, Images, Values
 from tailrace_spark.rowstate.partition import Clustering, Partition
 
@@ -27,7 +28,7 @@ class RowImage:
 
     `key` has the key's columns by name, the static row's those of the partition key. `before` and `after` have the
     other columns that are not null, None where there is no row, never both. `changed` names those that differ, in the
-    table's order. Values are those of docs/change-json.md.
+    table's order. Values are those of docs/change-json.md. `token` is the partition key's.
     """
 
     op: ImageOp
@@ -36,6 +37,7 @@ class RowImage:
     after: Mapping[str, Any] | None
     changed: tuple[str, ...]
     static: bool = False
+    token: int = 0
 
     def value(self) -> dict[str, Any]:
         """The JSON object."""
@@ -90,9 +92,10 @@ class ImageMaker:
         return self._named(key, self._images.truncate(partition, before, after, at=at))
 
     def _named(self, key: bytes, images: Iterable[Image]) -> tuple[RowImage, ...]:
-        return tuple([self._row_image(key, image) for image in images])
+        at = token(key)
+        return tuple([self._row_image(key, at, image) for image in images])
 
-    def _row_image(self, key: bytes, image: Image) -> RowImage:
+    def _row_image(self, key: bytes, at: int, image: Image) -> RowImage:
         return RowImage(
             op=image.op,
             key=self._key(key, image.clustering),
@@ -100,6 +103,7 @@ class ImageMaker:
             after=_plain(image.after),
             changed=image.changed,
             static=image.clustering is None,
+            token=at,
         )
 
     def _key(self, key: bytes, clustering: Clustering | None) -> dict[str, Any]:
@@ -115,7 +119,8 @@ def images_text(images: RowImages) -> bytes | None:
     """Images as they are kept: what `images_of_text` reads."""
     if images is None:
         return None
-    return json.dumps([image.value() for image in images], ensure_ascii=False, separators=(",", ":")).encode()
+    kept = [{**image.value(), "token": image.token} for image in images]
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def images_of_text(text: bytes | None) -> RowImages:
@@ -130,6 +135,7 @@ def images_of_text(text: bytes | None) -> RowImages:
             after=one["after"],
             changed=tuple(one["changed"]),
             static=one.get("static", False),
+            token=one["token"],
         )
         for one in json.loads(text)
     )

@@ -25,6 +25,8 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
         partitions=settings.partitions,
         whole_key=settings.key == "primary",
         cloudevents=settings.cloudevents,
+        debezium=settings.format == "debezium",
+        tombstones=settings.tombstones,
         largest_record=settings.largest_record,
         timeout=settings.transaction_timeout_seconds,
     )
