@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms, plain
@@ -131,6 +132,23 @@ class ChangeLogSink:
         self._outlet.close()
         if self._imaging is not None:
             self._imaging.close()
+
+
+def encoded(value: object) -> bytes:
+    """The JSON text of a value, in UTF-8, without spaces."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def key_of(record: LogRecord, *, whole: bool) -> bytes | None:
+    """The partition key's columns as a JSON object, or with `whole` those of the primary key.
+
+    None for a truncation. In a `whole` key what a deletion does not say of the clustering columns is null.
+    """
+    found: Any = plain(record.record["key"])
+    if found is None:
+        return None
+    names = {column.name for column in record.change.table.partition_key}
+    return encoded(found if whole else {name: value for name, value in found.items() if name in names})
 
 
 def place_value(place: Place) -> dict[str, object]:

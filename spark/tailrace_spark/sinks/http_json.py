@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from tailrace_common.settings_sink_http import HttpSinkSettings
-from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, letter_value
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.http_sender import HttpSender, RefusedError
 from tailrace_spark.sinks.protocol import DeadLetter, Summary
@@ -118,9 +117,9 @@ class _Requests:
         if key is None:  # of all keys: behind what was before it, ahead of what comes
             self._flush()
         lane = self._lanes[crc32(key or b"") % len(self._lanes)]
-        encoded = json.dumps(record.value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-        lane.records.append(_Encoded(record, encoded))
-        lane.size += len(encoded)
+        text = encoded(record.value)
+        lane.records.append(_Encoded(record, text))
+        lane.size += len(text)
         if key is None:
             self._flush()
         elif self._outlet.is_full(lane):

@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, Sizes, read_to_end
 from tailrace_common.kafka.making import TopicMaker
 from tailrace_common.passthrough import Scalar
-from tailrace_schemas.change_json import plain
 from tailrace_schemas.errors import SettingsError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import topic_component
-from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, key_of, letter_value
 from tailrace_spark.sinks.debezium import STATIC, DebeziumForm
 from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
 from tailrace_spark.sinks.row_image import Imaged
@@ -246,23 +245,6 @@ class _Batch:
 
 def _size(sent: Sent) -> int:
     return len(sent.key or b"") + len(sent.value or b"")
-
-
-def encoded(value: object) -> bytes:
-    """The JSON text of a value, in UTF-8, without spaces."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def key_of(record: LogRecord, *, whole: bool) -> bytes | None:
-    """Kafka's key: the partition key's columns as a JSON object, or with `whole` those of the primary key.
-
-    None for a truncation. In a `whole` key what a deletion does not say of the clustering columns is null.
-    """
-    found: Any = plain(record.record["key"])
-    if found is None:
-        return None
-    names = {column.name for column in record.change.table.partition_key}
-    return encoded(found if whole else {name: value for name, value in found.items() if name in names})
 
 
 def cloud_event(record: LogRecord) -> dict[str, object]:

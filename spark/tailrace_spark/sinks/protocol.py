@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -107,6 +107,23 @@ class SweepingSink(Sink, Protocol):
     """
 
     def sweep(self) -> int: ...
+
+
+@runtime_checkable
+class LetterSink(Sink, Protocol):
+    """A sink that keeps its dead letters where they can be read and written again.
+
+    Both raise ServiceError as `write` does.
+    """
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """So many at most, by topic, partition and offset, behind a place; all of them from None on."""
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """Let go of these letters and take in the pieces made of them, together or not at all.
+
+        What is set aside again is a letter again.
+        """
 
 
 @runtime_checkable
