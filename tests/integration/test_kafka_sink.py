@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -254,3 +255,28 @@ def test_images_that_make_a_record_too_large_are_left_out(kafka: LocalKafka, pre
     with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
         found = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
     assert [one["images"] is None for one in found] == [True, True, False]
+
+
+def test_what_expired_has_its_events_before_those_of_the_next_change(
+    kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    config: Config = {"bootstrap.servers": kafka.bootstrap}
+    target = KafkaTarget(
+        name="out", prefix=prefix, topic="{prefix}-out.{table}", dead_letters=f"{prefix}-letters", partitions=1,
+        debezium=True,
+    )  # fmt: skip
+    log, topic, clock = Log(PLAIN), Topic(), [1_000.0]
+    expiring = log.update((1,), (), 1, w=1)
+    expiring = replace(expiring, cells=(replace(expiring.cells[0], ttl=60, expires=1_060),))
+    store = ImageStore(f"sqlite:///{tmp_path}/i.db", clock=lambda: clock[0])
+    with closing(ChangeLogSink(KafkaOutlet(config, target), store)) as sink:
+        sink.write([topic.piece(expiring)])
+        clock[0] = 1_060
+        assert sink.write([topic.piece(log.insert((2,), (), 2))]) == Summary(changes=1, rows=3)
+    with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
+        found = [record for _, record in reader.read_to_end()]
+    told = [
+        (json.loads(one.key or b"")["payload"]["id"], one.value and json.loads(one.value)["payload"]["op"])
+        for one in found
+    ]
+    assert told == [(1, "c"), (1, "d"), (1, None), (2, "c")]

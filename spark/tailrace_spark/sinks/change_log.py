@@ -37,7 +37,7 @@ class LogRecord:
             **place_value(self.place),
             **stream_value(self.assignment),
             **{name: plain(value) for name, value in self.record.items()},
-            **({} if self.images is None else {"images": self.images.value()}),
+            **({} if self.images is None else self.images.value()),
         }
 
 

@@ -108,11 +108,20 @@ class DebeziumForm:
         """
         if imaged.images is None:
             raise UnsupportedError("no image of its rows can be told (docs/images.md), so no event")
+        return self._events(topic, change, place, imaged.table, imaged.images)
+
+    def expired(self, topic: str, change: Change, place: Place, imaged: Imaged) -> list[Event]:
+        """Those of what had expired when the change came. Raises UnsupportedError for a key, as `events`."""
+        return self._events(topic, change, place, imaged.table, imaged.expired)
+
+    def _events(
+        self, topic: str, change: Change, place: Place, table: Table, images: Sequence[RowImage]
+    ) -> list[Event]:
         source = self._source(change, place)
         found: list[Event] = []
-        for image in imaged.images:
+        for image in images:
             if image.op is not ImageOp.UPDATE or image.changed:
-                found += self._event(self._shape(imaged.table, topic, image.static), image, source)
+                found += self._event(self._shape(table, topic, image.static), image, source)
         return found
 
     def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any]) -> Iterator[Event]:

@@ -118,6 +118,19 @@ class ScopeState:
             further = sa.tuple_(c.key, c.clustering) > sa.tuple_(found[-1].key, found[-1].clustering)
             found = connection.execute(query.where(further)).all()
 
+    def due(self, connection: sa.Connection, at: int) -> Iterator[tuple[bytes, Partition, int]]:
+        """Rows that read otherwise by `at`, in seconds, by expiry alone: each by its partition key, as a partition of
+        its own, and a moment at which it read as when it was last looked at. From now on they were looked at then."""
+        c = STATE.c
+        query = self._selected().add_columns(c.next_expiry).where(c.key >= self._scope, c.key < self._above)
+        query = query.where(c.next_expiry <= at).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
+        while found := connection.execute(query).all():
+            rows = {(bytes(row.key), bytes(row.clustering)): (_known(row), row.next_expiry - 1) for row in found}
+            self._write_rows(connection, {row_key: known for row_key, (known, _) in rows.items()}, at)
+            for (key, clustering), (known, since) in rows.items():
+                place = None if clustering == STATIC else clustering[len(ROW) :]
+                yield key[len(self._scope) :], Partition(NOTHING_DELETED, {place: known}), since
+
     def erase(self, connection: sa.Connection, floor: Deletion, at: int) -> None:
         """Take away what a truncation covers for certain, deletions too."""
         c = STATE.c

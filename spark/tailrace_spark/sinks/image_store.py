@@ -71,6 +71,7 @@ GIVEN: Final = sa.Table(
     sa.Column("partition", sa.Integer, primary_key=True),
     sa.Column("offset", sa.BigInteger, primary_key=True),
     sa.Column("images", STATE_BYTES),
+    sa.Column("expired", STATE_BYTES),
     **MYSQL_TABLE,
 )
 _GIVEN: Final = tuple(column.name for column in GIVEN.columns)
@@ -172,6 +173,7 @@ class ImageStore:
         given = self._given(connection, changes, seen)
         new = [one for one in changes if _place(one) not in given]
         made: dict[tuple[str, int, int], RowImages] = {}
+        expired: dict[tuple[str, int, int], tuple[RowImage, ...]] = {}
         by_table: dict[UUID, list[Delivered]] = {}
         for one in changes:
             by_table.setdefault(one.change.table.id, []).append(one)
@@ -179,24 +181,32 @@ class ImageStore:
         now = int(self._clock())
         for table_id, one_table in followed.items():
             fresh = [one for one in by_table[table_id] if _place(one) not in given]
+            if fresh and (gone := self._expire(connection, one_table, now)):
+                expired[_place(fresh[0])] = gone
             made.update(self._make(connection, one_table, fresh, now))
         insert(
             connection,
             GIVEN,
             _GIVEN,
-            [(self._stream, *_place(one), images_text(made[_place(one)])) for one in new],
+            [
+                (self._stream, *place, images_text(made[place]), images_text(expired.get(place)))
+                for place in map(_place, new)
+            ],
         )
-        given |= made
+        given |= {place: (images, expired.get(place, ())) for place, images in made.items()}
         return tuple(
-            replace(one, images=Imaged(followed[one.change.table.id].maker.table, given[_place(one)]))
+            replace(one, images=Imaged(followed[one.change.table.id].maker.table, *given[_place(one)]))
             for one in changes
         )
 
     def _given(
         self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
-    ) -> dict[tuple[str, int, int], RowImages]:
-        """The images that these changes have had. Those of before this batch are forgotten, partition by partition."""
-        found: dict[tuple[str, int, int], RowImages] = {}
+    ) -> dict[tuple[str, int, int], tuple[RowImages, tuple[RowImage, ...]]]:
+        """The images that these changes have had, and what had expired when they came.
+
+        Those of before this batch are forgotten, partition by partition.
+        """
+        found: dict[tuple[str, int, int], tuple[RowImages, tuple[RowImage, ...]]] = {}
         c = GIVEN.c
         for (topic, partition), some in groupby(changes, key=lambda one: (one.place.topic, one.place.partition)):
             offsets = [one.place.offset for one in some]
@@ -204,8 +214,10 @@ class ImageStore:
             if (topic, partition) not in seen:
                 seen.add((topic, partition))
                 connection.execute(GIVEN.delete().where(own, c.offset < offsets[0]))
-            query = sa.select(c.offset, c.images).where(own, c.offset >= min(offsets), c.offset <= max(offsets))
-            found |= {(topic, partition, row.offset): images_of_text(row.images) for row in connection.execute(query)}
+            query = sa.select(c.offset, c.images, c.expired)
+            for row in connection.execute(query.where(own, c.offset >= min(offsets), c.offset <= max(offsets))):
+                expired = images_of_text(row.expired) or ()
+                found[topic, partition, row.offset] = images_of_text(row.images), expired
         return found
 
     def _follow(self, connection: sa.Connection, changes: Sequence[Delivered]) -> _Followed:
@@ -264,6 +276,14 @@ class ImageStore:
             table.state.save(connection, loaded, now, table.truncations.erased)
         self._erase(connection, table, now)
         return made
+
+    def _expire(self, connection: sa.Connection, table: _Followed, now: int) -> tuple[RowImage, ...]:
+        """One image for each row that reads otherwise because something expired since it was last looked at."""
+        covering = table.truncations.covering()
+        images: list[RowImage] = []
+        for key, partition, since in table.state.due(connection, now):
+            images += table.maker.expired(key, partition, since, now, covering)
+        return tuple(images)
 
     def _truncate(self, connection: sa.Connection, table: _Followed, change: Change, now: int) -> RowImages:
         """One image for each row that reads otherwise by what another host, or a copy, says of a truncation."""

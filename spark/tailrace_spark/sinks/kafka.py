@@ -13,12 +13,13 @@ from typing import Final
 from tailrace_common.kafka import KafkaTransactions, Sizes, read_to_end
 from tailrace_common.kafka.making import TopicMaker
 from tailrace_common.passthrough import Scalar
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import topic_component
 from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, key_of, letter_value
-from tailrace_spark.sinks.debezium import STATIC, DebeziumForm
+from tailrace_spark.sinks.debezium import STATIC, DebeziumForm, Event
 from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
 from tailrace_spark.sinks.row_image import Imaged
 
@@ -171,11 +172,15 @@ class _Batch:
         if self._is_out(record.place):
             return
         largest = self._target.largest_record
+        found: list[Sent] = []
         try:
-            found = self._events(record) if self._target.debezium else [self._change(record)]
+            if self._target.debezium:
+                found += self._events(record, self._outlet.events.expired)
+                found += self._events(record, self._outlet.events.events)
+            else:
+                found.append(self._change(record))
         except UnsupportedError as error:
             self._letter(DeadLetter(record.place, str(error), record.message))
-            return
         small = [one for one in found if _size(one) <= largest]
         if len(small) < len(found):
             size = max(map(_size, found))
@@ -192,18 +197,18 @@ class _Batch:
         partition = record.place.partition % self._outlet.partitions(topic)
         key = key_of(record, whole=target.whole_key)
         sent = Sent(topic, partition, key, encoded(cloud_event(record) if target.cloudevents else record.value))
-        if images is None or images.images is None or _size(sent) <= target.largest_record:
+        if images is None or (images.images is None and not images.expired) or _size(sent) <= target.largest_record:
             return sent
         return self._change(replace(record, images=Imaged(images.table, None)))
 
-    def _events(self, record: LogRecord) -> list[Sent]:
+    def _events(self, record: LogRecord, made: Callable[[str, Change, Place, Imaged], list[Event]]) -> list[Sent]:
         """The events of its rows, each in the partition of its key's token, so that a key has one."""
         topic = self._target.topic_of(record.change.table)
         if record.images is None:
             raise SettingsError(f'sink.{self._target.name}: format = "debezium" needs `images`')
         return [
             Sent(where, partition_of(event.token, self._outlet.partitions(where)), event.key, event.value)
-            for event in self._outlet.events.events(topic, record.change, record.place, record.images)
+            for event in made(topic, record.change, record.place, record.images)
             for where in [topic + STATIC if event.static else topic]
         ]
 

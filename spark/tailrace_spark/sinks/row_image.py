@@ -57,16 +57,19 @@ RowImages = tuple[RowImage, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Imaged:
-    """The images of one change, and the definition that shows them: the newest that was known."""
+    """The images of one change, and the definition that shows them: the newest that was known.
+
+    `expired` are those of rows of its table of which something has expired since the table's last change.
+    """
 
     table: Table
     images: RowImages
+    expired: tuple[RowImage, ...] = ()
 
-    def value(self) -> list[dict[str, Any]] | None:
-        """The JSON array; None also where there are more than MOST_IMAGES, which no record has room for."""
-        if self.images is None or len(self.images) > MOST_IMAGES:
-            return None
-        return [image.value() for image in self.images]
+    def value(self) -> dict[str, Any]:
+        """The members of the change's JSON object; `expired` is left out where there is nothing of the kind."""
+        found = {"images": _array(self.images)}
+        return {**found, "expired": _array(self.expired)} if self.expired else found
 
 
 class ImageMaker:
@@ -84,6 +87,15 @@ class ImageMaker:
             return self._named(change.key or b"", images)
         except (DecodeError, ValueError):
             return None
+
+    def expired(
+        self, key: bytes, partition: Partition, since: int, at: int, truncated: Deletion | None
+    ) -> tuple[RowImage, ...]:
+        """What has expired of a partition's rows (`Images.expire`); none of a row that cannot be shown."""
+        try:
+            return self._named(key, self._images.expire(partition, since, at, truncated=truncated))
+        except DecodeError:
+            return ()
 
     def truncated(
         self, key: bytes, partition: Partition, before: Deletion | None, after: Deletion | None, at: int
@@ -139,6 +151,13 @@ def images_of_text(text: bytes | None) -> RowImages:
         )
         for one in json.loads(text)
     )
+
+
+def _array(images: RowImages) -> list[dict[str, Any]] | None:
+    """The JSON array; None also where there are more than MOST_IMAGES, which no record has room for."""
+    if images is None or len(images) > MOST_IMAGES:
+        return None
+    return [image.value() for image in images]
 
 
 def _plain(values: Values | None) -> dict[str, Any] | None:

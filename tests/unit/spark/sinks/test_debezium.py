@@ -255,6 +255,17 @@ def test_a_definition_that_grew_has_its_own_schema() -> None:
     assert read(new.value)["before"] == {**row(1, 1), "late": None}
 
 
+def test_what_had_expired_has_events_of_its_own() -> None:
+    partition, maker, change = Partition(), ImageMaker(CART), LOG.insert(K, (1,), 10, amount=5)
+    first, gone = maker.of(partition, change, 0, None), maker.of(partition, LOG.delete(K, (1,), 20), 0, None)
+    form = DebeziumForm("p")
+    assert gone is not None
+    imaged = Imaged(CART, first, gone)
+    assert words(form.expired(TOPIC, change, PLACE, imaged)) == [(ONE, "d", row(1, 5), None), (ONE,)]
+    assert words(form.events(TOPIC, change, PLACE, imaged)) == [(ONE, "c", None, row(1, 5))]
+    assert form.expired(TOPIC, change, PLACE, Imaged(CART, first)) == []
+
+
 def test_images_come_back_as_they_were_kept() -> None:
     change = LOG.insert(K, (1,), 10, amount=5)
     images = ImageMaker(CART).of(Partition(), change, 0, None)

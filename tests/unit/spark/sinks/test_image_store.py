@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from random import Random
+from string import ascii_letters
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +25,7 @@ from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.image_state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.image_store import ImageStore
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place
-from tailrace_spark.sinks.row_image import MOST_IMAGES, RowImages
+from tailrace_spark.sinks.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
@@ -247,6 +249,46 @@ def test_rows_are_looked_at_as_they_are_then(url: str) -> None:
         assert told(images_of(store, pieces[1])) == expected
 
 
+def test_what_has_expired_is_told_with_the_next_change_of_its_table(database: Database) -> None:
+    """Each image begins where the last one of its row ended; of what comes again too."""
+    clock, stream = [1_000.0], Stream()
+
+    def expiring(line: int, amount: int, expires: int) -> Change:
+        change = LOG.update(K, (line,), 10, amount=amount)
+        return replace(change, cells=(replace(change.cells[0], ttl=60, expires=expires),))
+
+    static = LOG.static(K, 10, note="a")
+    static = replace(static, cells=(replace(static.cells[0], ttl=60, expires=1_050),))
+    stays = LOG.insert(K, (3,), 10, tags={"a": ""})
+    first = stream.piece(expiring(1, 1, 1_060), expiring(2, 2, 1_070), static, stays, expiring(3, 3, 1_050))
+    second = stream.piece(LOG.insert((8,), (1,), 20, amount=8), LOG.update(K, (1,), 20, tags={"b": ""}))
+    with closing(ImageStore(database.url, clock=lambda: clock[0])) as store:
+        images_of(store, first)
+        clock[0] = 1_060
+        found = []
+        for _ in range(2):
+            [piece] = store.imaged([second])
+            found.append([one.images for one in piece.changes])
+            clock[0] = 1_080
+        third = stream.piece(LOG.insert((8,), (2,), 30))
+        [last] = [one.images for piece in store.imaged([third]) for one in piece.changes]
+    assert found[0] == found[1]
+    [one, other] = found[0]
+    assert one is not None
+    assert other is not None
+    assert last is not None
+    assert told([one.expired]) == [
+        [
+            ("d", None, {"note": "a"}, None, ("note",)),
+            ("u", 3, {"amount": 3, "tags": ["a"]}, {"tags": ["a"]}, ("amount",)),
+            ("d", 1, {"amount": 1}, None, ("amount",)),
+        ]
+    ]
+    assert other.expired == ()
+    assert told([other.images]) == [[("c", 1, None, {"tags": ["b"]}, ("tags",))]]
+    assert told([last.expired]) == [[("d", 2, {"amount": 2}, None, ("amount",))]]
+
+
 def truncation(at: int, host: str = "11111111-0000-0000-0000-000000000000", seen: int = 0) -> Change:
     deletion = Deletion(at, at // 1_000_000)
     return Change(
@@ -308,7 +350,7 @@ def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
     assert again == [[("c", 1, None, {"amount": 9}, ("amount",))]]
 
 
-def test_what_cannot_be_told_holds_up_nothing(url: str) -> None:
+def test_what_cannot_be_told_holds_up_nothing(database: Database) -> None:
     """Values that are none of their type, and keys that no index takes."""
     bad = LOG.insert(K, (1,), 10, amount=5)
     bad = replace(bad, cells=(replace(bad.cells[0], value=b"123"),))
@@ -320,11 +362,17 @@ def test_what_cannot_be_told_holds_up_nothing(url: str) -> None:
         LOG.insert(K, (2,), 10, amount=1),
         wide.insert(("k" * (LONGEST_KEY + 1),), ("c",), 10, v=1),
         wide.insert(("k",), ("c" * LONGEST_CLUSTERING,), 10, v=1),
-        wide.insert(("k" * LONGEST_KEY,), ("c" * (LONGEST_CLUSTERING - 9),), 10, v=1),
+        wide.insert((_random(LONGEST_KEY),), (_random(LONGEST_CLUSTERING - 9),), 10, v=1),
     )
-    found = once(url, piece)
+    found = once(database.url, piece)
     assert [None if one is None else len(one) for one in found] == [None, 1, None, None, 1]
-    assert once(url, piece) == found
+    assert once(database.url, piece) == found
+
+
+def _random(size: int) -> str:
+    """A text that no database makes shorter."""
+    random = Random(1)
+    return "".join(random.choice(ascii_letters) for _ in range(size))
 
 
 def test_a_column_that_comes_and_goes(url: str) -> None:
@@ -350,11 +398,12 @@ def test_streams_and_table_ids_have_states_of_their_own(url: str) -> None:
 
 def test_more_images_than_a_record_has_room_for() -> None:
     from tailrace_spark.rowstate.images import ImageOp
-    from tailrace_spark.sinks.row_image import Imaged, RowImage
+    from tailrace_spark.sinks.row_image import RowImage
 
     image = RowImage(op=ImageOp.DELETE, key={"id": 1}, before={}, after=None, changed=())
-    assert Imaged(CART, (image,) * MOST_IMAGES).value() == [image.value()] * MOST_IMAGES
-    assert Imaged(CART, (image,) * (MOST_IMAGES + 1)).value() is None
+    assert Imaged(CART, (image,) * MOST_IMAGES).value() == {"images": [image.value()] * MOST_IMAGES}
+    assert Imaged(CART, (image,) * (MOST_IMAGES + 1)).value() == {"images": None}
+    assert Imaged(CART, (), (image,)).value() == {"images": [], "expired": [image.value()]}
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:
@@ -399,15 +448,23 @@ cuts = st.tuples(st.integers(0, 10), st.integers(0, 10)).map(sorted)
 
 
 def in_batches(url: str, changes: Sequence[Change], cut: Sequence[int], *, again: bool) -> list[RowImages]:
-    """The images of changes in three batches, of three processes; with `again`, each comes twice and has the same."""
+    """The images of changes in three batches, of three processes, one a second from the 9th on, and what expired by
+    the 12th; with `again`, each batch comes twice, the second time later, and has the same."""
     stream = Stream()
     images: list[RowImages] = []
-    for some in (changes[: cut[0]], changes[cut[0] : cut[1]], changes[cut[1] :]):
+    last = replace(LOG.delete((99,), (1,), 1), table=changes[0].table if changes else CART)
+    batches = [changes[: cut[0]], changes[cut[0] : cut[1]], changes[cut[1] :], [last]]
+    for now, some in enumerate(batches, start=9):
         piece = stream.piece(*some)
-        first = once(url, piece, clock=lambda: 9)
-        assert not again or once(url, piece, clock=lambda: 9) == first
-        images += first
+        first = _imaged(url, piece, now)
+        assert not again or _imaged(url, piece, now + 1) == first
+        images += [of for one in first for of in (one.expired, one.images)]
     return images
+
+
+def _imaged(url: str, piece: Piece, now: int) -> list[Imaged]:
+    with closing(ImageStore(url, clock=lambda: now)) as store:
+        return [one.images for some in store.imaged([piece]) for one in some.changes if one.images is not None]
 
 
 @FOR_ALL
@@ -415,14 +472,14 @@ def in_batches(url: str, changes: Sequence[Change], cut: Sequence[int], *, again
 def test_images_end_in_what_is_visible(
     files: Iterator[str], changes: list[Change], cut: list[int], again: bool
 ) -> None:
-    """Of any changes in any order, however they are cut, whatever comes again."""
+    """Of any changes in any order, however they are cut, whatever comes again and expires meanwhile."""
     partition = Partition()
     for change in changes:
         partition.absorb(change)
     wanted = []
     for place, known in partition.rows.items():
         columns = VisibleColumns(OF_ANY_BYTES, static=place is None)
-        values = columns.of(known.state, partition.covering(place), 9)
+        values = columns.of(known.state, partition.covering(place), 12)
         if values is not None:
             key = {} if place is None else {"c": int.from_bytes(known.clustering[0] or b"", "big")}
             wanted.append(({"p": 0, **key}, plain(values)))
