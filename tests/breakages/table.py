@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages import capture, delivery, generations, schema, services, streaming
+from tests.breakages import capture, delivery, generations, images, schema, services, streaming
 from tests.breakages.breakage import Breakage
 
 BREAKAGES: Final[tuple[Breakage, ...]] = (
@@ -14,4 +14,5 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *generations.BREAKAGES,
     *services.BREAKAGES,
     *streaming.BREAKAGES,
+    *images.BREAKAGES,
 )

@@ -155,10 +155,11 @@ def test_what_is_covered_by_what_is_there_changes_nothing(url: str) -> None:
             url,
             stream.piece(first, first, LOG.update(K, (1,), 9, amount=1), LOG.delete(K, (1,), 8)),
             stream.piece(LOG.delete_range(K, (2,), (), 30), LOG.insert(K, (2,), 20, amount=2)),
+            stream.piece(LOG.insert(K, (3,), 20, amount=3)),
         )
     )
     same: Told = ("u", 1, row, row, ())
-    assert found == [[("c", 1, None, row, ("amount",))], [same], [same], [same], [], []]
+    assert found == [[("c", 1, None, row, ("amount",))], [same], [same], [same], [], [], []]
 
 
 class Crash(BaseException):

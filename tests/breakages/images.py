@@ -1,0 +1,76 @@
+"""Breakages of row images and of Debezium's events made from them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+STORE: Final = "spark/tailrace_spark/sinks/image_store.py"
+STATE: Final = "spark/tailrace_spark/sinks/image_state.py"
+EVENTS: Final = "spark/tailrace_spark/sinks/debezium.py"
+STORED: Final = "unit/spark/sinks/test_image_store.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="images-are-made-again",
+        promise="what is delivered again has the images that it had",
+        file=STORE,
+        old="        given = self._given(connection, changes, seen)\n",
+        new=(
+            "        connection.execute(GIVEN.delete().where(GIVEN.c.stream == self._stream))\n"
+            "        given = self._given(connection, changes, seen)\n"
+        ),
+        needs=Needs.NOTHING,
+        reds=(
+            Red(STORED, "test_a_batch_that_comes_again_has_the_images_that_it_had[sqlite]", ASSERTED),
+            Red(
+                "unit/spark/test_imaging.py",
+                "test_a_batch_whose_sink_failed_carries_the_images_that_it_had",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="images-without-deletions",
+        promise="the last image of each key is what SELECT shows",
+        file=STATE,
+        old="                partition.deletions = head.deletions\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red(STORED, "test_what_is_covered_by_what_is_there_changes_nothing", ASSERTED),),
+    ),
+    Breakage(
+        name="images-of-now",
+        promise="rows are looked at as they were when their change was merged",
+        file=STORE,
+        old="made[_place(one)] = table.maker.of(partition, one.change, now, covering)",
+        new="made[_place(one)] = table.maker.of(partition, one.change, 0, covering)",
+        needs=Needs.NOTHING,
+        reds=(Red(STORED, "test_rows_are_looked_at_as_they_are_then", ASSERTED),),
+    ),
+    Breakage(
+        name="events-of-nothing",
+        promise="a row that a change left as it was has no event",
+        file=EVENTS,
+        old="            if image.op is not ImageOp.UPDATE or image.changed:\n",
+        new="            if image is not None:\n",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/sinks/test_debezium.py", "test_a_row_that_stays_as_it_was_has_no_event", ASSERTED),),
+    ),
+    Breakage(
+        name="deletions-without-tombstones",
+        promise="a record without a value stands behind each deletion",
+        file=EVENTS,
+        old="        if self._tombstones and image.op is ImageOp.DELETE:\n",
+        new="        if self._tombstones and image.after is not None:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/test_debezium.py",
+                "test_a_deletion_of_many_rows_has_an_event_and_a_tombstone_for_each",
+                ASSERTED,
+            ),
+        ),
+    ),
+)
