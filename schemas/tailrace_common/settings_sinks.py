@@ -14,6 +14,7 @@ from tailrace_common.settings_section import Positive, Section
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
+from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
 
 DAY_SECONDS: Final = 86_400
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
@@ -115,6 +116,7 @@ SinkSettings = (
     | LogTablesSinkSettings
     | KafkaSinkSettings
     | HttpSinkSettings
+    | RabbitmqSinkSettings
     | FilesSinkSettings
     | ConsoleSinkSettings
 )
@@ -123,6 +125,7 @@ SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "log-tables": LogTablesSinkSettings,
     "kafka": KafkaSinkSettings,
     "http": HttpSinkSettings,
+    "rabbitmq": RabbitmqSinkSettings,
     "files": FilesSinkSettings,
     "console": ConsoleSinkSettings,
 }
@@ -144,6 +147,7 @@ AnySinkSettings = Annotated[
     | Annotated[LogTablesSinkSettings, Tag("log-tables")]
     | Annotated[KafkaSinkSettings, Tag("kafka")]
     | Annotated[HttpSinkSettings, Tag("http")]
+    | Annotated[RabbitmqSinkSettings, Tag("rabbitmq")]
     | Annotated[FilesSinkSettings, Tag("files")]
     | Annotated[ConsoleSinkSettings, Tag("console")],
     Discriminator(
