@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,5 +14,12 @@ class DeltaSinkSettings(StoredSettings):
     """A Delta table for each source table, on local disks or S3: docs/sinks/delta.md."""
 
     type: Literal["delta"] = Field(default="delta", description="What kind of sink this is")
-    mode: Literal["history"] = Field(default="history", description='"history": each change is a row')
+    mode: Literal["history", "current"] = Field(
+        default="history", description='"history": each change is a row; "current": tables follow the source\'s rows'
+    )
+    buckets: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=16,
+        description="Of a table that follows: partitions of its Delta table, by a hash of the partition key. It stays "
+        "what it was when the table was made",
+    )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")

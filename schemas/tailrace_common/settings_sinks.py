@@ -16,6 +16,7 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
+from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
 
 DAY_SECONDS: Final = 86_400
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
@@ -117,6 +118,7 @@ SinkSettings = (
     | LogTablesSinkSettings
     | KafkaSinkSettings
     | HttpSinkSettings
+    | RabbitmqSinkSettings
     | FilesSinkSettings
     | DeltaSinkSettings
     | ConsoleSinkSettings
@@ -126,6 +128,7 @@ SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "log-tables": LogTablesSinkSettings,
     "kafka": KafkaSinkSettings,
     "http": HttpSinkSettings,
+    "rabbitmq": RabbitmqSinkSettings,
     "files": FilesSinkSettings,
     "delta": DeltaSinkSettings,
     "console": ConsoleSinkSettings,
@@ -148,6 +151,7 @@ AnySinkSettings = Annotated[
     | Annotated[LogTablesSinkSettings, Tag("log-tables")]
     | Annotated[KafkaSinkSettings, Tag("kafka")]
     | Annotated[HttpSinkSettings, Tag("http")]
+    | Annotated[RabbitmqSinkSettings, Tag("rabbitmq")]
     | Annotated[FilesSinkSettings, Tag("files")]
     | Annotated[DeltaSinkSettings, Tag("delta")]
     | Annotated[ConsoleSinkSettings, Tag("console")],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from typing import Annotated
 import typer
 from stamina.instrumentation import set_on_retry_hooks
 
-from tailrace_common.settings import Settings, load_settings
+from tailrace_common.command_options import SettingsFile, settings_of
+from tailrace_common.settings import Settings
 from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.archive import write_archive
@@ -29,16 +29,7 @@ log = logging.getLogger("tailrace_spark")
 
 
 def stream(
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="The settings, TOML. Without it: the defaults. TAILRACE_SECTION__NAME variables win over both.",
-            show_default=False,
-        ),
-    ] = None,
+    config: SettingsFile = None,
     sink: Annotated[
         str | None, typer.Option(metavar="NAME", help="The [sink.NAME] to write, instead of stream.sink.")
     ] = None,
@@ -66,7 +57,7 @@ def stream(
         made = write_archive(archive, without or ())
         log.info("%s: %d files, %.0f MB: ours, %s", archive, made.files, made.size / 1e6, ", ".join(made.distributions))
         return
-    settings = load_settings(config, os.environ)
+    settings = settings_of(config)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     target, location = _sink(settings, sink)  # before Spark, which takes its time to start
     stop, metrics = threading.Event(), StreamMetrics()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
 from tailrace_common.schemas import SchemaReader
-from tailrace_common.settings import Settings, load_settings
+from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.letters import Replayed, all_letters, replayed
 from tailrace_spark.masking import masked, masks_of
@@ -27,16 +26,6 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink: that of [sink.NAME].")]
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="The settings, TOML. Without it: the defaults. TAILRACE_SECTION__NAME variables win over both.",
-        show_default=False,
-    ),
-]
 
 
 @app.command("list")
@@ -47,7 +36,7 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
 
     Example: tailrace sink-letters list local -c tailrace.toml
     """
-    with _opened(name, load_settings(config, os.environ)) as sink:
+    with _opened(name, settings_of(config)) as sink:
         print_rows(
             {
                 "topic": letter.place.topic,
@@ -68,7 +57,7 @@ def replay(name: Name, config: SettingsFile = None) -> None:
 
     Example: tailrace sink-letters replay local -c tailrace.toml
     """
-    settings = load_settings(config, os.environ)
+    settings = settings_of(config)
     masks, done = masks_of(settings.stream), Replayed()
     with (
         _opened(name, settings) as sink,

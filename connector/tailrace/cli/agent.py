@@ -25,7 +25,6 @@ from tailrace.changes.transcode import Transcoder
 from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
 from tailrace.cli.mirroring import mirroring
-from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import node_settings, require_own_directory, sole_reader
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode, RingListener
@@ -40,6 +39,7 @@ from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Sizes
 from tailrace_common.schemas import SchemaReader

@@ -18,7 +18,6 @@ from tailrace.capture.directory import list_cdc_raw
 from tailrace.capture.pressure import threshold_of
 from tailrace.capture.spool import Spool, size_of, unwritable
 from tailrace.cli.agent import contact_of, registry_store
-from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.own_directory import has_segments, named_otherwise, node_settings
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import LiveCluster
@@ -26,6 +25,7 @@ from tailrace.ops.headroom import Headroom, limits_of
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.routing import Selection
 from tailrace_common.checks import Check, CheckSource, judge
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_rows, say
 from tailrace_common.settings import AgentSettings, Settings
 from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError

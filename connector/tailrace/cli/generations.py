@@ -14,12 +14,12 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.cli.generation_files import build_from, generation_object, read_generation, read_ring
-from tailrace.cli.options import SettingsFile, settings_of
 from tailrace.cli.partition_keys import serialized_key
 from tailrace.cli.replay import time_of
 from tailrace.cli.tail import topic_of
 from tailrace.ops.ring_layout import Circle, circles, place
 from tailrace.ops.ring_picture import ring_svg
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, print_rows, say
 from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader

@@ -11,11 +11,12 @@ import typer
 
 from tailrace.cli.agent import contact_of
 from tailrace.cli.offsets import Fence, age_words, known_hosts, publisher_of, require_stopped, require_unchanged
-from tailrace.cli.options import SettingsFile, Yes, confirm, settings_of
+from tailrace.cli.options import Yes, confirm
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.moves import position_words
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
 from tailrace_common.progress import ProgressReader
 from tailrace_common.settings import Settings

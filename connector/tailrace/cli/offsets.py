@@ -15,7 +15,7 @@ import typer
 from tailrace.capture.resume import Resume
 from tailrace.cli.agent import contact_of
 from tailrace.cli.offset_files import between, present, require_boundary
-from tailrace.cli.options import SettingsFile, Yes, confirm, existing_directory, settings_of
+from tailrace.cli.options import Yes, confirm, existing_directory
 from tailrace.cli.own_directory import node_settings, require_own_directory
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import LiveCluster
@@ -24,6 +24,7 @@ from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of, read_hosts
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, print_rows, say
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tailrace_common.console import say
-from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import SettingsError
-
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="The settings, TOML. Without it: the defaults. TAILRACE_SECTION__NAME variables win over both.",
-        show_default=False,
-    ),
-]
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -35,11 +21,6 @@ def existing_file(help: str) -> Any:
 def existing_directory(help: str) -> Any:
     """An option that names a directory which is there."""
     return typer.Option(metavar="DIR", exists=True, file_okay=False, help=help)
-
-
-def settings_of(path: Path | None) -> Settings:
-    """The settings of a command's `SettingsFile` option. Raises SettingsError."""
-    return load_settings(path, os.environ)
 
 
 def confirm(question: str, yes: bool) -> None:

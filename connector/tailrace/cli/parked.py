@@ -29,7 +29,7 @@ from tailrace.cli.offsets import (
     require_stopped,
     require_unchanged,
 )
-from tailrace.cli.options import SettingsFile, Yes, confirm, existing_directory, existing_file, settings_of
+from tailrace.cli.options import Yes, confirm, existing_directory, existing_file
 from tailrace.cli.replay_targets import origins_of, with_announced
 from tailrace.cli.schema_file import definitions_of
 from tailrace.cli.segment_keys import keys_of_settings
@@ -38,6 +38,7 @@ from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.routing import Selection
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings

@@ -16,13 +16,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from tailrace.capture.directory import SegmentFiles, list_segments
 from tailrace.cli.interruption import stopped_by_signals
-from tailrace.cli.options import SettingsFile, existing_file, settings_of
+from tailrace.cli.options import existing_file
 from tailrace.cli.replay_targets import kafka_outlet, lines_outlet, origins_of
 from tailrace.cli.segment_files import DAMAGED
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys_of_settings
 from tailrace.cli.segment_positions import Since, Until, stretch_of
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import say
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError

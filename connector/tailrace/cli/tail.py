@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tailrace.cli.event_lines import EventLines
 from tailrace.cli.interruption import stopped_by_signals
-from tailrace.cli.options import SettingsFile, settings_of
+from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, say
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.passthrough import Scalar

@@ -27,20 +27,20 @@ def to_avro(cql_type: CqlType, data: bytes) -> tuple[object, bool]:
         exact = coder.exact or coder.encode(value) == data
     except DecodeError:
         return None, False
-    rename = _renaming(cql_type, True)
+    rename = renaming(cql_type, True)
     return (value if rename is None else rename(value)), exact
 
 
 def to_bytes(cql_type: CqlType, value: object) -> bytes:
     """The Cassandra bytes of a value that Avro carried."""
-    rename = _renaming(cql_type, False)
+    rename = renaming(cql_type, False)
     return codec(cql_type).encode(value if rename is None else rename(value))
 
 
 @cache
-def _renaming(cql_type: CqlType, to: bool) -> Convert | None:
+def renaming(cql_type: CqlType, to: bool) -> Convert | None:
     """Renames user type fields between CQL's names and Avro's; None where nothing below has another name."""
-    inner = [_renaming(arg, to) for arg in cql_type.args]
+    inner = [renaming(arg, to) for arg in cql_type.args]
     kind = cql_type.kind
     if kind == "udt":
         names = [avro_name(field) for field in cql_type.fields]

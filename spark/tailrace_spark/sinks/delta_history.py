@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from tailrace_schemas.change import record_times
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
 from tailrace_spark.sinks.delta_spool import Spool
@@ -67,6 +67,8 @@ class DeltaHistory:
         for number in count(1):
             candidate = name if number == 1 else f"{name}-{number}"
             schema = batch.schema_of(candidate)
+            if schema is not None and DAY not in schema.names:
+                raise SettingsError(f"{candidate} is a table of another kind: give this sink another path")
             if schema is None or grown(schema, wanted) is not None:
                 return candidate
         raise AssertionError("numbers do not end")

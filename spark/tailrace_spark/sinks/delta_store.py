@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -19,6 +22,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 _S3: Final = "s3://"
 # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
 _PATIENCE: Final = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
+_Mode = Literal["error", "append", "overwrite"]
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -54,6 +58,14 @@ class DeltaStore:
             except TableNotFoundError:
                 return None
 
+    def names(self) -> list[str]:
+        """The names of what is below the path, sorted: tables, and whatever else is there."""
+        with _answering(self._root):
+            if not self._remote:
+                return sorted(os.listdir(self._root)) if os.path.isdir(self._root) else []
+            files = fs.PyFileSystem(DeltaStorageHandler(self._root, self._options))
+            return sorted(info.base_name for info in files.get_file_info(fs.FileSelector("", allow_not_found=True)))
+
     def uri(self, name: str) -> str:
         """Where the table of a name is."""
         return f"{self._root}/{name}"
@@ -74,19 +86,64 @@ class DeltaStore:
         is as `open` gave it; where another writer noted a version of one of these ids since, or made the table,
         nothing is written, and ServiceError raised. A table that is not there is made; `says` describes it.
         """
-        noted = CommitProperties(app_transactions=[Transaction(app, at) for app, at in sorted(versions.items())])
+        made = table is None
+        mode: _Mode = "error" if made else "append"
+        self._write(name, table, batches, versions, partitioned_by, says, mode, None if made else "merge")
+
+    def rewrite(
+        self,
+        name: str,
+        table: StoredTable | None,
+        batches: Any,
+        versions: Mapping[str, int],
+        *,
+        partitioned_by: str | None = None,
+        says: str = "",
+    ) -> None:
+        """As `append`, but with these rows and columns in place of all that are there."""
+        made = table is None
+        mode: _Mode = "error" if made else "overwrite"
+        self._write(name, table, batches, versions, partitioned_by, says, mode, None if made else "overwrite")
+
+    def _write(
+        self,
+        name: str,
+        table: StoredTable | None,
+        batches: Any,
+        versions: Mapping[str, int],
+        partitioned_by: str | None,
+        says: str,
+        mode: _Mode,
+        schema_mode: Literal["merge", "overwrite"] | None,
+    ) -> None:
         with _answering(self.uri(name)):
             write_deltalake(
                 self.uri(name) if table is None else table.delta,
                 batches,
-                mode="error" if table is None else "append",
-                schema_mode="merge" if table is not None else None,
-                partition_by=[partitioned_by] if partitioned_by and table is None else None,
+                mode=mode,
+                schema_mode=schema_mode,
+                partition_by=[partitioned_by] if partitioned_by and mode != "append" else None,
                 description=says if table is None else None,
                 storage_options=self._options or None,
                 target_file_size=self._file_bytes,
-                commit_properties=noted,
+                commit_properties=_noting(versions),
             )
+
+    def merge(
+        self, name: str, table: StoredTable, rows: Any, named_by: Sequence[str], versions: Mapping[str, int]
+    ) -> None:
+        """Put rows in place, or where they are not there, add them, in one commit; notes versions as `append` does.
+
+        `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
+        `named_by` are the columns that name a row, the one that the table is partitioned by first. Only the files
+        that have some of these rows are written anew.
+        """
+        same = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
+        with _answering(self.uri(name)):
+            merging = table.delta.merge(rows, same, "s", "t", streamed_exec=False, commit_properties=_noting(versions))
+            merging = merging.when_matched_delete('s."gone"')
+            merging = merging.when_matched_update_all(except_cols=["gone"])
+            merging.when_not_matched_insert_all('NOT s."gone"', except_cols=["gone"]).execute()
 
 
 class StoredTable:
@@ -100,9 +157,28 @@ class StoredTable:
         """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
         return pa.schema([pa.field(field.name, _plain(field.type)) for field in pa.schema(self.delta.schema())])
 
+    def read(self, columns: Sequence[str], which: Any, keys: Collection[bytes] | None = None) -> Any:
+        """A pyarrow Table of these columns of some rows, in no order.
+
+        They are those for which a pyarrow Expression of numbers holds; with `keys`, those of them whose first column,
+        binary, is one of these.
+        """
+        wanted = pa.schema([self.schema.field(column) for column in columns])
+        named = None if keys is None else pa.array(sorted(keys), pa.binary())
+        found = []
+        with _answering(self.delta.table_uri):
+            for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which):
+                rows = pa.Table.from_batches([batch]).cast(wanted)
+                found.append(rows if named is None else rows.filter(pc.is_in(rows.column(0), named)))
+        return pa.concat_tables(found) if found else wanted.empty_table()
+
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
         return self.delta.transaction_version(application)
+
+
+def _noting(versions: Mapping[str, int]) -> CommitProperties:
+    return CommitProperties(app_transactions=[Transaction(app, at) for app, at in sorted(versions.items())])
 
 
 def _plain(of: Any) -> Any:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tailrace_schemas.avro.convert import to_bytes
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Column, Table
 
-FARTHEST: Final = (2**63 - 1) // 1000
-"""The largest timestamp, in milliseconds, that is a number of microseconds; -FARTHEST is the smallest."""
-FIRST_DAY, LAST_DAY = -96_465_292, 95_026_236
-"""Days since 1970 of 1 January -262143 and of 31 December 262142: delta-rs writes no date beyond these."""
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""Days since 1970 of 1 January 1 and 31 December 9999. Others could be written, but not be read by most:
+
+files say the smallest and largest of their values as text, at which readers fail that know four digits of a year.
+"""
+FIRST_MOMENT, LAST_MOMENT = FIRST_DAY * 86_400_000, (LAST_DAY + 1) * 86_400_000 - 1
+"""The first and last of them, in milliseconds."""
 
 _Raw = dict[tuple[str, bytes | None, str], dict[str, Any]]
 
@@ -73,14 +76,14 @@ def _element(column: Column, item: Mapping[str, Any], raw: _Raw) -> dict[str, An
     """An element, which its path names: a key is there for people."""
     element = dict(item)
     if "key" in element:
-        element["key"] = _clamped(column.type.args[0], element["key"])
+        element["key"] = nearest(column.type.args[0], element["key"])
     if "value" in element:
         element["value"] = _value(column, column.type.args[-1], element["path"], element["value"], raw, "value")
     return element
 
 
 def _value(column: Column, of: CqlType, path: bytes | None, value: Any, raw: _Raw, where: str) -> Any:
-    near = _clamped(of, value)
+    near = nearest(of, value)
     if near != value:
         kept = {"column": column.name, "path": path, "where": where, "bytes": to_bytes(of, value)}
         raw.setdefault((column.name, path, where), kept)
@@ -88,23 +91,24 @@ def _value(column: Column, of: CqlType, path: bytes | None, value: Any, raw: _Ra
     return value
 
 
-def _clamped(of: CqlType, value: Any) -> Any:
+def nearest(of: CqlType, value: Any) -> Any:
+    """A value of a type, in which what Delta tables cannot have is the nearest that they can; as Avro has it."""
     if value is None:
         return None
     match of.kind:
         case "timestamp":
-            return max(-FARTHEST, min(FARTHEST, value))
+            return max(FIRST_MOMENT, min(LAST_MOMENT, value))
         case "date":
             return max(FIRST_DAY, min(LAST_DAY, value))
         case "list" | "set" | "vector":
-            return [_clamped(of.args[0], item) for item in value]
+            return [nearest(of.args[0], item) for item in value]
         case "map":
             names = zip(("key", "value"), of.args, strict=True)
             pairs = [(name, arg) for name, arg in names]
-            return [{name: _clamped(arg, item[name]) for name, arg in pairs} for item in value]
+            return [{name: nearest(arg, item[name]) for name, arg in pairs} for item in value]
         case "tuple":
-            return {f"f{number}": _clamped(arg, value.get(f"f{number}")) for number, arg in enumerate(of.args)}
+            return {f"f{number}": nearest(arg, value.get(f"f{number}")) for number, arg in enumerate(of.args)}
         case "udt":
             fields = zip(map(avro_name, of.fields), of.args, strict=True)
-            return {name: _clamped(arg, value.get(name)) for name, arg in fields}
+            return {name: nearest(arg, value.get(name)) for name, arg in fields}
     return value

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.delta_times import FARTHEST, FIRST_DAY, LAST_DAY
+from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.parquet_schema import arrow_schema
 
 DAY: Final = "day"
@@ -74,7 +74,7 @@ def sayable(array: Any) -> bool:
     if pa.types.is_list(of):
         return sayable(array.values)
     if pa.types.is_timestamp(of):
-        return _between(array.cast(pa.int64()), -FARTHEST, FARTHEST)
+        return _between(array.cast(pa.int64()), FIRST_MOMENT, LAST_MOMENT)
     return not pa.types.is_date(of) or _between(array.cast(pa.int32()), FIRST_DAY, LAST_DAY)
 
 

@@ -86,6 +86,11 @@ def arrow_schema(table: Table, *, times: bool = True) -> Any:
     return pa.schema(fields)
 
 
+def value_type(cql_type: CqlType) -> Any:
+    """The Arrow type of a whole value, as SELECT gives it: a collection is one, and a counter its total."""
+    return pa.int64() if cql_type.kind == "counter" else _Types(_TIMES).value(cql_type)
+
+
 class _Types:
     """Arrow's types of CQL's, shaped as their Avro values are."""
 

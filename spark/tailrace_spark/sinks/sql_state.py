@@ -10,26 +10,22 @@ deletion; 03 and the order-preserving clustering bytes: a row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 import sqlalchemy as sa
 
-from tailrace_spark.rowstate.codec import decode_deletion, encode_deletion
-from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
-from tailrace_spark.rowstate.purging import seconds
+from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.sql_bulk import TEMPORARY, fetch, overwrite, stage
-from tailrace_spark.sinks.sql_names import PARTITION, RANGE, ROW, STATIC
+from tailrace_spark.sinks.sql_heads import Head, HeadRow, deletion_row, deletion_rows, head_of
+from tailrace_spark.sinks.sql_names import ROW, STATIC
 from tailrace_spark.sinks.sql_stored import (
     Encoded,
     RowKey,
     StateRow,
     Stored,
-    assignment_of,
-    row_of,
     state_row,
     stored_as,
 )
@@ -65,14 +61,6 @@ _BY_KEYS: Final = (
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What is said of a partition beside its rows."""
-
-    deletions: PartitionState = NOTHING_DELETED
-    static: Stored | None = None
-
-
 class StateTable:
     """Reads and writes one state table in the caller's transaction."""
 
@@ -99,10 +87,10 @@ class StateTable:
         stage(connection, KEYS, [(key, b"") for key in keys])
         query = sa.select(c.key, c.clustering, *self._stored).where(self._is_head)
         query = query.join_from(KEYS, self.table, c.key == KEYS.c.key).order_by(c.key, c.clustering)
-        found: dict[bytes, list[_HeadRow]] = {}
+        found: dict[bytes, list[HeadRow]] = {}
         for key, clustering, *stored in connection.execute(query):
             found.setdefault(key, []).append((clustering, *stored))
-        return {key: _head(rows) for key, rows in found.items()}
+        return {key: head_of(rows) for key, rows in found.items()}
 
     def rows(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Stored]:
         """The states under these keys; those without one are left out."""
@@ -194,8 +182,8 @@ class StateTable:
         self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState, now: int | None
     ) -> None:
         """Put a partition's deletions in place of what they were; `now` in seconds, as they came."""
-        old, new = _deletion_rows(before), _deletion_rows(after)
-        kept = [_deletion_row((key, at), part, now) for at, part in new.items() if old.get(at) != part]
+        old, new = deletion_rows(before), deletion_rows(after)
+        kept = [deletion_row((key, at), part, now) for at, part in new.items() if old.get(at) != part]
         self._write(connection, kept, [(key, at) for at in old if at not in new])
 
     def remove(self, connection: sa.Connection, keys: Sequence[RowKey]) -> None:
@@ -219,40 +207,7 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 Purgeable = tuple[RowKey, int, Encoded]
 """(under which key, its `deletes_from`, what stands there)."""
-_HeadRow = tuple[bytes, bytes, int | None, bytes | None]
-"""(clustering value, state, generation, stream id)."""
 
 
 def _by_key(item: tuple[RowKey, RowState]) -> RowKey:
     return item[0]
-
-
-def _head(rows: list[_HeadRow]) -> Head:
-    whole = NOTHING_DELETED
-    static: Stored | None = None
-    ranges: list[RangeDeletion] = []
-    for clustering, encoded, generation, stream_id in rows:
-        if clustering == STATIC:
-            static = stored_as(encoded, generation, stream_id)
-            continue
-        deletion, end = decode_deletion(encoded)
-        assignment = assignment_of(generation, stream_id)
-        if clustering == PARTITION:
-            whole = PartitionState(deletion, assignment=assignment)
-        else:
-            ranges.append(RangeDeletion(clustering[len(RANGE) :], end, deletion, assignment))
-    return Head(replace(whole, ranges=tuple(ranges)), static)
-
-
-def _deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateRow:
-    written = part.deletion.written
-    came = max(seconds(written), -1 if now is None else now)
-    return row_of(row_key, written, encode_deletion(part.deletion, part.end), part.assignment, deletes=came)
-
-
-def _deletion_rows(partition: PartitionState) -> dict[bytes, RangeDeletion]:
-    """What stands under which clustering value; a partition's deletion as a range without an end."""
-    rows = {RANGE + part.start: part for part in partition.ranges}
-    if partition.deletion is not None:
-        rows[PARTITION] = RangeDeletion(b"", None, partition.deletion, partition.assignment)
-    return rows

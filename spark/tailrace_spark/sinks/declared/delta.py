@@ -11,9 +11,12 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
     from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.delta_current import DeltaCurrent
     from tailrace_spark.sinks.delta_history import DeltaHistory
     from tailrace_spark.sinks.delta_store import DeltaStore
 
+    if settings.mode == "current":
+        return DeltaCurrent(DeltaStore(settings), settings.buckets, ring_delay=around.ring_delay)
     return ChangeLogSink(DeltaHistory(DeltaStore(settings)))
 
 
@@ -21,8 +24,8 @@ DELTA: Final = SinkType(
     name="delta",
     settings=DeltaSinkSettings,
     kind=Kind.CHANGE_LOG,
-    guarantee="Each change is a row of its table exactly once, whatever comes again; a micro-batch is one commit of "
-    "each table.",
+    guarantee="Each change is a row of its table exactly once, whatever comes again, a micro-batch one commit of each "
+    'table; with mode = "current" a table reads as SELECT reads the source.',
     extra="delta",
     packages=("deltalake", "pyarrow"),
     document="docs/sinks/delta.md",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -11,13 +11,17 @@ from deltalake import DeltaTable
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.delta_current import DeltaCurrent
 from tailrace_spark.sinks.delta_history import DEAD_LETTERS, DeltaHistory
 from tailrace_spark.sinks.delta_records import change_records
+from tailrace_spark.sinks.delta_state import StateTable
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.protocol import Piece
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
+from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 
 class Dying(DeltaStore):
@@ -39,6 +43,14 @@ class Dying(DeltaStore):
     def append(self, *args: Any, **named: Any) -> None:
         with self.dying():
             super().append(*args, **named)
+
+    def rewrite(self, *args: Any, **named: Any) -> None:
+        with self.dying():
+            super().rewrite(*args, **named)
+
+    def merge(self, *args: Any, **named: Any) -> None:
+        with self.dying():
+            super().merge(*args, **named)
 
     def _step(self) -> None:
         if self._left == 0:
@@ -100,3 +112,57 @@ def two_at_a_time(stored: DeltaStored) -> None:
                 sink.write(overtaken())
             assert sink.write([piece]).rows == 0
     assert [record["offset"] for record in stored.records()] == [0, 1]
+
+
+class FollowedDelta:
+    """A path below which a delta sink's tables follow, and its readers."""
+
+    def __init__(self, settings: DeltaSinkSettings) -> None:
+        self.settings = settings
+        self.store = DeltaStore(settings)
+
+    def open(
+        self,
+        clock: Callable[[], float] | None = None,
+        ring_delay: float = 0.0,
+        *,
+        dies_after: int | None = None,
+        revives: bool = False,
+    ) -> DeltaCurrent:
+        store = self.store if dies_after is None else Dying(self.settings, dies_after, revives=revives)
+        return DeltaCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
+
+    def name(self, of: Table) -> str:
+        """The name of the table that follows a source table."""
+        for state in self.store.names():
+            if state.endswith("-state"):
+                about = StateTable(self.store.open(state)).about()
+                if about is not None and about.definition.id == of.id:
+                    return state.removesuffix("-state")
+        raise AssertionError(f"no table follows {of}")
+
+    def table(self, of: Table) -> DeltaTable:
+        """As anybody else opens it."""
+        stored = self.store.open(self.name(of))
+        assert stored is not None
+        return stored.delta
+
+    def rows(self, of: Table, *columns: str) -> list[Row]:
+        found = self.table(of).to_pyarrow_table(columns=list(columns)).to_pydict()
+        return by_repr(zip(*(found[column] for column in columns), strict=True))
+
+    def columns(self, of: Table) -> list[str]:
+        return [field.name for field in self.table(of).schema().fields if not field.name.startswith("__")]
+
+    def everything(self) -> object:
+        """By name the version and all rows."""
+        found = {name: self.store.open(name) for name in self.store.names()}
+        return {
+            name: (one.delta.version(), by_repr(tuple(row.items()) for row in one.delta.to_pyarrow_table().to_pylist()))
+            for name, one in found.items()
+            if one is not None
+        }
+
+    def dead_letters(self) -> int:
+        stored = self.store.open(DEAD_LETTERS)
+        return 0 if stored is None else stored.delta.to_pyarrow_dataset().count_rows()

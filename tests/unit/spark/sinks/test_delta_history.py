@@ -23,7 +23,7 @@ from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks import delta_spool
 from tailrace_spark.sinks.delta_records import change_records
-from tailrace_spark.sinks.delta_times import FARTHEST, FIRST_DAY, LAST_DAY
+from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
@@ -190,8 +190,8 @@ LARGEST: list[tuple[str, object, str]] = [
     ("varint", str(2**200), "string"),
     ("decimal", "1.10", "string"),
     ("blob", b"\xff", "binary"),
-    ("timestamp", FARTHEST, "timestamp[us, tz=UTC]"),
-    ("timestamp", FARTHEST + 1, "timestamp[us, tz=UTC]"),
+    ("timestamp", FIRST_MOMENT, "timestamp[us, tz=UTC]"),
+    ("timestamp", LAST_MOMENT + 1, "timestamp[us, tz=UTC]"),
     ("timestamp", -(2**63), "timestamp[us, tz=UTC]"),
     ("date", FIRST_DAY, "date32[day]"),
     ("date", LAST_DAY, "date32[day]"),
@@ -212,7 +212,7 @@ def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: ob
     assert {str(columns.field("x").type), str(columns.field("l").type.value_type)} == {arrow}
 
 
-def test_timestamps_beyond_microseconds_are_as_near_as_it_gets(tmp_path: Path) -> None:
+def test_timestamps_beyond_the_year_9999_are_as_near_as_it_gets(tmp_path: Path) -> None:
     """Wherever they stand; the record has Cassandra's bytes, and what is beside it is as it was."""
     far = 2**62
     of = table(
@@ -236,7 +236,7 @@ def test_timestamps_beyond_microseconds_are_as_near_as_it_gets(tmp_path: Path) -
     deliver(stored, piece)
     assert changes_of(stored.records(), of) == delivered_by(piece)
     nearest = [row["u"] for row in _microseconds(stored)]
-    assert nearest == [7_000, FARTHEST * 1000, None]
+    assert nearest == [7_000, LAST_MOMENT * 1000, None]
 
 
 def _microseconds(stored: DeltaStored) -> list[dict[str, object]]:

@@ -22,7 +22,9 @@ from tests import s3
 from tests.services.cutting import CuttingProxy
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, batches
-from tests.unit.spark.sinks.delta_stores import DeltaStored, two_at_a_time
+from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.delta_stores import DeltaStored, FollowedDelta, two_at_a_time
+from tests.unit.spark.sinks.merging_contract import MergingContract, write
 
 pytestmark = pytest.mark.integration
 
@@ -73,6 +75,40 @@ def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -
                 sink.write(batch)
         assert len(stored.records()) == 9, f"request {step} was lost"
         assert len(stored.dead_letters()) == 1
+        if proxy.written < step:
+            assert step > 3
+            return
+
+
+@pytest.mark.long
+class TestCurrentOnS3(MergingContract):
+    @pytest.fixture
+    def followed(self) -> FollowedDelta:
+        return FollowedDelta(section(f"s3://{s3.new_bucket()}/a lake", mode="current", buckets="2"))
+
+    @pytest.fixture
+    def another(self) -> Callable[[], FollowedDelta]:
+        return lambda: FollowedDelta(section(f"s3://{s3.new_bucket()}/lake", mode="current", buckets="2"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
+def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:
+    """By delta-rs's own retries, or by the batch that comes again."""
+    for step in count():
+        path, log = f"s3://{s3.new_bucket()}/lake", Log(PLAIN)
+        followed = FollowedDelta(section(path, mode="current", buckets="1"))
+        write(followed, *(log.insert((number,), (), 1, v=f"{number}") for number in range(3)))
+        batch = piece([log.update((0,), (), 2, w=5), log.delete((1,), (), 2), log.insert((4,), (), 2, v="new")])
+        proxy = CuttingProxy(s3.endpoint(), step, before=before, revives=True)
+        away = FollowedDelta(section(path, mode="current", endpoint=proxy.endpoint))
+        with proxy, closing(away.open()) as sink:
+            try:
+                sink.write([batch])
+            except ServiceError:
+                sink.write([batch])
+        rows = followed.rows(PLAIN, "id", "v", "w")
+        assert rows == [(0, "0", 5), (2, "2", None), (4, "new", None)], f"request {step} was lost"
         if proxy.written < step:
             assert step > 3
             return

@@ -1,0 +1,131 @@
+"""The section of a sink that publishes to RabbitMQ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from tailrace_common.settings_section import Positive, Seconds, Section
+
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+_LONGEST_NAME: Final = 255  # a short string of AMQP 0-9-1, in bytes
+
+
+class RabbitmqSinkSettings(Section):
+    """Changes as messages of RabbitMQ, each confirmed: docs/sinks/rabbitmq.md."""
+
+    type: Literal["rabbitmq"] = Field(default="rabbitmq", description="What kind of sink this is")
+    url: str = Field(
+        examples=["amqps://rabbit.example.org"],
+        description="amqp://host:5672 or amqps://host:5671, without user, password and virtual host",
+    )
+    username: str = Field(default="guest", description="User of RabbitMQ")
+    password: SecretStr | None = Field(
+        default=None, examples=["..."], description="Password. Unset: guest, which RabbitMQ takes on its own host only"
+    )
+    password_file: Path | None = Field(
+        default=None, examples=["/run/secrets/rabbitmq"], description="File that holds it, instead of `password`"
+    )
+    vhost: str = Field(default="/", description="Virtual host")
+    tls_ca_file: Path | None = Field(
+        default=None,
+        examples=["/etc/tailrace/rabbitmq-ca.pem"],
+        description="PEM file of the authorities to trust, with amqps. Unset: the system's",
+    )
+    exchange: str = Field(default="tailrace.changes", description="Exchange of the changes")
+    queue: str = Field(
+        default="{exchange}.{number}", description="Names of the queues behind it; {number} counts from 0"
+    )
+    queues: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=4, description="How many; a key's changes are always in the same one"
+    )
+    queue_type: Literal["quorum", "classic"] = Field(
+        default="quorum", description='"quorum": on several nodes; "classic": on one, durable'
+    )
+    declare: bool = Field(
+        default=True,
+        description="Make the exchange, of type x-consistent-hash, and its queues. false: they are yours, and only "
+        "looked at",
+    )
+    in_flight: Annotated[int, Field(ge=1, le=65535)] = Field(
+        default=1000, description="Most messages that are not confirmed yet"
+    )
+    largest_message: Annotated[int, Field(ge=1024)] = Field(
+        default=16 << 20,
+        description="Changes of more bytes become dead letters; at most RabbitMQ's max_message_size",
+    )
+    timeout_seconds: Seconds = Field(
+        default=30, description="How long connecting, and waiting for the next confirmation, may take"
+    )
+    heartbeat_seconds: Positive = Field(default=60, description="A connection silent for so long is asked for life")
+    dead_letters: Path | None = Field(
+        default=None,
+        examples=["/var/lib/tailrace/dead-letters.jsonl"],
+        description="File of what cannot be published, JSON lines. Unset: tailrace-dead-letters-NAME.jsonl, here",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname, parts.port
+        except ValueError:  # its words have what was given
+            raise ValueError("is no URL with a host and a port") from None
+        if parts.username or parts.password or "@" in parts.netloc:
+            raise ValueError("must be without user and password: give username and password_file")
+        if parts.scheme not in _PORTS or not host:
+            raise ValueError("must begin with amqp:// or amqps:// and a host")
+        if parts.path.strip("/") or parts.query or parts.fragment:
+            raise ValueError("must end behind host and port: give vhost")
+        return value
+
+    @field_validator("queue")
+    @classmethod
+    def _check_queue(cls, value: str) -> str:
+        try:
+            names = {value.format(exchange="e", number=number) for number in range(2)}
+        except (KeyError, IndexError, ValueError, AttributeError):
+            raise ValueError("may contain {exchange} and {number}, and no other braces") from None
+        if len(names) < 2:
+            raise ValueError("must contain {number}")
+        return value
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if not self.exchange:
+            raise ValueError("exchange must have a name")
+        if any(len(name.encode()) > _LONGEST_NAME for name in (self.exchange, *self.queue_names)):
+            raise ValueError(f"exchange and queue names may have {_LONGEST_NAME} bytes")
+        if self.tls_ca_file is not None and not self.tls:
+            raise ValueError("tls_ca_file needs a url that begins with amqps://")
+        return self
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        """The queues, by number."""
+        return tuple(self.queue.format(exchange=self.exchange, number=number) for number in range(self.queues))
+
+    @property
+    def tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return urlsplit(self.url).scheme == "amqps"
+
+    @property
+    def host(self) -> str:
+        """The host's name or address."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The port, or the one of its scheme."""
+        parts = urlsplit(self.url)
+        return parts.port or _PORTS[parts.scheme]
+
+    @property
+    def location(self) -> str:
+        """Where it writes, for people."""
+        return f"{self.url.rstrip('/')}, exchange {self.exchange}"

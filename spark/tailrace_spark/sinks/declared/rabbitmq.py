@@ -1,0 +1,34 @@
+"""The type `rabbitmq`: changes as messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+    from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
+    from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
+
+    letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
+    return ChangeLogSink(RabbitmqOutlet(RabbitmqClient(name, settings), settings, letters))
+
+
+RABBITMQ: Final = SinkType(
+    name="rabbitmq",
+    settings=RabbitmqSinkSettings,
+    kind=Kind.CHANGE_LOG,
+    guarantee="Every change is confirmed by RabbitMQ once or more, in order per key; one that comes again has the same "
+    "message id.",
+    extra="rabbitmq",
+    packages=("pika",),
+    document="docs/sinks/rabbitmq.md",
+    open=_open,
+    where="url",
+)

@@ -1,0 +1,354 @@
+"""Delta tables that follow the source: what is there is what SELECT returns, merged as Cassandra merges.
+
+For a source table there is KEYSPACE.NAME, which users read, and KEYSPACE.NAME-state, what later merges need. A batch is
+one commit of each, the state first. Each row of the state has the number of the batch that wrote it last, and the table
+that users read notes which batch it shows: what a crash between the two commits left out is made of the state when
+the table is next opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace_schemas.change import Deletion, Op
+from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.rowstate.deletions import stronger, supersedes
+from tailrace_spark.rowstate.row import state_of
+from tailrace_spark.rowstate.truncation import merge_truncations
+from tailrace_spark.sinks.delta_history import DeltaHistory, table_name
+from tailrace_spark.sinks.delta_merge import Merge, Merged
+from tailrace_spark.sinks.delta_spool import Spool
+from tailrace_spark.sinks.delta_state import (
+    BATCH,
+    IDENTITY,
+    SCHEMA,
+    About,
+    Known,
+    StateTable,
+    about_rows,
+    state_rows,
+)
+from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
+from tailrace_spark.sinks.delta_visible import BUCKET, Shown, bucket_of
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.sinks.sql_gathered import Gathered, gather
+from tailrace_spark.sinks.sql_held import newest_definition
+from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
+from tailrace_spark.sinks.sql_stored import RowKey, stored_as
+
+log = logging.getLogger("tailrace_spark")
+
+_MICROS: Final = 1_000_000
+_STATE: Final = "-state"
+_GONE: Final = pa.field("gone", pa.bool_())
+_NAMED_BY: Final = (BUCKET, KEY, CLUSTERING)
+
+
+class DeltaCurrent:
+    """Follows source tables; see `Sink` and `SweepingSink` for the promises.
+
+    Of a batch one table may be done and another not when it fails: it is then written again, and every row comes out
+    as if once.
+    """
+
+    def __init__(
+        self,
+        store: DeltaStore,
+        buckets: int = 16,
+        *,
+        ring_delay: float = 0.0,
+        sweep_seconds: float = 60.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`buckets`: of tables that are made. `ring_delay`: see SqlSink. What expires is looked for so often.
+
+        `clock` tells the seconds since the epoch by which what expires is gone.
+        """
+        self._store = store
+        self._buckets = buckets
+        self._ring_delay = ring_delay
+        self._sweep_seconds = sweep_seconds
+        self._clock = clock
+        self._swept = 0.0
+        self._names: dict[UUID, str] = {}
+
+    def reach(self) -> None:
+        """See that the root may be written."""
+        self._store.reach()
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Take in one micro-batch. Raises ServiceError when the store does not answer."""
+        by_table: dict[UUID, list[Delivered]] = {}
+        letters: list[DeadLetter] = []
+        for piece in pieces:
+            letters += piece.dead_letters
+            for delivered in piece.changes:
+                by_table.setdefault(delivered.change.table.id, []).append(delivered)
+        summary = Summary()
+        for changes in by_table.values():
+            refused = list[DeadLetter]()
+            rows = self._table(changes, refused)
+            summary += Summary(len(changes) - len(refused), rows)
+            letters += refused
+        self._bury(letters)
+        return summary + Summary(dead_letters=len(letters))
+
+    def sweep(self) -> int:
+        """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
+
+        It is looked for every `sweep_seconds`: each time is a commit of the tables that have some.
+        """
+        if self._clock() < self._swept + self._sweep_seconds:
+            return 0
+        self._swept = self._clock()
+        swept = 0
+        states = [name for name in self._store.names() if name.endswith(_STATE)]
+        for name in states:
+            followed = _Followed.open(self._store, name.removesuffix(_STATE))
+            if followed is not None:
+                swept += followed.merge(Gathered(), followed.about, int(self._clock()), self._ring_delay, due=True)
+        return swept
+
+    def close(self) -> None:
+        """Nothing is kept open between batches."""
+
+    def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
+        table, announced = newest_definition(changes)
+        name, followed = self._followed(table)
+        if followed is None:
+            about = About(table, announced, self._buckets)
+            followed = _Followed(self._store, name, StateTable(self._store.open(state_name(name))), about, made=True)
+        else:
+            about = followed.about
+            newer = announced >= about.announced
+            definition = merge_definitions(about.definition, table, second_newer=newer)
+            about = replace(about, definition=definition, announced=max(announced, about.announced))
+        at = int(self._clock())
+        try:
+            return followed.merge(gather(changes), about, at, self._ring_delay)
+        except DecodeError:
+            good = _mergeable(changes, about, refused)
+            return followed.merge(gather(good), about, at, self._ring_delay)
+
+    def _followed(self, table: Table) -> tuple[str, _Followed | None]:
+        """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
+        known = self._names.get(table.id)
+        if known is not None and (followed := _Followed.open(self._store, known)) is not None:
+            return known, followed
+        base = table_name(table)
+        for number in count(1):
+            name = base if number == 1 else f"{base}-{number}"
+            followed = _Followed.open(self._store, name)
+            if followed is None:
+                if self._store.open(name) is not None:
+                    raise SettingsError(
+                        f"{self._store.uri(name)} is a table of another kind: give this sink another path"
+                    )
+                break
+            if followed.about.definition.id == table.id:
+                break
+        self._names[table.id] = name
+        return name, followed
+
+    def _bury(self, letters: Sequence[DeadLetter]) -> None:
+        if letters:
+            batch = DeltaHistory(self._store).begin()
+            try:
+                for letter in letters:
+                    batch.set_aside(letter)
+                batch.commit()
+            except BaseException:
+                batch.abandon()
+                raise
+
+
+def state_name(name: str) -> str:
+    """The name of the state of a table."""
+    return name + _STATE
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One table as it was when it was opened."""
+
+    store: DeltaStore
+    name: str
+    state: StateTable
+    about: About
+    made: bool = False
+
+    @classmethod
+    def open(cls, store: DeltaStore, name: str) -> _Followed | None:
+        """The table of a name; None where there is none that follows anything."""
+        stored = store.open(state_name(name))
+        if stored is None:
+            return None
+        state = StateTable(stored)
+        about = state.about()
+        return None if about is None else cls(store, name, state, about)
+
+    def merge(self, found: Gathered, about: About, at: int, ring_delay: float, *, due: bool = False) -> int:
+        """Merge what was gathered, by what is known now of the whole table; how many rows' states changed.
+
+        With `due`, what has expired by `at` too. Raises DecodeError before anything is written.
+        """
+        about, erases = _erasing(about, found, at, ring_delay)
+        keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows)}
+        if erases:
+            keys |= self.state.all_keys()
+        elif due:
+            keys |= self.state.due(at)
+        shown = Shown(about.definition, about.buckets)
+        known = self.state.partitions(keys, about.buckets) if keys else {}
+        merged = Merge(shown, about.erased, at, everything=erases).merge(known, found)
+        before = self.state.batch
+        changed = self._write_state(merged, about)
+        self._show(shown, merged, changed, before, at)
+        return merged.rows
+
+    def _write_state(self, merged: Merged, about: About) -> bool:
+        """Commit what becomes of the state, and whether there was anything."""
+        batch = self.state.batch + 1
+        rows = state_rows(merged.kept, merged.gone, batch, about.buckets)
+        if self.made or about != self.about:
+            if self.made or about.erased != self.about.erased or not _widens(self.about, about):
+                about = replace(about, since=batch)
+            rows += about_rows(about)
+        if not rows:
+            return False
+        name = state_name(self.name)
+        table = pa.Table.from_pylist(rows, schema=SCHEMA.append(_GONE))
+        if self.state.stored is None:
+            batches = table.filter(pc.invert(table["gone"])).drop_columns(["gone"]).to_reader()
+            says = f"State of {about.definition}"
+            self.store.append(name, None, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
+        else:
+            self.store.merge(name, self.state.stored, table, IDENTITY, {BATCH: batch})
+        self.about, self.made = about, False
+        self.state.batch = batch
+        return True
+
+    def _show(self, shown: Shown, merged: Merged, changed: bool, before: int, at: int) -> None:
+        """Have the table show the state: by what changed now, by what a crash left out, or made anew."""
+        stored = self.store.open(self.name)
+        batch = 0 if stored is None else stored.version_of(BATCH) or 0
+        if stored is None or batch < self.about.since:
+            self._show_all(shown, stored, at)
+            return
+        missing = len(shown.schema) - len(stored.schema)
+        if missing:
+            empty = pa.RecordBatchReader.from_batches(shown.schema, [])
+            self.store.append(self.name, stored, empty, {})
+            stored = self.store.open(self.name)
+        if stored is None:
+            raise ServiceError(f"{self.store.uri(self.name)} has gone")
+        if batch < before:
+            log.info("%s: showed batch %d and not %d: made of its state", self.name, batch, before)
+            self._show_since(shown, stored, batch, at)
+        elif changed and (merged.shown or merged.hidden):
+            self._put(shown, stored, merged.shown, merged.hidden)
+
+    def _put(
+        self, shown: Shown, stored: StoredTable, rows: Mapping[RowKey, list[object]], hidden: Iterable[RowKey]
+    ) -> None:
+        put = shown.arrow(list(rows.values()))
+        away = [
+            {KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, self.about.buckets)} for key, clustering in hidden
+        ]
+        gone = pa.RecordBatch.from_pylist(away, schema=shown.schema)
+        both = [_marked(put, False), _marked(gone, True)]
+        self.store.merge(self.name, stored, pa.Table.from_batches(both), _NAMED_BY, {BATCH: self.state.batch})
+
+    def _show_since(self, shown: Shown, stored: StoredTable, batch: int, at: int) -> None:
+        """Make the rows of partitions anew that were written after a batch."""
+        state = StateTable(self.store.open(state_name(self.name)))
+        keys = state.since(batch)
+        known = state.partitions(keys, self.about.buckets)
+        rows = rows_of(shown, known, at)
+        within = sorted({bucket_of(key, self.about.buckets) for key in keys})
+        there = stored.read([KEY, CLUSTERING], pc.field(BUCKET).isin(within), keys)
+        hidden = set(zip(there[KEY].to_pylist(), there[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
+        self._put(shown, stored, rows, hidden)
+
+    def _show_all(self, shown: Shown, stored: StoredTable | None, at: int) -> None:
+        """Make all of it anew, one bucket after the other."""
+        state = StateTable(self.store.open(state_name(self.name)))
+        spool = Spool(shown.schema)
+        try:
+            for number in range(self.about.buckets):
+                rows = rows_of(shown, state.bucket(number), at)
+                if rows:
+                    spool.add(shown.arrow(list(rows.values())))
+            says = f"{shown.table}, followed"
+            noted = {BATCH: self.state.batch}
+            self.store.rewrite(self.name, stored, spool.reader(), noted, partitioned_by=BUCKET, says=says)
+        finally:
+            spool.close()
+
+
+def rows_of(shown: Shown, partitions: Mapping[bytes, Known], at: int) -> dict[RowKey, list[object]]:
+    """What these partitions show."""
+    rows: dict[RowKey, list[object]] = {}
+    for key, known in partitions.items():
+        static = None if known.static is None else known.static.state
+        states = [(at_, (stored_as(*row.stored).state, row.written_as)) for at_, row in known.rows.items()]
+        rows.update(shown.partition(key, static, states, at))
+    return rows
+
+
+def _erasing(about: About, found: Gathered, at: int, ring_delay: float) -> tuple[About, bool]:
+    """What is known of truncations now, and whether that takes more away than before; see sql_merge."""
+    known = merge_truncations(about.truncations, found.truncations)
+    newest = max((one.written for one in known.latest), default=None)
+    if newest is None:
+        return about, False
+    certain = newest - int(ring_delay * _MICROS)
+    floor = stronger(Deletion(certain, certain // _MICROS), known.erasing(at * 1000, ring_delay))
+    floor = stronger(floor, about.erased)
+    erases = floor is not None and (about.erased is None or supersedes(floor, about.erased))
+    return replace(about, truncations=known, erased=floor if erases else about.erased), erases
+
+
+def _mergeable(changes: Sequence[Delivered], about: About, refused: list[DeadLetter]) -> list[Delivered]:
+    """The changes that can be merged and shown; the others are refused."""
+    shown = Shown(about.definition, about.buckets)
+    good = []
+    for one in changes:
+        try:
+            gather([one])
+            if one.change.op in (Op.INSERT, Op.UPDATE, Op.READ) and one.change.key is not None:
+                state = state_of(one.change)
+                if one.change.static:
+                    shown.partition(one.change.key, state, [], None)
+                else:
+                    shown.row((one.change.key, b""), (state, one.change.clustering or ()), None)
+        except DecodeError as error:
+            refused.append(DeadLetter(one.place, str(error), one.message))
+        else:
+            good.append(one)
+    return good
+
+
+def _widens(before: About, after: About) -> bool:
+    """Whether all that another definition changes of what is shown are columns more."""
+    old, new = before.definition, after.definition
+    if old == new:
+        return True
+    there, wanted = Shown(old, before.buckets).schema, Shown(new, after.buckets).schema
+    same = all(field.name in wanted.names and wanted.field(field.name) == field for field in there)
+    return same and old.dropped == new.dropped and [c.name for c in old.key] == [c.name for c in new.key]
+
+
+def _marked(batch: Any, gone: bool) -> Any:
+    return batch.append_column(_GONE, pa.array([gone] * len(batch), pa.bool_()))

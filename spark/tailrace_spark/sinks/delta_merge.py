@@ -1,0 +1,157 @@
+"""Merges changes of one table with what is known of its partitions: what becomes of states, and of what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tailrace_schemas.change import Deletion
+from tailrace_spark.rowstate.deletions import (
+    NOTHING_DELETED,
+    PartitionState,
+    flatten,
+    merge_partitions,
+    stronger,
+    supersedes,
+)
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.delta_state import NOTHING, Kept, Known
+from tailrace_spark.sinks.delta_visible import Shown, State
+from tailrace_spark.sinks.sql_gathered import Gathered, Said
+from tailrace_spark.sinks.sql_heads import deletion_row, deletion_rows
+from tailrace_spark.sinks.sql_names import ROW, STATIC
+from tailrace_spark.sinks.sql_stored import RowKey, Stored, state_row, stored_as
+
+
+@dataclass(slots=True)
+class Merged:
+    """What becomes of a table's rows: states put there and taken away, likewise what is shown; how many rows."""
+
+    kept: list[Kept] = field(default_factory=list)
+    gone: list[RowKey] = field(default_factory=list)
+    shown: dict[RowKey, list[object]] = field(default_factory=dict)
+    hidden: set[RowKey] = field(default_factory=set)
+    rows: int = 0
+
+
+class Merge:
+    """Merges by one definition; `erased` is what a truncation took from the whole table, `at` now, in seconds."""
+
+    def __init__(self, shown: Shown, erased: Deletion | None, at: int, *, everything: bool = False) -> None:
+        """With `everything`, all rows are looked at, since `erased` may be new."""
+        self._shown = shown
+        self._erased = erased
+        self._at = at
+        self._everything = everything
+
+    def merge(self, known: Mapping[bytes, Known], found: Gathered) -> Merged:
+        """Merge what was gathered into partitions, all of those that it touches. Raises DecodeError as rendering does.
+
+        Partitions of which nothing is said are looked at for what has expired.
+        """
+        merged = Merged()
+        rows: dict[bytes, dict[bytes, Said]] = {key: {} for key in {*known, *found.deletions, *found.statics}}
+        for (key, clustering), said in found.rows.items():
+            rows.setdefault(key, {})[clustering] = said
+        for key in sorted(rows):
+            self._partition(key, known.get(key, NOTHING), found, rows[key], merged)
+        return merged
+
+    def _partition(self, key: bytes, known: Known, found: Gathered, said: Mapping[bytes, Said], to: Merged) -> None:
+        deletions = self._left(merge_partitions(known.deletions, found.deletions.get(key, NOTHING_DELETED)))
+        deleted = deletions != known.deletions
+        if deleted:
+            self._keep_deletions(key, known.deletions, deletions, to)
+            to.rows += key in found.deletions
+        states: dict[bytes, State] = {}
+        changed = set[bytes]()
+        for clustering in sorted({*known.rows, *said} if deleted or self._everything else {*said, *self._due(known)}):
+            state, differs = self._row(clustering, known, said.get(clustering), deletions)
+            states[clustering] = state
+            if differs:
+                changed.add(clustering)
+                self._put((key, clustering), state[0], state[1], to)
+        static, static_changed = self._static(key, known, found.statics.get(key), deletions, to)
+        to.rows += len(changed) + static_changed
+        if not self._shown.whole_partitions:
+            for clustering in changed:
+                row = self._shown.row((key, clustering), states[clustering], self._at)
+                self._show((key, clustering), row, to)
+        elif changed or static_changed or deleted:
+            self._show_all(key, known, static, states, to)
+
+    def _show_all(
+        self, key: bytes, known: Known, static: RowState | None, states: dict[bytes, State], to: Merged
+    ) -> None:
+        for clustering, row in known.rows.items():
+            if clustering not in states:
+                states[clustering] = stored_as(*row.stored).state, row.written_as
+        shown = self._shown.partition(key, static, states.items(), self._at)
+        to.shown.update(shown)
+        to.hidden.update({(key, at) for at in (*states, STATIC)} - shown.keys())
+
+    def _due(self, known: Known) -> set[bytes]:
+        """The rows that read otherwise by now."""
+        return {at for at, row in known.rows.items() if row.next_expiry is not None and row.next_expiry <= self._at}
+
+    def _row(self, clustering: bytes, known: Known, said: Said | None, deletions: PartitionState) -> tuple[State, bool]:
+        there = known.rows.get(clustering)
+        covering = stronger(self._erased, deletions.covering(clustering[len(ROW) :]))
+        if there is None:
+            state = RowState() if said is None else said.state
+            if covering is not None:
+                state.shadow(covering)
+            return (state, () if said is None else said.clustering), not state.empty
+        stored = stored_as(*there.stored)
+        due = there.next_expiry is not None and there.next_expiry <= self._at
+        if said is not None:
+            said.merge_into(stored.state)
+        if covering is not None:
+            stored.state.shadow(covering)
+        return (stored.state, there.written_as), due or stored.differs(stored.state)
+
+    def _static(
+        self, key: bytes, known: Known, said: RowState | None, deletions: PartitionState, to: Merged
+    ) -> tuple[RowState | None, bool]:
+        there = known.static
+        if there is None and said is None:
+            return None, False
+        state = RowState() if said is None else said
+        if there is not None:
+            there = Stored(there.state, there.encoded, there.assignment)
+            there.state.absorb(state)
+            state = there.state
+        covering = stronger(self._erased, deletions.covering(None))
+        if covering is not None:
+            state.shadow(covering)
+        due = known.static_expiry is not None and known.static_expiry <= self._at
+        differs = due or ((not state.empty) if there is None else there.differs(state))
+        if differs:
+            self._put((key, STATIC), state, None, to)
+        return state, differs
+
+    def _keep_deletions(self, key: bytes, before: PartitionState, after: PartitionState, to: Merged) -> None:
+        old, new = deletion_rows(before), deletion_rows(after)
+        to.kept += [(deletion_row((key, at), part, self._at), None) for at, part in new.items() if old.get(at) != part]
+        to.gone += [(key, at) for at in old if at not in new]
+
+    def _left(self, partition: PartitionState) -> PartitionState:
+        """What of a partition's deletions the table's truncation leaves."""
+        if self._erased is None:
+            return partition
+        gone = partition.deletion is not None and not supersedes(partition.deletion, self._erased)
+        kept = PartitionState(assignment=None) if gone else partition
+        floor = stronger(kept.deletion, self._erased)
+        return PartitionState(kept.deletion, flatten(partition.ranges, floor), kept.assignment)
+
+    def _put(self, row_key: RowKey, state: RowState, written_as: Sequence[bytes | None] | None, to: Merged) -> None:
+        if state.empty:
+            to.gone.append(row_key)
+        else:
+            to.kept.append((state_row(row_key, state, self._at), written_as))
+
+    def _show(self, row_key: RowKey, row: list[object] | None, to: Merged) -> None:
+        if row is None:
+            to.hidden.add(row_key)
+        else:
+            to.shown[row_key] = row

@@ -1,0 +1,126 @@
+"""What a Delta table shows of a source table: its columns as one definition has them, and its rows out of states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+import pyarrow as pa
+
+from tailrace_schemas.avro.convert import renaming
+from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.table import Column, Table
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.sinks.delta_times import nearest
+from tailrace_spark.sinks.delta_types import conform, delta_schema, sayable
+from tailrace_spark.sinks.parquet_schema import value_type
+from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, STATIC, claim
+from tailrace_spark.sinks.sql_stored import RowKey
+
+BUCKET: Final = "__bucket"
+_HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))
+_LONGEST_NAME: Final = 255
+
+Clustering = Sequence[bytes | None]
+State = tuple[RowState, Clustering]
+"""A row's state, and its clustering columns as they were written."""
+
+
+def bucket_of(key: bytes, buckets: int) -> int:
+    """The bucket of a partition, for ever."""
+    return crc32(key) % buckets
+
+
+class Shown:
+    """The rows of one source table, by one definition of it, in so many buckets."""
+
+    def __init__(self, table: Table, buckets: int) -> None:
+        self.table = table
+        self._buckets = buckets
+        self._regular = VisibleColumns(table)
+        self._static = VisibleColumns(table, static=True)
+        self._columns: tuple[Column, ...] = (*table.key, *self._static.columns, *self._regular.columns)
+        self._names = _names(self._columns)
+        self._decoders = [codec(column.type).decode for column in table.key]
+        self._key_types = tuple(column.type for column in table.partition_key)
+        plain = [
+            pa.field(name, value_type(column.type)) for name, column in zip(self._names, self._columns, strict=True)
+        ]
+        self._plain = pa.schema([*plain, *(pa.field(name, of) for name, of in _HIDDEN)])
+        self.schema: Any = delta_schema(self._plain)
+        """The pyarrow Schema of a row: the source's columns in its order, then those that name the row."""
+
+    @property
+    def whole_partitions(self) -> bool:
+        """Whether rows of a partition show what others of it say, so that all of them are made together."""
+        return bool(self.table.static)
+
+    def row(self, row_key: RowKey, state: State, at: int | None) -> list[object] | None:
+        """What a row of a table without static columns shows; None: no row. Raises DecodeError."""
+        values = self._regular.values(state[0], None, at)
+        return None if values is None else [*self._keys(row_key[0], state[1]), *values, *self._name(row_key)]
+
+    def partition(
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, State]], at: int | None
+    ) -> dict[RowKey, list[object]]:
+        """All rows that a partition shows, by their keys; one without rows has its static columns.
+
+        Raises DecodeError.
+        """
+        statics = None if static is None else self._static.values(static, None, at)
+        shared = [None] * len(self._static.columns) if statics is None else statics
+        found: dict[RowKey, list[object]] = {}
+        for clustering, (state, values) in rows:
+            regular = self._regular.values(state, None, at)
+            if regular is not None:
+                row_key = key, clustering
+                found[row_key] = [*self._keys(key, values), *shared, *regular, *self._name(row_key)]
+        if not found and statics is not None:
+            nothing = [None] * len(self.table.clustering)
+            empty = [None] * len(self._regular.columns)
+            found[key, STATIC] = [*self._keys(key, nothing), *shared, *empty, *self._name((key, STATIC))]
+        return found
+
+    def arrow(self, rows: Sequence[Sequence[object]]) -> Any:
+        """The RecordBatch of these rows, in `schema`."""
+        batch = self._arrow(rows)
+        if not all(map(sayable, batch.columns)):
+            types: list[CqlType | None] = [column.type for column in self._columns]
+            types += [None] * len(_HIDDEN)
+            batch = self._arrow(
+                [[v if of is None else nearest(of, v) for of, v in zip(types, row, strict=True)] for row in rows]
+            )
+        return conform(batch, self.schema)
+
+    def _arrow(self, rows: Sequence[Sequence[object]]) -> Any:
+        renamed = [renaming(column.type, True) for column in self._columns]
+        arrays = []
+        for number, field in enumerate(self._plain):
+            rename = renamed[number] if number < len(renamed) else None
+            values = [row[number] for row in rows]
+            if rename is not None:
+                values = [None if value is None else rename(value) for value in values]
+            arrays.append(pa.array(values, type=field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._plain)
+
+    def _keys(self, key: bytes, clustering: Clustering) -> list[object]:
+        parts = (*split_key(self._key_types, key), *clustering)
+        return [None if part is None else decode(part) for decode, part in zip(self._decoders, parts, strict=True)]
+
+    def _name(self, row_key: RowKey) -> tuple[bytes, bytes, int]:
+        return (*row_key, bucket_of(row_key[0], self._buckets))
+
+
+def _names(columns: Sequence[Column]) -> list[str]:
+    """The columns' names in Delta, none of them twice where case is folded, as most readers do."""
+    taken = {name for name, _ in _HIDDEN}
+    names = []
+    for column in columns:
+        name = claim(avro_name(column.name), _LONGEST_NAME, taken)
+        taken.add(name.lower())
+        names.append(name)
+    return names

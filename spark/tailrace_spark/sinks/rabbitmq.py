@@ -1,0 +1,76 @@
+"""Changes as messages of RabbitMQ: each confirmed, in order per key, those that are too large set aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.protocol import DeadLetter, Summary
+from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
+from tailrace_spark.sinks.rabbitmq_message import messages_of
+
+
+class RabbitmqOutlet:
+    """Publishes each batch; it is out when RabbitMQ has confirmed every message of it.
+
+    What was confirmed of a batch that failed is not published again by this process.
+    """
+
+    def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: DeadLetterFile) -> None:
+        self._client = client
+        self._settings = settings
+        self._letters = letters
+
+    def reach(self) -> None:
+        """Connect; with declare = false, see that exchange and queues are there."""
+        self._client.reach()
+
+    def begin(self) -> Batch:
+        self._client.begin()
+        return _Messages(self._client, self._settings, self._letters)
+
+    def close(self) -> None:
+        """Leave RabbitMQ."""
+        self._client.drop()
+
+
+class _Messages:
+    """One batch. A truncation is of all keys: behind what was before it, ahead of what comes, in every queue."""
+
+    def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: DeadLetterFile) -> None:
+        self._client = client
+        self._settings = settings
+        self._file = letters
+        self._letters: list[dict[str, Any]] = []
+        self._rows = 0
+
+    def put(self, record: LogRecord) -> None:
+        settings = self._settings
+        messages = messages_of(record, settings.exchange, settings.queue_names)
+        if (size := len(messages[0].body)) > settings.largest_message:
+            words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
+            letter = letter_value(DeadLetter(record.place, words, record.message))
+            self._letters.append({**letter, "change": record.value})
+            return
+        self._rows += 1
+        if record.change.key is None:
+            self._client.settle()
+        for message in messages:
+            self._client.publish(message)
+        if record.change.key is None:
+            self._client.settle()
+
+    def set_aside(self, letter: DeadLetter) -> None:
+        self._letters.append(letter_value(letter))
+
+    def commit(self) -> Summary:
+        self._client.settle()
+        self._file.add(self._letters)
+        self._client.forget()
+        return Summary(rows=self._rows, dead_letters=len(self._letters))
+
+    def abandon(self) -> None:
+        """Leave: of what is under way nothing may arrive behind the next attempt."""
+        self._client.drop()

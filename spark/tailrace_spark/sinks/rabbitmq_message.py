@@ -1,0 +1,134 @@
+"""Changes as messages of AMQP 0-9-1, and which of them may be published when. Nothing here connects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Final
+
+from tailrace_spark.sinks.change_log import LogRecord, encoded, key_of
+from tailrace_spark.sinks.protocol import Place
+
+_LONGEST_KEY: Final = 255  # a short string of AMQP 0-9-1, in bytes
+_LATEST: Final = 253_402_300_799  # the end of the year 9999, beyond which clients cannot say a date
+
+Route = tuple[str, str]
+"""An exchange ("" is the default one, whose routing keys are names of queues) and a routing key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message: what is the same, however often it comes. `timestamp`: seconds since the epoch."""
+
+    identity: str
+    place: Place
+    route: Route
+    type: str
+    timestamp: int | None
+    headers: Mapping[str, str | int]
+    body: bytes = field(repr=False)
+
+
+def routing_key(record: LogRecord) -> str | None:
+    """What a change is routed by: its partition key as JSON; where that is too long, 64 hexadecimal digits of a digest.
+
+    None for a truncation, which is of all keys.
+    """
+    key = key_of(record, whole=False)
+    if key is None:
+        return None
+    return key.decode() if len(key) <= _LONGEST_KEY else hashlib.blake2b(key, digest_size=32).hexdigest()
+
+
+def identity(place: Place) -> str:
+    """A change's `message_id`, made of its place alone: 32 hexadecimal digits."""
+    return hashlib.blake2b(encoded([place.topic, place.partition, place.offset]), digest_size=16).hexdigest()
+
+
+def timestamp(record: LogRecord) -> int | None:
+    """The second of its write time; None for times that AMQP cannot say."""
+    seconds = int(str(record.record["written"])) // 1_000_000
+    return seconds if 0 <= seconds <= _LATEST else None
+
+
+def messages_of(record: LogRecord, exchange: str, queues: Sequence[str]) -> tuple[Message, ...]:
+    """A change as one message to the exchange; a truncation as one to each queue, all with the same id."""
+    key = routing_key(record)
+    place = record.place
+    body = encoded(record.value)
+    headers: dict[str, str | int] = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset,
+        "table": str(record.change.table),
+    }
+    routes = [("", queue) for queue in queues] if key is None else [(exchange, key)]
+    return tuple(
+        Message(
+            identity=identity(place),
+            place=place,
+            route=route,
+            type=f"tailrace.change.{record.change.op.value}",
+            timestamp=timestamp(record),
+            headers=headers,
+            body=body,
+        )
+        for route in routes
+    )
+
+
+class Lanes:
+    """Messages that are not confirmed yet: of each route one at a time is under way, the others wait behind it.
+
+    For RabbitMQ may refuse one message and take the next: were both of one key under way, they would change places.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[Route, deque[Message]] = {}
+        self._sent: dict[int, Message] = {}
+        self._count = 0
+        self.size = 0
+        """Bytes of their bodies."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, message: Message) -> bool:
+        """Take one in; whether it may be published now."""
+        lane = self._lanes.setdefault(message.route, deque())
+        lane.append(message)
+        self._count += 1
+        self.size += len(message.body)
+        return len(lane) == 1
+
+    def sent(self, tag: int, message: Message) -> None:
+        """It was published, under a delivery tag of its channel; tags ascend."""
+        self._sent[tag] = message
+
+    @property
+    def under_way(self) -> int:
+        """How many were published and not answered."""
+        return len(self._sent)
+
+    def refuse(self, tag: int, *, multiple: bool) -> list[Message]:
+        """RabbitMQ does not take one message, or all up to a tag: those. They stay at the heads of their lanes."""
+        tags = list(takewhile(lambda one: one <= tag, self._sent)) if multiple else [tag]
+        return [self._sent.pop(one) for one in tags if one in self._sent]
+
+    def confirm(self, tag: int, *, multiple: bool) -> tuple[list[Message], list[Message]]:
+        """RabbitMQ has taken one message, or all up to a tag: those, and those that may be published now."""
+        done = self.refuse(tag, multiple=multiple)
+        following: list[Message] = []
+        for message in done:
+            lane = self._lanes[message.route]
+            lane.popleft()
+            self._count -= 1
+            self.size -= len(message.body)
+            if lane:
+                following.append(lane[0])
+            else:
+                del self._lanes[message.route]
+        return done, following

@@ -1,0 +1,56 @@
+"""What a state table says of a partition beside its rows: its deletion, those of ranges, its static row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tailrace_spark.rowstate.codec import decode_deletion, encode_deletion
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
+from tailrace_spark.rowstate.purging import seconds
+from tailrace_spark.sinks.sql_names import PARTITION, RANGE, STATIC
+from tailrace_spark.sinks.sql_stored import RowKey, StateRow, Stored, assignment_of, row_of, stored_as
+
+HeadRow = tuple[bytes, bytes, int | None, bytes | None]
+"""(clustering value, state, generation, stream id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is said of a partition beside its rows."""
+
+    deletions: PartitionState = NOTHING_DELETED
+    static: Stored | None = None
+
+
+def head_of(rows: Iterable[HeadRow]) -> Head:
+    """What these rows say, all of one partition's below sql_names.ROW, by their clustering value."""
+    whole = NOTHING_DELETED
+    static: Stored | None = None
+    ranges: list[RangeDeletion] = []
+    for clustering, encoded, generation, stream_id in rows:
+        if clustering == STATIC:
+            static = stored_as(encoded, generation, stream_id)
+            continue
+        deletion, end = decode_deletion(encoded)
+        assignment = assignment_of(generation, stream_id)
+        if clustering == PARTITION:
+            whole = PartitionState(deletion, assignment=assignment)
+        else:
+            ranges.append(RangeDeletion(clustering[len(RANGE) :], end, deletion, assignment))
+    return Head(replace(whole, ranges=tuple(ranges)), static)
+
+
+def deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateRow:
+    """The row of one deletion; `now` in seconds, as it came."""
+    written = part.deletion.written
+    came = max(seconds(written), -1 if now is None else now)
+    return row_of(row_key, written, encode_deletion(part.deletion, part.end), part.assignment, deletes=came)
+
+
+def deletion_rows(partition: PartitionState) -> dict[bytes, RangeDeletion]:
+    """What stands under which clustering value; a partition's deletion as a range without an end."""
+    rows = {RANGE + part.start: part for part in partition.ranges}
+    if partition.deletion is not None:
+        rows[PARTITION] = RangeDeletion(b"", None, partition.deletion, partition.assignment)
+    return rows

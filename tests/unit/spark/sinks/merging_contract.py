@@ -1,0 +1,328 @@
+"""The contract of merging sinks: a class of tests that each of them runs against what it really writes to.
+
+The oracle is row state: what its rules make of the same changes is what must be there, whatever came in what order,
+how often and in what batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from random import Random
+from typing import Any, Protocol
+from uuid import UUID
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change, Deletion, Marker, Op
+from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
+from tailrace_spark.rowstate.partition import Partition
+from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary, SweepingSink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.changes import assignments
+from tests.unit.spark.sinks.contract import delivered, piece
+from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN, one_change
+from tests.unit.tables import table
+
+WIDE = table(
+    {"id": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text"}, keyspace="shop", name="wide", table_id=UUID(int=7)
+)
+SECOND = 1_000_000
+Row = tuple[object, ...]
+
+
+class Time:
+    """A clock that stands still."""
+
+    def __init__(self, now: int = 100) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Followed(Protocol):
+    """One store of the sink under test, and what its readers see."""
+
+    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
+        """A sink as a new process has it; without a clock nothing that expires has expired."""
+
+    def rows(self, of: Table, *columns: str) -> list[Row]:
+        """What a reader sees of a source table in these columns (ints and texts), sorted by repr."""
+
+    def columns(self, of: Table) -> list[str]:
+        """The source's columns that a reader sees, in no order."""
+
+    def everything(self) -> object:
+        """All that is there, what the sink keeps for itself too."""
+
+    def dead_letters(self) -> int:
+        """How many records were set aside."""
+
+
+def write(followed: Followed, *changes: Change, time: Time | None = None) -> Summary:
+    """One micro-batch through a sink of its own."""
+    with closing(followed.open(time)) as sink:
+        return sink.write([piece(changes)])
+
+
+def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
+    """The change as USING TTL writes it."""
+    cells = tuple(replace(cell, ttl=ttl, expires=expires) for cell in change.cells)
+    marker = None if change.marker is None else Marker(change.marker.written, ttl, expires)
+    return replace(change, cells=cells, marker=marker)
+
+
+def truncate(log: Log, host: str, written: int, seen: int) -> Change:
+    """What a host tells of a truncation; `written` in microseconds, `seen` in milliseconds."""
+    place = replace(source(), host=host, seen=seen)
+    deletion = Deletion(written, written // SECOND)
+    return Change(op=Op.TRUNCATE, table=log.table, token=0, key=None, deletion=deletion, source=place)
+
+
+def selected(of: Table, changes: Iterable[Change], *columns: str) -> list[Row]:
+    """What SELECT returns in these columns after all of the changes, by the rules of row state; sorted by repr."""
+    partitions: dict[bytes, Partition] = {}
+    for change in changes:
+        assert change.key is not None
+        partitions.setdefault(change.key, Partition()).absorb(change)
+    found: list[dict[str, Any]] = []
+    keys, clusterings = [c.type for c in of.partition_key], of.clustering
+    for key, partition in partitions.items():
+        parts = split_key(tuple(keys), key)
+        named = {c.name: codec(c.type).decode(part) for c, part in zip(of.partition_key, parts, strict=True)}
+        static = partition.rows.get(None)
+        statics = None if static is None else VisibleColumns(of, static=True).of(static.state)
+        rows: list[dict[str, Any]] = []
+        for place, known in partition.rows.items():
+            shown = None if place is None else VisibleColumns(of).of(known.state)
+            if shown is not None:
+                pairs = zip(clusterings, known.clustering, strict=True)
+                at = {c.name: None if value is None else codec(c.type).decode(value) for c, value in pairs}
+                rows.append({**named, **at, **(statics or {}), **shown})
+        found += rows or ([] if statics is None else [{**named, **statics}])
+    return sorted((tuple(row.get(column) for column in columns) for row in found), key=repr)
+
+
+class MergingContract:
+    """Give `followed` as a fixture: each is a new, empty store; `another` makes more of them."""
+
+    def test_a_row_reads_as_cql_does(self, followed: Followed) -> None:
+        assert write(followed, Log(PLAIN).insert((1,), (), 10, v="one é\n", w=5)) == Summary(1, 1, 0)
+        assert set(followed.columns(PLAIN)) == {"id", "v", "w"}
+        assert followed.rows(PLAIN, "id", "v", "w") == [(1, "one é\n", 5)]
+
+    def test_an_empty_batch_is_nothing(self, followed: Followed) -> None:
+        with closing(followed.open()) as sink:
+            assert sink.write([]) == Summary()
+
+    def test_it_may_be_closed_more_than_once(self, followed: Followed) -> None:
+        sink = followed.open()
+        sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+        sink.close()
+        sink.close()
+
+    def test_rows_come_and_go_batch_by_batch(self, followed: Followed) -> None:
+        log, seen = Log(PLAIN), []
+        with closing(followed.open()) as sink:
+            for batch in (
+                [log.delete((1,), (), 1), log.insert((2,), (), 1, v="a", w=1), log.insert((3,), (), 1, v="a")],
+                [log.update((1,), (), 2, v="there"), log.update((2,), (), 2, v="b"), log.delete((3,), (), 2)],
+                [log.update((1,), (), 3, v=None), log.update((2,), (), 3, w=None), log.update((3,), (), 3, w=3)],
+                [log.insert((1,), (), 4), log.insert((2,), (), 3, w=2), log.insert((3,), (), 1, v="late")],
+            ):
+                sink.write([piece(batch)])
+                seen.append(followed.rows(PLAIN, "id", "v", "w"))
+        assert seen == [
+            [(2, "a", 1), (3, "a", None)],
+            [(1, "there", None), (2, "b", 1)],
+            [(2, "b", None), (3, None, 3)],
+            [(1, None, None), (2, "b", None), (3, None, 3)],
+        ]
+
+    def test_statics_stand_in_each_row_or_alone(self, followed: Followed) -> None:
+        log, columns = Log(WIDE), ("id", "c", "s", "v")
+        write(followed, log.static((1,), 5, s="S"), log.static((2,), 5, s="T"), log.insert((1,), (1,), 5, v="a"))
+        assert followed.rows(WIDE, *columns) == [(1, 1, "S", "a"), (2, None, "T", None)]
+        write(followed, log.insert((1,), (2,), 5, v="b"), log.static((1,), 6, s="U"), log.insert((2,), (7,), 1, v="c"))
+        assert followed.rows(WIDE, *columns) == [(1, 1, "U", "a"), (1, 2, "U", "b"), (2, 7, "T", "c")]
+        write(followed, log.delete((2,), (7,), 2), log.static((1,), 7, s=None))
+        assert followed.rows(WIDE, *columns) == [(1, 1, None, "a"), (1, 2, None, "b"), (2, None, "T", None)]
+        write(followed, log.delete_partition((2,), 9))
+        assert followed.rows(WIDE, *columns) == [(1, 1, None, "a"), (1, 2, None, "b")]
+
+    def test_deletions_of_ranges_reach_rows_before_and_after_them(self, followed: Followed) -> None:
+        log, key = Log(ORDERS), ("ann",)
+        rows = [log.insert(key, (day, number), 10, note=f"{day}/{number}") for day in (1, 2) for number in (1, 2, 3)]
+        write(followed, *rows[:4], log.static(key, 10, name="Ann"))
+        # number is DESC: in storage order the range from 3 to 2 comes before 1.
+        write(followed, log.delete_range(key, (1, 3), (1, 2), 20))
+        write(followed, log.delete_range(key, (2,), (2, 2), 5, "[)"))
+        assert followed.rows(ORDERS, "note", "name") == [("1/1", "Ann"), ("2/1", "Ann")]
+        write(followed, *rows)
+        assert [row[0] for row in followed.rows(ORDERS, "note")] == ["1/1", "2/1", "2/2", "2/3"]
+        write(followed, log.update(key, (1, 2), 21, note="again"))
+        assert ("again",) in followed.rows(ORDERS, "note")
+        write(followed, log.delete_partition(key, 20))
+        assert followed.rows(ORDERS, "note", "name") == [("again", None)]
+
+    @settings(
+        max_examples=15, deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )  # fmt: skip
+    @given(
+        st.lists(st.tuples(one_change, assignments), min_size=1, max_size=10),
+        st.lists(st.integers(0, 9), max_size=4),
+        st.randoms(use_true_random=False),
+    )
+    def test_whatever_comes_in_what_order_how_often_the_rows_are_those_of_select(
+        self,
+        another: Callable[[], Followed],
+        changes: list[tuple[Change, Assignment | None]],
+        again: list[int],
+        random: Random,
+    ) -> None:
+        followed = another()
+        arriving = [*changes, *(changes[number % len(changes)] for number in again)]
+        random.shuffle(arriving)
+        with closing(followed.open()) as sink:
+            while arriving:
+                some = random.randint(1, len(arriving))
+                sink.write([Piece(tuple(delivered(change, to) for change, to in arriving[:some]))])
+                arriving = arriving[some:]
+        columns = ("customer", "number", "name", "note")
+        assert followed.rows(ORDERS, *columns) == selected(ORDERS, [change for change, _ in changes], *columns)
+
+    def test_a_batch_delivered_again_changes_nothing(self, followed: Followed) -> None:
+        log = Log(ORDERS)
+        batch = [
+            log.insert(("a",), (1, 1), 10, note="x", lines={"=": None, 1: "p"}),
+            log.static(("a",), 10, name="A"),
+            log.delete_range(("a",), (2,), (3,), 12),
+            log.delete(("a",), (5, 5), 9),
+            log.delete_partition(("b",), 9),
+        ]
+        write(followed, *batch)
+        before = followed.everything()
+        assert write(followed, *batch) == Summary(5, 0, 0)
+        assert write(followed, *batch[:2]).rows == 0
+        assert followed.everything() == before
+
+    def test_several_tables_and_pieces_are_one_batch(self, followed: Followed) -> None:
+        plain, wide = Log(PLAIN), Log(WIDE)
+        with closing(followed.open()) as sink:
+            summary = sink.write(
+                [
+                    piece([plain.insert((1,), (), 1, v="a"), wide.insert((1,), (1,), 1, v="b")]),
+                    piece([plain.update((1,), (), 2, w=7), wide.delete((1,), (1,), 2)]),
+                ]
+            )
+        assert summary.changes == 4
+        assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 7)]
+        assert followed.rows(WIDE, "id") == []
+
+    def test_what_is_no_change_is_set_aside_and_the_rest_goes_in(self, followed: Followed) -> None:
+        letter = DeadLetter(Place("t.shop.plain", 2, 7, b"\xab" * 8), "no change", b"\0bytes")
+        with closing(followed.open()) as sink:
+            done = sink.write([Piece(piece([Log(PLAIN).insert((1,), (), 1, v="a")]).changes, (letter,))])
+        assert done == Summary(1, 1, 1)
+        assert followed.dead_letters() == 1
+        assert followed.rows(PLAIN, "id") == [(1,)]
+
+    def test_a_value_that_is_none_of_its_type_is_set_aside_alone(self, followed: Followed) -> None:
+        log = Log(PLAIN)
+        good = [log.insert((number,), (), 1, v="a", w=number) for number in range(3)]
+        bad = log.insert((9,), (), 1, v="a", w=1)
+        bad = replace(bad, cells=tuple(replace(cell, value=b"\xff" * 3) for cell in bad.cells))
+        assert write(followed, good[0], bad, *good[1:]) == Summary(3, 3, 1)
+        assert followed.dead_letters() == 1
+        assert followed.rows(PLAIN, "id", "w") == [(number, number) for number in range(3)]
+
+    def test_columns_come_and_go(self, followed: Followed) -> None:
+        """What a dropped column had is no data, though it comes back under its name and with another type."""
+        write(followed, Log(PLAIN).insert((1,), (), 10, v="a", w=1), Log(PLAIN).update((2,), (), 10, v="b"))
+        wider = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
+        write(followed, Log(wider).update((1,), (), 11, x="new"))
+        assert followed.rows(PLAIN, "id", "v", "w", "x") == [(1, "a", 1, "new"), (2, "b", None, None)]
+        gone = table({"id": "int"}, regular={"w": "int"}, dropped={"v": ("text", 20)}, keyspace="shop", name="plain")
+        write(followed, Log(gone).update((1,), (), 30, w=3))
+        assert set(followed.columns(PLAIN)) == {"id", "w", "x"}
+        assert followed.rows(PLAIN, "id", "w") == [(1, 3)]
+        back = table(
+            {"id": "int"}, regular={"v": "int", "w": "int"}, dropped={"v": ("text", 20)}, keyspace="shop", name="plain"
+        )
+        write(followed, Log(back).insert((2,), (), 40, v=5))
+        assert followed.rows(PLAIN, "id", "v", "w") == [(1, None, 3), (2, 5, None)]
+        write(followed, Log(PLAIN).update((1,), (), 9, v="late", w=0))
+        assert followed.rows(PLAIN, "id", "v", "w") == [(1, None, 3), (2, 5, None)]
+
+    def test_a_column_that_is_dropped_and_there_again_at_once_comes_back_empty(self, followed: Followed) -> None:
+        write(followed, Log(PLAIN).insert((1,), (), 10, v="a", w=1), Log(PLAIN).update((2,), (), 10, v="b"))
+        again = replace(PLAIN, dropped=table({"id": "int"}, dropped={"v": ("text", 20)}).dropped)
+        write(followed, Log(again).update((3,), (), 30, v="new"))
+        assert followed.rows(PLAIN, "id", "v", "w") == [(1, None, 1), (3, "new", None)]
+
+    def test_what_expires_goes_when_it_is_swept(self, followed: Followed) -> None:
+        log, time = Log(PLAIN), Time()
+        write(
+            followed,
+            log.insert((1,), (), 1, v="stays"), expiring(log.update((1,), (), 2, w=5), 110),
+            expiring(log.insert((2,), (), 1, v="a"), 105), expiring(log.update((2,), (), 1, w=7), 120),
+            time=time,
+        )  # fmt: skip
+        assert followed.rows(PLAIN, "id", "v", "w") == [(1, "stays", 5), (2, "a", 7)]
+        for now, swept, rows in (
+            (101, 0, [(1, "stays", 5), (2, "a", 7)]),
+            (105, 1, [(1, "stays", 5), (2, None, 7)]),
+            (130, 2, [(1, "stays", None)]),
+            (131, 0, [(1, "stays", None)]),
+        ):
+            time.now = now
+            with closing(followed.open(time)) as sink:
+                assert sink.sweep() == swept
+            assert followed.rows(PLAIN, "id", "v", "w") == rows
+
+    def test_a_truncation_takes_what_was_written_before_it(self, followed: Followed) -> None:
+        log, time, at = Log(WIDE), Time(), 50 * SECOND
+        columns = ("id", "c", "s", "v")
+        rows = [log.insert((1,), (n,), at + n, v=str(n)) for n in range(4)]
+        old = [*rows, log.static((1,), at, s="S"), log.insert((2,), (1,), at, v="x"), log.delete_partition((3,), at)]
+        write(followed, *old, time=time)
+        write(followed, truncate(log, "a", at + 1, 50_001), time=time)
+        assert followed.rows(WIDE, *columns) == [(1, 2, None, "2"), (1, 3, None, "3")]
+        # Late copies and a replay of it change nothing; nor does another host that says the same.
+        write(followed, *old, truncate(log, "a", at + 1, 50_001), truncate(log, "b", at + 1, 50_002), time=time)
+        assert followed.rows(WIDE, *columns) == [(1, 2, None, "2"), (1, 3, None, "3")]
+        write(followed, log.insert((2,), (1,), at + 5, v="new"), time=time)
+        assert (2, 1, None, "new") in followed.rows(WIDE, *columns)
+
+    def test_what_stands_between_the_hosts_times_is_kept_until_all_have_told(self, followed: Followed) -> None:
+        """Truncated at 60 s by one host, at 58 s by another: a row of 59 s was written after it."""
+        log, time = Log(PLAIN), Time(61)
+        with closing(followed.open(time, ring_delay=5)) as sink:
+            sink.write([piece([log.insert((at,), (), at * SECOND, v="x") for at in (50, 57, 59)])])
+            sink.write([piece([truncate(log, "a", 60 * SECOND, 60_000)])])
+            assert followed.rows(PLAIN, "id") == [(57,), (59,)]
+            sink.write([piece([truncate(log, "b", 58 * SECOND, 60_500)])])
+        time.now = 200
+        with closing(followed.open(time, ring_delay=5)) as sink:
+            sink.sweep()
+        assert followed.rows(PLAIN, "id") == [(59,)]
+
+    def test_a_table_made_again_is_another(self, followed: Followed) -> None:
+        """Whatever becomes of the old one, no row of it is the new one's."""
+        again = replace(PLAIN, id=UUID(int=PLAIN.id.int ^ 1))
+        write(followed, Log(PLAIN).insert((1,), (), 99, v="old"))
+        write(followed, Log(again).insert((2,), (), 1, v="new"))
+        write(followed, Log(again).update((1,), (), 1, w=4))
+        assert followed.rows(again, "id", "v", "w") == [(1, None, 4), (2, "new", None)]
+
+
+def by_repr(rows: Iterable[Sequence[object]]) -> list[Row]:
+    """Rows as `Followed.rows` gives them."""
+    return sorted(map(tuple, rows), key=repr)

@@ -1,0 +1,241 @@
+"""Delta tables that follow: the contract of merging sinks in a directory, crashes, and what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_schemas.change import Cell, Change
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.delta_current import DeltaCurrent, rows_of
+from tailrace_spark.sinks.delta_state import StateTable
+from tailrace_spark.sinks.delta_store import DeltaStore
+from tailrace_spark.sinks.delta_times import FIRST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.delta_visible import Shown
+from tailrace_spark.sinks.registry import open_sink
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import Topic, deliver
+from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.delta_stores import DeltaStored, FollowedDelta
+from tests.unit.spark.sinks.merging_contract import WIDE, MergingContract, selected, write
+from tests.unit.spark.sinks.test_sql import PLAIN
+from tests.unit.tables import table
+
+WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
+
+
+def local(root: Path, **more: object) -> FollowedDelta:
+    """A directory as a sink of its own has it."""
+    return FollowedDelta(DeltaSinkSettings.model_validate({"path": str(root), "mode": "current", "buckets": 4, **more}))
+
+
+class TestDeltaCurrent(MergingContract):
+    @pytest.fixture
+    def followed(self, tmp_path: Path) -> FollowedDelta:
+        return local(tmp_path)
+
+    @pytest.fixture
+    def another(self, tmp_path: Path) -> Callable[[], FollowedDelta]:
+        numbers = count()
+        return lambda: local(tmp_path / str(next(numbers)))
+
+
+def batches() -> list[list[Change]]:
+    """Rows made, changed, moved by statics and deleted, a column added, in two tables."""
+    plain, wide, log = Log(PLAIN), Log(WIDE), Log(WIDER)
+    return [
+        [plain.insert((number,), (), 1, v=f"{number}") for number in range(9)]
+        + [wide.insert((1,), (number,), 1, v="w") for number in range(3)],
+        [plain.update((number,), (), 2, w=number) for number in range(0, 9, 2)]
+        + [plain.delete((1,), (), 3), wide.static((1,), 2, s="S"), wide.delete((1,), (0,), 3)]
+        + [log.update((5,), (), 4, x="more")],
+        [plain.delete((number,), (), 9) for number in range(3)] + [wide.delete_range((1,), (1,), (2,), 9)],
+    ]
+
+
+def require_select(followed: FollowedDelta, changes: Sequence[Change], why: str = "") -> None:
+    plain = [change for change in changes if change.table.name == "plain"]
+    wide = [change for change in changes if change.table.name == "wide"]
+    columns = ("id", "v", "w", "x")
+    shown = [name for name in columns if name in followed.columns(PLAIN)]
+    assert followed.rows(PLAIN, *shown) == selected(WIDER, plain, *shown), why
+    assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, wide, "id", "c", "s", "v"), why
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["it comes again", "it never comes again"])
+def test_a_crash_between_any_two_steps_heals(tmp_path: Path, again: bool) -> None:
+    """Also where the batch does not come again, and another one of the same tables does: of what is in the state."""
+    for step in count():
+        followed = local(tmp_path / str(step), buckets=1)
+        first, second, third = batches()
+        write(followed, *first)
+        died = False
+        with closing(followed.open(dies_after=step)) as sink:
+            try:
+                sink.write([piece(second)])
+            except ServiceError:
+                died = True
+        if again:
+            write(followed, *second)
+            require_select(followed, [*first, *second], f"died after {step} steps")
+            write(followed, *third)
+            require_select(followed, [*first, *second, *third], f"died after {step} steps")
+        else:
+            _shows_its_state(followed)
+        if not died:
+            assert step == 10  # two commits of each table, and one that adds a column
+            return
+
+
+def _shows_its_state(followed: FollowedDelta) -> None:
+    """Something else is written of both tables; what is then read is all that the states have."""
+    write(followed, Log(PLAIN).insert((77,), (), 1, v="other"), Log(WIDE).insert((77,), (1,), 1, v="other"))
+    for of in (PLAIN, WIDE):
+        name = followed.name(of)
+        about = StateTable(followed.store.open(f"{name}-state")).about()
+        assert about is not None
+        found = {(row["__key"], row["__clustering"]): row for row in followed.table(of).to_pyarrow_table().to_pylist()}
+        shown, state = Shown(about.definition, about.buckets), StateTable(followed.store.open(f"{name}-state"))
+        wanted = {}
+        for number in range(about.buckets):
+            rows = rows_of(shown, state.bucket(number), 0)
+            arrow = shown.arrow(list(rows.values())).to_pylist()
+            wanted.update({(row["__key"], row["__clustering"]): row for row in arrow})
+        assert found == wanted
+
+
+def test_a_step_that_fails_once_is_made_good_by_the_same_sink(tmp_path: Path) -> None:
+    for step in range(4):
+        followed = local(tmp_path / str(step))
+        first, second, _ = batches()
+        write(followed, *first)
+        with closing(followed.open(dies_after=step, revives=True)) as sink:
+            with pytest.raises(ServiceError):
+                sink.write([piece(second)])
+            sink.write([piece(second)])
+        require_select(followed, [*first, *second], f"step {step} failed")
+
+
+def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
+    followed, log = local(tmp_path), Log(PLAIN)
+    write(followed, log.insert((1,), (), 1, v="a"))
+    with closing(followed.open()) as sink:
+        sink.write([piece([log.update((n,), (), 2, w=n)]) for n in range(5)])
+    tables = [DeltaTable(f"{tmp_path}/shop.plain{part}") for part in ("", "-state")]
+    assert [(one.version(), one.history(1)[0]["operation"]) for one in tables] == [(1, "MERGE"), (1, "MERGE")]
+
+
+def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(tmp_path: Path) -> None:
+    """Neither's changes are lost: each knows only by its commit that the other was there."""
+    followed, log = local(tmp_path), Log(PLAIN)
+    write(followed, log.insert((1,), (), 1, v="a"))
+    other = log.update((1,), (), 3, v="other")
+
+    class Overtaken(DeltaStore):
+        def merge(self, *args: Any, **named: Any) -> None:
+            if not overtaken:
+                overtaken.append(True)
+                write(followed, other)
+            super().merge(*args, **named)
+
+    overtaken: list[bool] = []
+    sink = DeltaCurrent(Overtaken(followed.settings), 4, clock=lambda: 0)
+    mine = [piece([log.update((1,), (), 2, w=5)])]
+    with pytest.raises(ServiceError, match="another writer came first"):
+        sink.write(mine)
+    sink.write(mine)
+    assert followed.rows(PLAIN, "id", "v", "w") == [(1, "other", 5)]
+
+
+def test_compacting_in_between_changes_nothing(tmp_path: Path) -> None:
+    followed = local(tmp_path)
+    first, second, third = batches()
+    for batch in (first, second, third):
+        write(followed, *batch)
+        for name in followed.store.names():
+            DeltaTable(f"{tmp_path}/{name}").optimize.compact()
+    require_select(followed, [*first, *second, *third])
+
+
+def test_columns_have_the_sources_types(tmp_path: Path) -> None:
+    followed = local(tmp_path)
+    of = table(
+        {"k": "timestamp"},
+        regular={
+            "A b": "int", "a b": "int", "moment": "timestamp", "d": "date", "t": "time", "n": "decimal", "u": "addr",
+            "m": "map<text, int>", "l": "list<timestamp>", "s": "set<uuid>", "f": "frozen<tuple<int, text>>",
+        },
+        keyspace="shop",
+        name="types",
+    )  # fmt: skip
+    log = Log(of)
+    values = {
+        "A b": 1, "a b": 2, "moment": 2**62, "d": -(2**31), "t": 5, "n": "1.10", "u": {"=": None, "street": "S"},
+        "m": {"=": None, "x": 1}, "l": {"=": None, 1: 7}, "f": {"f0": 1, "f1": "x"},
+    }  # fmt: skip
+    write(followed, log.insert((1_500,), (), 1, **values))
+    found = followed.table(of).to_pyarrow_table()
+    types = {field.name: str(field.type) for field in found.schema if not field.name.startswith("__")}
+    assert types == {
+        "k": "timestamp[us, tz=UTC]", "A_x20_b": "int32", "a_x20_b_2": "int32", "moment": "timestamp[us, tz=UTC]",
+        "d": "date32[day]", "t": "int64", "n": "string", "m": "list<element: struct<key: string, value: int32>>",
+        "u": "struct<street: string, zip: int32, tags: list<element: string>>",
+        "l": "list<element: timestamp[us, tz=UTC]>", "s": "list<element: string>",
+        "f": "struct<f0: int32, f1: string>",
+    }  # fmt: skip
+    assert found["moment"].cast(pa.int64()).to_pylist() == [LAST_MOMENT * 1000]
+    assert found["d"].cast(pa.int32()).to_pylist() == [FIRST_DAY]
+    rest = found.select(["A_x20_b", "a_x20_b_2", "t", "n", "m", "u", "f", "s"]).to_pylist()
+    assert rest == [
+        {"A_x20_b": 1, "a_x20_b_2": 2, "t": 5, "n": "1.10", "m": [{"key": "x", "value": 1}], "s": None,
+         "u": {"street": "S", "zip": None, "tags": None}, "f": {"f0": 1, "f1": "x"}},
+    ]  # fmt: skip
+
+
+def test_counters_are_totals(tmp_path: Path) -> None:
+    followed = local(tmp_path)
+    of = table({"id": "int"}, regular={"n": "counter"}, keyspace="shop", name="counts")
+    shards = [
+        b"\x00\x01\x80\x00" + bytes(15) + bytes([host]) + (1).to_bytes(8, "big") + total.to_bytes(8, "big")
+        for host, total in ((1, 3), (2, 4))
+    ]
+    cells = [Cell(of.regular[0], None, 1, None, None, shard) for shard in shards]
+    log = Log(of)
+    for cell in cells:
+        write(followed, replace(log.update((1,), (), 1), cells=(cell,)))
+    assert followed.rows(of, "id", "n") == [(1, 7)]
+
+
+def test_a_history_is_not_written_over_nor_the_other_way_round(tmp_path: Path) -> None:
+    change = Log(PLAIN).insert((1,), (), 1, v="a")
+    history, followed = DeltaStored(local(tmp_path).settings), local(tmp_path)
+    deliver(history, Topic().piece(change))
+    with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
+        write(followed, change)
+    other, history = local(tmp_path / "other"), DeltaStored(local(tmp_path / "other").settings)
+    write(other, change)
+    with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
+        deliver(history, Topic().piece(change))
+
+
+def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.x]\ntype = "delta"\npath = "{tmp_path}"\nmode = "current"\nbuckets = 3\n')
+    with closing(open_sink("x", load_settings(path, {}).sink["x"], "p")) as sink:
+        sink.reach()
+        sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+    followed = local(tmp_path)
+    assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
+    about = StateTable(followed.store.open("shop.plain-state")).about()
+    assert about is not None
+    assert about.buckets == 3

@@ -1,0 +1,221 @@
+"""The RabbitMQ sink as far as it needs no broker: settings, messages, what may be under way at once."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.change_json import ChangeForms
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.change_log import LogRecord
+from tailrace_spark.sinks.protocol import Place
+from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
+from tailrace_spark.sinks.rabbitmq_message import Lanes, Message, messages_of, routing_key
+from tailrace_spark.sinks.registry import open_sink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM
+from tests.unit.tables import table
+
+LOG = Log(PLAIN)
+NAMED = table({"a": "text", "b": "int"}, {"c": "int"}, regular={"v": "text"}, keyspace="shop", name="named")
+TRUNCATION = Change(
+    op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
+)
+
+
+def record(change: Change, place: Place | None = None) -> LogRecord:
+    """As the sink gives it to its outlet."""
+    return LogRecord(
+        place or Place("t.shop.plain", 2, 7), change, STREAM, ChangeForms().of(change.table).record(change)
+    )
+
+
+def test_a_change_is_a_message_that_says_what_and_from_where() -> None:
+    [message] = messages_of(record(LOG.insert((1,), (), 1_760_000_000_999_999, v="a")), "e", ["q0", "q1"])
+    assert message.route == ("e", '{"id":1}')
+    assert message.type == "tailrace.change.insert"
+    assert message.timestamp == 1_760_000_000
+    assert message.headers == {"topic": "t.shop.plain", "partition": 2, "offset": 7, "table": "shop.plain"}
+    assert b'"columns":{"v":"a"}' in message.body
+    assert "columns" not in repr(message)
+
+
+def test_its_id_is_of_its_place_alone() -> None:
+    """So a change that comes again has it again, and no other change has it."""
+    places = [Place("t", 1, 11), Place("t", 11, 1), Place("t1", 1, 1), Place("t", 1, 12)]
+    ids = [messages_of(record(LOG.insert((1,), (), 1, v="a"), place), "e", [])[0].identity for place in places]
+    assert len(set(ids)) == len(ids)
+    again = messages_of(record(LOG.delete((2,), (), 9), places[0]), "other", [])[0].identity
+    assert again == ids[0]
+    assert ids[0] == "e2514c4b563de8d5c1115533529d1275"  # as sinks before this one made it
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(-1, None), (0, 0), (999_999, 0), (253_402_300_799_999_999, 253_402_300_799), (253_402_300_800_000_000, None)],
+)
+def test_write_times_that_amqp_cannot_say_are_left_out(written: int, seconds: int | None) -> None:
+    [message] = messages_of(record(LOG.insert((1,), (), written, v="a")), "e", [])
+    assert message.timestamp == seconds
+
+
+def test_a_truncation_goes_to_every_queue() -> None:
+    messages = messages_of(record(TRUNCATION), "e", ["q0", "q1", "q2"])
+    assert [message.route for message in messages] == [("", "q0"), ("", "q1"), ("", "q2")]
+    assert len({message.identity for message in messages}) == 1
+
+
+def test_rows_of_a_partition_have_one_routing_key() -> None:
+    log = Log(NAMED)
+    rows = [log.insert(("é", 5), (at,), at, v="x") for at in range(3)]
+    keys = {routing_key(record(one)) for one in (*rows, log.delete_range(("é", 5), (1,), (2,), 9))}
+    assert keys == {'{"a":"é","b":5}'}
+
+
+def test_a_key_that_is_too_long_is_routed_by_a_digest() -> None:
+    """A routing key has at most 255 bytes."""
+    log = Log(NAMED)
+    found = {
+        length: routing_key(record(log.insert(("é" + "e" * (length - 1), 1), (1,), 1, v="x"))) or ""
+        for length in (10, 240, 241, 1000)
+    }
+    assert [len(key.encode()) for key in found.values()] == [25, 255, 64, 64]
+    assert len(set(found.values())) == len(found)
+    assert found[1000] == routing_key(record(log.delete(("é" + "e" * 999, 1), (2,), 2)))
+
+
+def message(number: int, key: str) -> Message:
+    place = Place("t", 0, number)
+    return Message(
+        identity=str(number), place=place, route=("e", key), type="", timestamp=None, headers={}, body=b"1234"
+    )
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.data())
+def test_of_each_key_one_message_is_under_way(keys: list[str], data: st.DataObject) -> None:
+    """Whatever is confirmed when: each goes out once, in its key's order, and never two of a key at once."""
+    lanes, tags = Lanes(), count(1)
+    under_way: dict[int, Message] = {}
+    out: list[Message] = []
+
+    def send(messages: Iterable[Message]) -> None:
+        for one in messages:
+            tag = next(tags)
+            assert one.route not in {other.route for other in under_way.values()}
+            under_way[tag] = one
+            out.append(one)
+            lanes.sent(tag, one)
+
+    waiting = [message(number, key) for number, key in enumerate(keys)]
+    taken = 0
+    while waiting or under_way:
+        if waiting and (not under_way or data.draw(st.booleans())):
+            one = waiting.pop(0)
+            if lanes.add(one):
+                send([one])
+            continue
+        tag, multiple = data.draw(st.sampled_from(sorted(under_way))), data.draw(st.booleans())
+        done, following = lanes.confirm(tag, multiple=multiple)
+        gone = [at for at in under_way if at == tag or (multiple and at < tag)]
+        assert done == [under_way.pop(at) for at in gone]
+        taken += len(done)
+        assert lanes.size == 4 * len(lanes)
+        send(following)
+    assert len(lanes) == 0
+    assert taken == len(keys)
+    for key in "abc":
+        assert [one.place.offset for one in out if one.route[1] == key] == [
+            at for at, other in enumerate(keys) if other == key
+        ]
+
+
+def test_a_tag_that_is_not_known_confirms_nothing() -> None:
+    lanes = Lanes()
+    assert lanes.confirm(1, multiple=False) == ([], [])
+
+
+def test_a_section_says_where_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "password").write_text("hunter2\n")
+    path = tmp_path / "t.toml"
+    path.write_text(
+        '[sink.x]\ntype = "rabbitmq"\nurl = "amqps://rabbit.example.org/"\npassword_file = "password"\nqueues = 2\n'
+    )
+    section = load_settings(path, {}).sink["x"]
+    assert isinstance(section, RabbitmqSinkSettings)
+    assert (section.host, section.port, section.tls) == ("rabbit.example.org", 5671, True)
+    assert section.queue_names == ("tailrace.changes.0", "tailrace.changes.1")
+    assert section.location == "amqps://rabbit.example.org, exchange tailrace.changes"
+    assert section.password is not None
+    assert section.password.get_secret_value() == "hunter2"
+    assert "hunter2" not in repr(section)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("", 'sink.x.url is not set; give url = "amqps://rabbit.example.org" or the like'),
+        ('url = "http://h"', "sink.x.url must begin with amqp:// or amqps:// and a host"),
+        ('url = "amqp://"', "sink.x.url must begin with amqp:// or amqps:// and a host"),
+        ('url = "amqp://h:port"', "sink.x.url is no URL with a host and a port"),
+        ('url = "amqp://u:hunter2@h"', "sink.x.url must be without user and password: give username"),
+        ('url = "amqp://u@h"', "sink.x.url must be without user and password: give username"),
+        ('url = "amqp://h/v"', "sink.x.url must end behind host and port: give vhost"),
+        ('url = "amqp://h?password=hunter2"', "sink.x.url must end behind host and port: give vhost"),
+        ('url = "amqp://h"\nqueue = "q"', "sink.x.queue must contain {number}"),
+        ('url = "amqp://h"\nqueue = "{x}{number}"', "sink.x.queue may contain {exchange} and {number}"),
+        ('url = "amqp://h"\nexchange = ""', "exchange must have a name"),
+        ('url = "amqp://h"\nexchange = "' + "x" * 254 + '"', "names may have 255 bytes"),
+        ('url = "amqp://h"\ntls_ca_file = "x"', "tls_ca_file needs a url that begins with amqps://"),
+        ('url = "amqp://h"\nqueues = 0', "sink.x.queues"),
+        ('url = "amqp://h"\nqueue_typ = ""', "unknown setting sink.x.queue_typ; did you mean sink.x.queue_type?"),
+    ],
+)
+def test_half_configured_it_is_refused(tmp_path: Path, lines: str, words: str) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.x]\ntype = "rabbitmq"\n{lines}\n', encoding="utf-8")
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path, {})
+    assert words in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_certificates_are_looked_at_when_it_opens() -> None:
+    settings = RabbitmqSinkSettings.model_validate({"url": "amqps://h", "tls_ca_file": "/none.pem"})
+    with pytest.raises(SettingsError, match=r"^sink\.x\.tls_ca_file: /none\.pem: "):
+        open_sink("x", settings, "p")
+
+
+def test_a_host_that_does_not_answer_is_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    """In one line, without what the client library says besides."""
+    settings = RabbitmqSinkSettings.model_validate({"url": "amqp://127.0.0.1:1", "password": "hunter2"})
+    with caplog.at_level(logging.WARNING), pytest.raises(ServiceError) as raised:
+        RabbitmqClient("x", settings).reach()
+    assert str(raised.value) == "amqp://127.0.0.1:1, exchange tailrace.changes: Connection refused"
+    assert caplog.records == []
+
+
+def test_a_host_that_says_nothing_is_not_waited_for_longer_than_is_set() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = RabbitmqSinkSettings.model_validate(
+            {"url": f"amqp://127.0.0.1:{silent.getsockname()[1]}", "timeout_seconds": 0.2}
+        )
+        with pytest.raises(ServiceError, match=r"no answer within 0\.2 s$"):
+            RabbitmqClient("x", settings).reach()
+
+
+def test_a_sink_that_was_never_used_is_closed(tmp_path: Path) -> None:
+    settings = RabbitmqSinkSettings.model_validate({"url": "amqp://127.0.0.1:1", "dead_letters": tmp_path / "l"})
+    with closing(open_sink("x", settings, "p")) as sink:
+        sink.close()

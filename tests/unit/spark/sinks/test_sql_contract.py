@@ -1,0 +1,59 @@
+"""The SQL sink under the contract of merging sinks, in each database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.merging_contract import MergingContract, Row, by_repr
+
+
+class InDatabase:
+    """The tables of a SQL sink."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
+        return SqlSink(self._database.url, ring_delay=ring_delay, clock=clock or (lambda: 0))
+
+    def _view(self, of: Table) -> str:
+        rows = self._database.select("SELECT table_id, name FROM tailrace_tables")
+        return str(dict(rows)[str(of.id)])
+
+    def rows(self, of: Table, *columns: str) -> list[Row]:
+        named = ", ".join(f'"{column}"' for column in columns)
+        return by_repr(self._database.select(f'SELECT {named} FROM "{self._view(of)}"'))
+
+    def columns(self, of: Table) -> list[str]:
+        return self._database.columns(self._view(of))
+
+    def everything(self) -> object:
+        return self._database.everything()
+
+    def dead_letters(self) -> int:
+        [(number,)] = self._database.select("SELECT count(*) FROM tailrace_dead_letters")
+        return int(number)
+
+
+class TestSql(MergingContract):
+    @pytest.fixture
+    def followed(self, database: Database) -> InDatabase:
+        return InDatabase(database)
+
+    @pytest.fixture
+    def another(self, database: Database) -> Callable[[], InDatabase]:
+        def new() -> InDatabase:
+            quote = database.engine.dialect.identifier_preparer.quote
+            with database.engine.begin() as connection:
+                for name in database.names():
+                    if name.startswith("shop_orders__"):
+                        connection.exec_driver_sql(f"DELETE FROM {quote(name)}")
+            return InDatabase(database)
+
+        return new
