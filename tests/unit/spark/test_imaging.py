@@ -20,7 +20,8 @@ from tailrace_spark.imaging import ImageStore, imaged
 from tailrace_spark.sinks.change_log import Batch, ChangeLogSink
 from tailrace_spark.sinks.console import ConsoleOutlet
 from tailrace_spark.sinks.protocol import Piece
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import SINKS, open_sink
+from tailrace_spark.sinks.sink_type import Kind
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 
@@ -193,3 +194,12 @@ def test_files_have_images_in_json_only(tmp_path: Path) -> None:
                 load_settings(path, {})
         else:
             load_settings(path, {})
+
+
+def test_all_change_logs_in_json_take_the_setting() -> None:
+    """Those whose records have types of their own do not."""
+    logs = [kind for kind in SINKS.values() if kind.kind is Kind.CHANGE_LOG]
+    assert {kind.name for kind in logs if "images" not in kind.settings.model_fields} == {"delta"}
+    named = re.search(r"where `images` names a database: (.*?)\.\n", DOCUMENT.read_text(encoding="utf-8"))
+    assert named is not None
+    assert {kind.name for kind in logs if f"`{kind.name}`" in named[1]} == {kind.name for kind in logs} - {"delta"}
