@@ -29,6 +29,16 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
     "cassandra-6.0": (("org.apache.cassandra:cassandra-all:6.0-alpha2",), True),
     # Kafka brings slf4j's interface only; without a binding to it the broker logs nothing.
     "kafka": (("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36"), True),
+    # What tests of Debezium's format start: Kafka Connect with Debezium's JDBC sink and transforms.
+    "connect": (
+        (
+            "org.apache.kafka:connect-runtime:4.3.1",
+            "org.apache.kafka:connect-json:4.3.1",
+            "io.debezium:debezium-connector-jdbc:3.5.0.Final",
+            "org.slf4j:slf4j-simple:1.7.36",
+        ),
+        True,
+    ),
     # Everything else that these need is among pyspark's own jars.
     "spark": (
         (
@@ -41,6 +51,9 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         False,
     ),
 }
+
+# Drivers of databases that no test writes to.
+LEFT_OUT = ("com.microsoft.sqlserver", "com.mysql", "com.oracle.database.jdbc", "org.mariadb.jdbc")
 
 # Set -> whole servers in one file: there is nothing to resolve. 3.0 is the last that runs on Java 17.
 ARCHIVES: dict[str, tuple[str, ...]] = {"registry": ("io.apicurio:apicurio-registry-app:3.0.9:all@tar.gz",)}
@@ -85,7 +98,7 @@ def jars_of(listed: str) -> list[dict[str, str | int]]:
     jars = []
     for line in listed.splitlines():
         parts = line.split(" -- ")[0].strip().split(":")
-        if len(parts) < 6 or parts[2] != "jar":
+        if len(parts) < 6 or parts[2] != "jar" or parts[0] in LEFT_OUT:
             continue
         group, artifact, _, *classifier, version, _, path = parts
         data = Path(path).read_bytes()

@@ -5,40 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
-from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_images import ImagesSection
+from tailrace_common.settings_s3 import StoredSettings
+from tailrace_common.settings_section import Positive
 
 
-class FilesSinkSettings(Section):
+class FilesSinkSettings(StoredSettings, ImagesSection):
     """Files of changes by table and day, Parquet or JSON lines, on local disks or S3: docs/sinks/files.md."""
 
     type: Literal["files"] = Field(default="files", description="What kind of sink this is")
-    path: str = Field(
-        examples=["s3://bucket/changes"],
-        description="Directory that the files are below, of this stream alone: a local path, or s3://BUCKET/PATH",
-    )
     format: Literal["parquet", "jsonl"] = Field(default="parquet", description='"parquet", or "jsonl": JSON lines')
     compress: bool = Field(default=True, description="Compress them: Parquet by Zstandard, JSON lines by gzip")
     file_mebibytes: Positive = Field(default=256, description="A file is ended when it has this size")
-    region: str | None = Field(
-        default=None, examples=["eu-central-1"], description="S3's region. Unset: as AWS's own tools find it"
-    )
-    endpoint: str | None = Field(
-        default=None,
-        examples=["http://minio:9000"],
-        description="Address of an S3 that is not AWS's",
-    )
-    access_key: SecretStr | None = Field(
-        default=None, examples=["..."], description="S3's access key. Unset: as AWS's own tools find both keys"
-    )
-    access_key_file: Path | None = Field(
-        default=None, examples=["/run/secrets/s3-access-key"], description="File that holds it, instead of `access_key`"
-    )
-    secret_key: SecretStr | None = Field(default=None, examples=["..."], description="S3's secret key")
-    secret_key_file: Path | None = Field(
-        default=None, examples=["/run/secrets/s3-secret-key"], description="File that holds it, instead of `secret_key`"
-    )
     tls_ca_file: Path | None = Field(
         default=None,
         examples=["/etc/tailrace/s3-ca.pem"],
@@ -46,14 +26,7 @@ class FilesSinkSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _check_keys(self) -> Self:
-        if (self.access_key is None) != (self.secret_key is None):
-            raise ValueError("access_key and secret_key are given both or not at all")
-        if self.path.rstrip("/") in ("", "s3:"):
-            raise ValueError("path must name a directory, or s3://BUCKET/PATH")
+    def _check_images(self) -> Self:
+        if self.images is not None and self.format != "jsonl":
+            raise ValueError('images stand in JSON only: set format = "jsonl"')
         return self
-
-    @property
-    def location(self) -> str:
-        """Where it writes, for people."""
-        return self.path

@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tailrace_common.settings_section import Positive, Seconds, Section
+from tailrace_common.settings_images import ImagesSection
+from tailrace_common.settings_section import Positive, Seconds
 
 ClientError = Annotated[int, Field(ge=400, le=499)]
 
 
-class HttpSinkSettings(Section):
+class HttpSinkSettings(ImagesSection):
     """Changes in batches, posted as JSON to an address of yours: docs/sinks/http.md."""
 
     type: Literal["http"] = Field(default="http", description="What kind of sink this is")

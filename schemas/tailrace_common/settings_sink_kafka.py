@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.passthrough import Properties, Scalar
-from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_images import ImagesSection
+from tailrace_common.settings_section import Positive
 
 _MIB: Final = 1 << 20
 
@@ -24,7 +25,7 @@ class SinkKafkaSettings(Properties):
     examples: ClassVar[Mapping[str, Scalar]] = {"bootstrap.servers": "other-kafka:9092"}
 
 
-class KafkaSinkSettings(Section):
+class KafkaSinkSettings(ImagesSection):
     """Changes into topics of a Kafka cluster, each once."""
 
     type: Literal["kafka"] = Field(default="kafka", description="What kind of sink this is")
@@ -40,6 +41,14 @@ class KafkaSinkSettings(Section):
     )
     key: Literal["partition", "primary"] = Field(
         default="partition", description='Kafka\'s key of a change, as JSON: its "partition" key or "primary" key'
+    )
+    format: Literal["json", "debezium"] = Field(
+        default="json",
+        description='"json": each change as it was written; "debezium": each row that it changed as an event of '
+        "Debezium's, in the JSON of Kafka Connect with schemas, by the row's primary key. Needs `images`",
+    )
+    tombstones: bool = Field(
+        default=True, description="A record without a value behind each of Debezium's deletions, for compacted topics"
     )
     cloudevents: bool = Field(
         default=False, description="Wrap each change as a CloudEvents 1.0 event, in structured mode"
@@ -68,6 +77,14 @@ class KafkaSinkSettings(Section):
         except (KeyError, IndexError, ValueError):
             raise ValueError("may contain {prefix}, {keyspace} and {table}, and no other braces") from None
         return value
+
+    @model_validator(mode="after")
+    def _check_format(self) -> Self:
+        if self.format == "debezium" and self.images is None:
+            raise ValueError('format = "debezium" needs images, the database that keeps what they are made from')
+        if self.format == "debezium" and self.cloudevents:
+            raise ValueError('cloudevents is for format = "json"')
+        return self
 
     @property
     def location(self) -> str:

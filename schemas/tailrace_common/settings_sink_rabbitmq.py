@@ -8,13 +8,14 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tailrace_common.settings_section import Positive, Seconds, Section
+from tailrace_common.settings_images import ImagesSection
+from tailrace_common.settings_section import Positive, Seconds
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _LONGEST_NAME: Final = 255  # a short string of AMQP 0-9-1, in bytes
 
 
-class RabbitmqSinkSettings(Section):
+class RabbitmqSinkSettings(ImagesSection):
     """Changes as messages of RabbitMQ, each confirmed: docs/sinks/rabbitmq.md."""
 
     type: Literal["rabbitmq"] = Field(default="rabbitmq", description="What kind of sink this is")

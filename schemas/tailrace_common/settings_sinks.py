@@ -10,7 +10,9 @@ from pydantic import Discriminator, Field, SecretStr, Tag, field_validator
 
 from tailrace_common.secrets import redact
 from tailrace_common.settings_cassandra import CassandraSettings
+from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
@@ -97,7 +99,7 @@ class LogTablesSinkSettings(CassandraSettings):
         return f"{self.contact_points[0]}:{self.port}"
 
 
-class ConsoleSinkSettings(Section):
+class ConsoleSinkSettings(ImagesSection):
     """Changes on stdout: a table on a terminal, JSON lines when piped."""
 
     type: Literal["console"] = Field(default="console", description="What kind of sink this is")
@@ -118,6 +120,7 @@ SinkSettings = (
     | HttpSinkSettings
     | RabbitmqSinkSettings
     | FilesSinkSettings
+    | DeltaSinkSettings
     | ConsoleSinkSettings
 )
 SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
@@ -127,6 +130,7 @@ SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "http": HttpSinkSettings,
     "rabbitmq": RabbitmqSinkSettings,
     "files": FilesSinkSettings,
+    "delta": DeltaSinkSettings,
     "console": ConsoleSinkSettings,
 }
 
@@ -149,6 +153,7 @@ AnySinkSettings = Annotated[
     | Annotated[HttpSinkSettings, Tag("http")]
     | Annotated[RabbitmqSinkSettings, Tag("rabbitmq")]
     | Annotated[FilesSinkSettings, Tag("files")]
+    | Annotated[DeltaSinkSettings, Tag("delta")]
     | Annotated[ConsoleSinkSettings, Tag("console")],
     Discriminator(
         _type_of,

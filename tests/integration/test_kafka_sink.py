@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import KafkaTransactions, Outgoing, TopicReader
@@ -17,9 +19,11 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.image_store import ImageStore
 from tailrace_spark.sinks.kafka import Config, KafkaOutlet, KafkaTarget, transactions
-from tailrace_spark.sinks.protocol import OrderedSink, Summary
+from tailrace_spark.sinks.protocol import OrderedSink, Piece, Summary
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
 from tests.unit.spark.sinks.test_documents import run
@@ -181,3 +185,72 @@ def test_a_topic_that_would_be_read_again_is_refused() -> None:
     settings = Settings.model_validate({"sink": {"out": {"type": "kafka", "topic": "{prefix}.{keyspace}.{table}"}}})
     with pytest.raises(SettingsError, match=r"sink\.out\.topic: .* would be read again"):
         open_sink("out", settings.sink["out"], "t")
+
+
+def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    """A process dies at every step of the second batch; each event is there once, tombstones behind deletions."""
+    first, second, third = batches(Topic())
+    config: Config = {"bootstrap.servers": kafka.bootstrap}
+    target = KafkaTarget(
+        name="out", prefix=prefix, topic="{prefix}-out.{table}", dead_letters=f"{prefix}-letters", partitions=2,
+        debezium=True,
+    )  # fmt: skip
+
+    def opened(dies_after: int | None = None) -> ChangeLogSink:
+        def dying(config: Config, target: KafkaTarget) -> Any:
+            real = transactions(config, target)
+            return real if dies_after is None else Dying(real, dies_after)
+
+        images = ImageStore(f"sqlite:///{tmp_path}/images.db", ring_delay=0)
+        return ChangeLogSink(KafkaOutlet(config, target, dying), images)
+
+    with closing(opened()) as sink:
+        sink.write(first)
+    for step in (1, 5, 14):
+        with closing(opened(step)) as sink, pytest.raises(Crash):
+            sink.write(second)
+    with closing(opened()) as sink:
+        sink.write([*second, *third])
+    with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
+        found = sorted(reader.read_to_end(), key=lambda one: (one[0], one[1].offset))
+    rows: dict[bytes, Any] = {}
+    where: dict[bytes, int] = {}
+    deleted: bytes | None = None
+    for partition, record in found:
+        assert record.key is not None
+        assert where.setdefault(record.key, partition) == partition
+        if record.value is None:
+            assert deleted == record.key
+            deleted = None
+            continue
+        assert deleted is None
+        event = json.loads(record.value)["payload"]
+        assert event["before"] == rows.pop(record.key, None)
+        if event["after"] is None:
+            assert event["op"] == "d"
+            deleted = record.key
+        else:
+            rows[record.key] = event["after"]
+    with closing(SqlSink(f"sqlite:///{tmp_path}/wanted.db")) as sql:
+        sql.write([Piece(piece.changes) for batch in (first, second, third) for piece in batch])
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/wanted.db")
+    with engine.connect() as connection:
+        wanted = [dict(row) for row in connection.exec_driver_sql("SELECT * FROM shop_plain").mappings()]
+    engine.dispose()
+    assert sorted(rows.values(), key=repr) == sorted(wanted, key=repr)
+    assert sum(record.value is None for _, record in found) == 3
+
+
+def test_images_that_make_a_record_too_large_are_left_out(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    config: Config = {"bootstrap.servers": kafka.bootstrap}
+    target = KafkaTarget(
+        name="out", prefix=prefix, topic="{prefix}-out.{table}", dead_letters=f"{prefix}-letters", partitions=1,
+        largest_record=2_000,
+    )  # fmt: skip
+    log = Log(PLAIN)
+    changes = [log.insert((1,), (), 1, v="a" * 800), log.update((1,), (), 2, w=1), log.delete((1,), (), 3)]
+    with closing(ChangeLogSink(KafkaOutlet(config, target), ImageStore(f"sqlite:///{tmp_path}/i.db"))) as sink:
+        assert sink.write([Topic().piece(*changes)]) == Summary(changes=3, rows=3)
+    with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
+        found = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
+    assert [one["images"] is None for one in found] == [True, True, False]

@@ -70,7 +70,7 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
 
 @pytest.mark.parametrize(
     ("number", "group"),
-    [(signal.SIGTERM, True), (signal.SIGINT, False)],
+    [(signal.SIGTERM, True), pytest.param(signal.SIGINT, False, marks=pytest.mark.long)],
 )
 def test_a_held_batch_ends_without_a_word_of_java(
     feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, number: signal.Signals, group: bool

@@ -160,7 +160,7 @@ class Trial:
         return sorted(self.database.select("SELECT id, v, w FROM shop_items"))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def trial(request: pytest.FixtureRequest, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Trial]:
     """One with an empty sink."""
     url = f"sqlite:///{tmp_path / 'sink.db'}" if request.param == "sqlite" else new_database()
@@ -174,6 +174,7 @@ def kills(many: int) -> int:
     return int(os.environ.get("TAILRACE_TEST_KILLS", many))
 
 
+@pytest.mark.long
 def test_a_killed_stream_goes_on(trial: Trial) -> None:
     """At the steps where most is at stake; at all of them, and at any time, `test_many_times`."""
     with trial.load():

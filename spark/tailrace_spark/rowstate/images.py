@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.partition import Clustering, KnownRow, Partition, Place
 from tailrace_spark.rowstate.visible import VisibleColumns
@@ -81,6 +82,22 @@ class Images:
             for place, known in partition.absorb(change):
                 before.setdefault(place, known)
         return self._told(partition, before, (truncated, at), (truncated, at))
+
+    def of_change(
+        self, partition: Partition, change: Change, *, at: int | None = None, truncated: Deletion | None = None
+    ) -> list[Image]:
+        """Take one change in, and tell what a log of changes says of it beside the change itself.
+
+        A change of one row, or of the static row, has one image wherever that row is visible before or after: also
+        where it is covered by what is there, and nothing changed. A deletion of a range or of the partition has one
+        for each row that reads otherwise by it. Raises as `apply` does.
+        """
+        images = self.apply(partition, [change], at=at, truncated=truncated)
+        if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
+            return [image for image in images if _differs(image)]
+        place = None if change.static else clustering_key(change.table, change.clustering or ())
+        known = partition.rows.get(place)
+        return images or self._told(partition, {place: known}, (truncated, at), (truncated, at))
 
     def truncate(
         self, partition: Partition, before: Deletion | None, after: Deletion | None, *, at: int | None = None

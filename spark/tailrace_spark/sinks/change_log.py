@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,13 +11,15 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms, plain
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.sinks.row_image import Imaged
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
     """One change as it goes out: its place, its stream, and its Avro record (docs/contracts.md 3), nulls left out.
 
-    `message` is Kafka's value that it was read from, for a dead letter.
+    `message` is Kafka's value that it was read from, for a dead letter. `images` are there where the sink was asked
+    for them (docs/images.md).
     """
 
     place: Place
@@ -25,6 +27,7 @@ class LogRecord:
     assignment: Assignment | None
     record: dict[str, object]
     message: bytes = b""
+    images: Imaged | None = None
 
     @property
     def value(self) -> dict[str, object]:
@@ -34,6 +37,7 @@ class LogRecord:
             **place_value(self.place),
             **stream_value(self.assignment),
             **{name: plain(value) for name, value in self.record.items()},
+            **({} if self.images is None else {"images": self.images.value()}),
         }
 
 
@@ -67,29 +71,42 @@ class Outlet(Protocol):
     def close(self) -> None: ...
 
 
+class Imaging(Protocol):
+    """What gives changes their row images: `ImageStore`."""
+
+    def reach(self) -> None: ...
+
+    def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]: ...
+
+    def close(self) -> None: ...
+
+
 class ChangeLogSink:
     """A sink of any outlet: every change goes out as its JSON form, in the order of the places.
 
-    What a batch that is delivered again does is the outlet's: it leaves out what is there, or each record says its
-    (topic, partition, offset), by which a reader leaves out what came before.
+    With `imaging`, each has its row images. What a batch that is delivered again does is the outlet's: it leaves out
+    what is there, or each record says its (topic, partition, offset), by which a reader leaves out what came before.
     """
 
     in_order = True
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: Outlet, imaging: Imaging | None = None) -> None:
         self._outlet = outlet
+        self._imaging = imaging
         self._forms = ChangeForms()
 
     def reach(self) -> None:
-        """As the outlet's."""
+        """As the outlet's, and the database of images."""
         self._outlet.reach()
+        if self._imaging is not None:
+            self._imaging.reach()
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Emit a micro-batch; ServiceError as the outlet raises it."""
         batch = self._outlet.begin()
         changes = 0
         try:
-            for piece in pieces:
+            for piece in pieces if self._imaging is None else self._imaging.imaged(pieces):
                 changes += len(piece.changes)
                 for letter in piece.dead_letters:
                     batch.set_aside(letter)
@@ -107,11 +124,14 @@ class ChangeLogSink:
         except ValueError as error:
             batch.set_aside(DeadLetter(delivered.place, str(error), delivered.message))
         else:
-            batch.put(LogRecord(delivered.place, delivered.change, delivered.assignment, record, delivered.message))
+            message, images = delivered.message, delivered.images
+            batch.put(LogRecord(delivered.place, delivered.change, delivered.assignment, record, message, images))
 
     def close(self) -> None:
-        """Let go of the outlet."""
+        """Let go of the outlet, and of the images."""
         self._outlet.close()
+        if self._imaging is not None:
+            self._imaging.close()
 
 
 def encoded(value: object) -> bytes:

@@ -6,17 +6,21 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, Sizes, read_to_end
 from tailrace_common.kafka.making import TopicMaker
 from tailrace_common.passthrough import Scalar
+from tailrace_schemas.errors import SettingsError, UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import topic_component
 from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, key_of, letter_value
+from tailrace_spark.sinks.debezium import STATIC, DebeziumForm
 from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
+from tailrace_spark.sinks.row_image import Imaged
 
 Config = Mapping[str, Scalar]
 Next = dict[tuple[str, int], int]
@@ -48,6 +52,8 @@ class KafkaTarget:
     partitions: int = 12
     whole_key: bool = False
     cloudevents: bool = False
+    debezium: bool = False
+    tombstones: bool = True
     largest_record: int = 1 << 20
     timeout: int = 60
 
@@ -87,6 +93,8 @@ class KafkaOutlet:
         self._counts: dict[str, int] = {}
         self._producer: KafkaTransactions | None = None
         self._next: Next = {}
+        self.events: DebeziumForm = DebeziumForm(target.prefix, tombstones=target.tombstones)
+        """Makes Debezium's events of images, where the target wants them."""
 
     def reach(self) -> None:
         """Ask for the topics. Raises ServiceError where no broker answers, SettingsError for a setting of Kafka's."""
@@ -162,17 +170,42 @@ class _Batch:
     def put(self, record: LogRecord) -> None:
         if self._is_out(record.place):
             return
-        target = self._target
-        value = encoded(cloud_event(record) if target.cloudevents else record.value)
-        key = key_of(record, whole=target.whole_key)
-        if (size := len(value) + len(key or b"")) > target.largest_record:
-            words = f"{size} bytes as a record, more than the sink's largest_record, {target.largest_record}"
-            self._letter(DeadLetter(record.place, words, record.message))
+        largest = self._target.largest_record
+        try:
+            found = self._events(record) if self._target.debezium else [self._change(record)]
+        except UnsupportedError as error:
+            self._letter(DeadLetter(record.place, str(error), record.message))
             return
+        small = [one for one in found if _size(one) <= largest]
+        if len(small) < len(found):
+            size = max(map(_size, found))
+            words = f"{size} bytes as a record, more than the sink's largest_record, {largest}"
+            self._letter(DeadLetter(record.place, words, record.message))
+        for sent in small:
+            self._producer.send(sent)
+        self._rows += len(small)
+
+    def _change(self, record: LogRecord) -> Sent:
+        """The change as one record; where its images make it too large, without them."""
+        target, images = self._target, record.images
         topic = target.topic_of(record.change.table)
         partition = record.place.partition % self._outlet.partitions(topic)
-        self._producer.send(Sent(topic, partition, key, value))
-        self._rows += 1
+        key = key_of(record, whole=target.whole_key)
+        sent = Sent(topic, partition, key, encoded(cloud_event(record) if target.cloudevents else record.value))
+        if images is None or images.images is None or _size(sent) <= target.largest_record:
+            return sent
+        return self._change(replace(record, images=Imaged(images.table, None)))
+
+    def _events(self, record: LogRecord) -> list[Sent]:
+        """The events of its rows, each in the partition of its key's token, so that a key has one."""
+        topic = self._target.topic_of(record.change.table)
+        if record.images is None:
+            raise SettingsError(f'sink.{self._target.name}: format = "debezium" needs `images`')
+        return [
+            Sent(where, partition_of(event.token, self._outlet.partitions(where)), event.key, event.value)
+            for event in self._outlet.events.events(topic, record.change, record.place, record.images)
+            for where in [topic + STATIC if event.static else topic]
+        ]
 
     def set_aside(self, letter: DeadLetter) -> None:
         if not self._is_out(letter.place):
@@ -208,6 +241,10 @@ class _Batch:
 
     def abandon(self) -> None:
         self._outlet.abandon()
+
+
+def _size(sent: Sent) -> int:
+    return len(sent.key or b"") + len(sent.value or b"")
 
 
 def cloud_event(record: LogRecord) -> dict[str, object]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
+from tailrace_spark.sinks.row_image import Imaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Delivered:
 
     Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`. `others` are
     the streams for more write times of the change, in microseconds: those that an UpdateSink asks by. `message` is the
-    record's value, for a dead letter.
+    record's value, for a dead letter. `images` are there where a sink was asked for them.
     """
 
     place: Place
@@ -35,6 +36,7 @@ class Delivered:
     announced: int = -1
     others: tuple[tuple[int, Assignment], ...] = ()
     message: bytes = field(default=b"", repr=False)
+    images: Imaged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,23 @@ class SweepingSink(Sink, Protocol):
     """
 
     def sweep(self) -> int: ...
+
+
+@runtime_checkable
+class LetterSink(Sink, Protocol):
+    """A sink that keeps its dead letters where they can be read and written again.
+
+    Both raise ServiceError as `write` does.
+    """
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """So many at most, by topic, partition and offset, behind a place; all of them from None on."""
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """Let go of these letters and take in the pieces made of them, together or not at all.
+
+        What is set aside again is a letter again.
+        """
 
 
 @runtime_checkable

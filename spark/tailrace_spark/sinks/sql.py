@@ -19,9 +19,8 @@ from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.ahead import ahead
 from tailrace_spark.collector import held_off
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS, Catalog, OnDrop, TakenError, Target
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.sinks.sql_catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql_engine import (
     absent,
     is_busy,
@@ -34,6 +33,7 @@ from tailrace_spark.sinks.sql_engine import (
 from tailrace_spark.sinks.sql_gathered import Gathered, Gathering, gather
 from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change, newest_definition
 from tailrace_spark.sinks.sql_joined import joined
+from tailrace_spark.sinks.sql_letters import buried, bury, exhume
 from tailrace_spark.sinks.sql_merge import Prepared, TableMerge
 from tailrace_spark.sinks.sql_purges import Purges
 from tailrace_spark.sinks.sql_state import chunks
@@ -112,11 +112,26 @@ class SqlSink:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
+        return self._write(pieces, (), "the batch will be delivered again")
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink says."""
+        with self._transaction("nothing was changed") as connection:
+            return buried(connection, after, most)
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """As LetterSink says."""
+        return self._write(pieces, letters, "nothing was changed")
+
+    def _write(self, pieces: Iterable[Piece], letters: Sequence[DeadLetter], otherwise: str) -> Summary:
         summary = Summary()
-        with held_off(), self._transaction("the batch will be delivered again") as connection:
+        set_aside: list[DeadLetter] = []
+        with held_off(), self._transaction(otherwise) as connection:
             self._give_back(connection)
             for piece in ahead(map(self._read, joined(pieces))):
-                summary += self._piece(connection, piece)
+                summary += self._piece(connection, piece, set_aside)
+            # At last, for MySQL commits what comes before a table is made.
+            exhume(connection, letters, set_aside)
         return summary
 
     def sweep(self) -> int:
@@ -194,12 +209,13 @@ class SqlSink:
         except DecodeError:
             return None  # the one that it is about is looked for when it is their turn
 
-    def _piece(self, connection: sa.Connection, piece: _Read) -> Summary:
+    def _piece(self, connection: sa.Connection, piece: _Read, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
         summary = Summary()
         for changes, prepared in piece.tables:
             summary += self._table(connection, changes, letters, prepared)
-        self._bury(connection, letters)
+        bury(connection, letters)
+        set_aside += letters
         return summary + Summary(dead_letters=len(piece.dead_letters))
 
     def _table(
@@ -303,7 +319,7 @@ class SqlSink:
             if why is None:
                 rows += some
                 del self._waits[table_id]
-                self._bury(connection, letters)
+                bury(connection, letters)
                 log.info("%s: the changes that waited are merged", waiting[table_id][0])
             else:
                 pause = min(2 * self._waits[table_id].pause, _LONGEST_WAIT_SECONDS)
@@ -379,21 +395,3 @@ class SqlSink:
         return sum(
             self._take(connection, merge, half, letters, gather) for half in (changes[:middle], changes[middle:])
         )
-
-    def _bury(self, connection: sa.Connection, letters: Sequence[DeadLetter]) -> None:
-        if not letters:
-            return
-        names = ("topic", "partition", "offset", "schema_id", "reason", "value")
-        rows = [
-            (
-                one.place.topic,
-                one.place.partition,
-                one.place.offset,
-                one.place.schema_id.hex(),
-                one.reason,
-                one.message or None,
-            )
-            for one in letters
-        ]
-        overwrite(connection, DEAD_LETTERS, names, rows)
-        log.warning("%d records set aside in tailrace_dead_letters; the first: %s", len(rows), letters[0].reason)

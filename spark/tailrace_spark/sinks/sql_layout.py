@@ -109,6 +109,11 @@ def _taken(names: Iterable[str]) -> set[str]:
 
 
 def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
+    """NAME__state: see `state_named`."""
+    return state_named(layout.name, metadata)
+
+
+def state_named(name: str, metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.Table:
     """NAME__state. `clustering` is one of the reserved values of tailrace_spark.sinks.sql_state, or a row's own.
 
     `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
@@ -118,7 +123,7 @@ def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
     deletes in it was written, or expires, but not before the last of it came: null where there is nothing of the kind.
     """
     table = sa.Table(
-        layout.name + "__state",
+        name + "__state",
         metadata,
         sa.Column("key", KEY_BYTES, primary_key=True),
         sa.Column("clustering", CLUSTERING_BYTES, primary_key=True),
@@ -128,15 +133,16 @@ def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
         sa.Column("stream_id", KEY_BYTES),
         sa.Column("next_expiry", sa.BigInteger),
         sa.Column("deletes_from", sa.BigInteger),
+        *more,
         sqlite_with_rowid=False,
         **_ROOM_FOR_UPDATES,
         **MYSQL_TABLE,
     )
-    for name, column in (("__by_expiry", table.c.next_expiry), ("__by_purge", table.c.deletes_from)):
+    for behind, column in (("__by_expiry", table.c.next_expiry), ("__by_purge", table.c.deletes_from)):
         due = column.is_not(None)
-        sa.Index(layout.name + name, column, postgresql_where=due, sqlite_where=due)
+        sa.Index(name + behind, column, postgresql_where=due, sqlite_where=due)
     heads = [table.c.clustering < bytes_literal(ROW, dialect) for dialect in (POSTGRESQL, SQLITE)]
-    sa.Index(layout.name + "__heads", table.c.key, postgresql_where=heads[0], sqlite_where=heads[1])
+    sa.Index(name + "__heads", table.c.key, postgresql_where=heads[0], sqlite_where=heads[1])
     return table
 
 

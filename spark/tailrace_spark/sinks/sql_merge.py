@@ -20,7 +20,6 @@ import sqlalchemy as sa
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import ColumnKind
 from tailrace_spark.ahead import ahead
-from tailrace_spark.rowstate.codec import decode_deletion
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -30,23 +29,22 @@ from tailrace_spark.rowstate.deletions import (
     stronger,
     supersedes,
 )
-from tailrace_spark.rowstate.purging import purge
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.sql_catalog import Target
 from tailrace_spark.sinks.sql_gathered import Gathered, Said
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_names import END, ROW, STATIC
+from tailrace_spark.sinks.sql_purges import forget
 from tailrace_spark.sinks.sql_rows import Changed, New, RowMaker, new_rows
 from tailrace_spark.sinks.sql_shown import ShownTable
 from tailrace_spark.sinks.sql_state import Head, StateTable, chunks
-from tailrace_spark.sinks.sql_stored import Encoded, RowKey, Stored, stored_as
+from tailrace_spark.sinks.sql_stored import Encoded, RowKey, Stored
 from tailrace_spark.sinks.sql_truncations import Truncations
 from tailrace_spark.sinks.sql_write import RowWriter
 
 _AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
 _WRITTEN_AT_ONCE: Final = 4_000
-_MICROS: Final = 1_000_000
 There = tuple[RowKey, Said, Encoded, Deletion | None]
 """A row that is there: what is said of it, what is known, and what covers it."""
 
@@ -123,19 +121,8 @@ class TableMerge:
         Both times in seconds. What is shown stays. Gives how many rows it was, and the largest write time of what
         went, in microseconds: what is as old must not be merged any more.
         """
-        states: dict[RowKey, RowState] = {}
-        came: dict[RowKey, int] = {}
-        gone: list[int] = []
-        for row_key, since, stored in self._state.purgeable(connection, until, limit):
-            if row_key[1] == STATIC or row_key[1] >= ROW:
-                state = stored_as(*stored).state
-                written = purge(state, until * _MICROS)
-            else:
-                state, written = RowState(), decode_deletion(stored[0])[0].written
-            states[row_key], came[row_key] = state, since
-            gone += [] if written is None else [written]
-        self._state.write(connection, states, at, came)
-        return len(states), max(gone, default=None)
+        gone = forget(self._state, connection, until, at, limit)
+        return len(gone), max([written for _, written in gone if written is not None], default=None)
 
     def _erase(self, connection: sa.Connection, found: Gathered, at: int | None) -> int:
         """Note truncations, and erase what they cover for certain by now; how many rows.

@@ -1,4 +1,4 @@
-"""Up to where tombstones of each table were forgotten, and the changes that come too late because of it."""
+"""Forgets tombstones, up to where they were forgotten, and the changes that come too late because of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from tailrace_schemas.change import Change, Op, Origin, record_times
+from tailrace_spark.rowstate.codec import decode_deletion
+from tailrace_spark.rowstate.purging import purge
+from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered
 from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_names import CATALOG
+from tailrace_spark.sinks.sql_names import CATALOG, ROW, STATIC
+from tailrace_spark.sinks.sql_state import StateTable
+from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE
+
+_MICROS: Final = 1_000_000
 
 PURGES: Final = sa.Table(
     "tailrace_purges",
@@ -44,12 +51,16 @@ class Purges:
         self, connection: sa.Connection, changes: Sequence[Delivered]
     ) -> tuple[Sequence[Delivered], list[DeadLetter]]:
         """Changes of one table that may be merged, and those that come too late: nothing would hold them back."""
-        purged_to = self._read(connection).get(changes[0].change.table.id)
-        if purged_to is None or not any(_late(one.change, purged_to) for one in changes):
+        purged_to = self.purged_to(connection, changes[0].change.table.id)
+        if purged_to is None or not any(late(one.change, purged_to) for one in changes):
             return changes, []
         reason = f"written at or before {purged_to}, up to which deletions are forgotten: see merge_horizon_seconds"
-        kept = [one for one in changes if not _late(one.change, purged_to)]
-        return kept, [DeadLetter(one.place, reason, one.message) for one in changes if _late(one.change, purged_to)]
+        kept = [one for one in changes if not late(one.change, purged_to)]
+        return kept, [DeadLetter(one.place, reason, one.message) for one in changes if late(one.change, purged_to)]
+
+    def purged_to(self, connection: sa.Connection, table_id: UUID) -> int | None:
+        """The largest write time of what was purged of a table; None where nothing was."""
+        return self._read(connection).get(table_id)
 
     def _read(self, connection: sa.Connection) -> dict[UUID, int]:
         if self._known is None:
@@ -58,10 +69,33 @@ class Purges:
         return self._known
 
 
-def _late(change: Change, purged_to: int) -> bool:
+def late(change: Change, purged_to: int) -> bool:
     """Whether a change of the log is as old as what was purged. Rows that were read tell what is there: never late."""
     if change.op in (Op.READ, Op.TRUNCATE):
         return False
     if change.source is not None and change.source.origin is Origin.SNAPSHOT:
         return False
     return record_times(change)[0] <= purged_to
+
+
+def forget(
+    state: StateTable, connection: sa.Connection, until: int, at: int, limit: int
+) -> list[tuple[RowKey, int | None]]:
+    """Take out of a state what only deletes, or has expired, and was written and came by `until`; of so many rows.
+
+    Both times in seconds. What is shown stays. Gives which rows it was, and the largest write time of what went of
+    each, in microseconds: what is as old must not be merged any more.
+    """
+    states: dict[RowKey, RowState] = {}
+    came: dict[RowKey, int] = {}
+    gone: list[tuple[RowKey, int | None]] = []
+    for row_key, since, stored in state.purgeable(connection, until, limit):
+        if row_key[1] == STATIC or row_key[1] >= ROW:
+            left = stored_as(*stored).state
+            written = purge(left, until * _MICROS)
+        else:
+            left, written = RowState(), decode_deletion(stored[0])[0].written
+        states[row_key], came[row_key] = left, since
+        gone.append((row_key, written))
+    state.write(connection, states, at, came)
+    return gone

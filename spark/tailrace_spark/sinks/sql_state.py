@@ -37,14 +37,24 @@ from tailrace_spark.sinks.sql_types import CLUSTERING_BYTES, KEY_BYTES, MYSQL, P
 
 # Rows of one read or write of an area.
 CHUNK: Final = 500
-_COLUMNS: Final = ("key", "clustering", "newest", "state", "generation", "stream_id", "next_expiry", "deletes_from")
-_KEYS: Final = sa.Table(
+STATE_COLUMNS: Final = (
+    "key",
+    "clustering",
+    "newest",
+    "state",
+    "generation",
+    "stream_id",
+    "next_expiry",
+    "deletes_from",
+)
+KEYS: Final = sa.Table(
     "tailrace_keys",
     sa.MetaData(),
     sa.Column("key", KEY_BYTES, nullable=False),
     sa.Column("clustering", CLUSTERING_BYTES, nullable=False),
     **TEMPORARY,
 )
+"""For `stage`: the rows that are asked for."""
 
 _BY_KEYS: Final = (
     "SELECT s.key, s.clustering, s.state, s.generation, s.stream_id "
@@ -86,9 +96,9 @@ class StateTable:
             self._has_heads = bool(connection.execute(sa.select(sa.exists().where(self._is_head))).scalar())
         if not self._has_heads:
             return {}
-        stage(connection, _KEYS, [(key, b"") for key in keys])
+        stage(connection, KEYS, [(key, b"") for key in keys])
         query = sa.select(c.key, c.clustering, *self._stored).where(self._is_head)
-        query = query.join_from(_KEYS, self.table, c.key == _KEYS.c.key).order_by(c.key, c.clustering)
+        query = query.join_from(KEYS, self.table, c.key == KEYS.c.key).order_by(c.key, c.clustering)
         found: dict[bytes, list[_HeadRow]] = {}
         for key, clustering, *stored in connection.execute(query):
             found.setdefault(key, []).append((clustering, *stored))
@@ -105,9 +115,9 @@ class StateTable:
             statement = _BY_KEYS.format(state=connection.dialect.identifier_preparer.format_table(self.table))
             found = fetch(connection, statement, [[key for key, _ in keys], [at for _, at in keys]])
         else:
-            stage(connection, _KEYS, keys)
-            same = sa.and_(c.key == _KEYS.c.key, c.clustering == _KEYS.c.clustering)
-            query = sa.select(c.key, c.clustering, *self._stored).join_from(_KEYS, self.table, same)
+            stage(connection, KEYS, keys)
+            same = sa.and_(c.key == KEYS.c.key, c.clustering == KEYS.c.clustering)
+            query = sa.select(c.key, c.clustering, *self._stored).join_from(KEYS, self.table, same)
             found = [tuple(row) for row in connection.execute(query)]
         return {(key, at): (state, generation, stream_id) for key, at, state, generation, stream_id in found}
 
@@ -195,7 +205,7 @@ class StateTable:
 
     def _write(self, connection: sa.Connection, kept: list[StateRow], gone: list[RowKey]) -> None:
         self.remove(connection, gone)
-        overwrite(connection, self.table, _COLUMNS, kept)
+        overwrite(connection, self.table, STATE_COLUMNS, kept)
         if self._has_heads is False and any(row[1] < ROW for row in kept):
             self._has_heads = True
 

@@ -41,6 +41,10 @@ class Truncations:
         self.known = said
         self._write(connection)
 
+    def covering(self) -> Deletion | None:
+        """What hides rows at once, as far as hosts have told of it by now; a later one may let some show again."""
+        return stronger(self.known.covering(self.ring_delay), self.erased)
+
     def floor(self, at: int | None) -> Deletion | None:
         """What is covered for certain at a time, in seconds since the epoch; None is a time that never comes."""
         newest = max((one.written for one in self.known.latest), default=None)

@@ -11,12 +11,13 @@ from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
-def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.change_log import ChangeLogSink
     from tailrace_spark.sinks.console import ConsoleOutlet
+    from tailrace_spark.sinks.image_store import images_for
 
     tables = on_terminal() if settings.format == "auto" else settings.format == "table"
-    return ChangeLogSink(ConsoleOutlet(sys.stdout, tables=tables))
+    return ChangeLogSink(ConsoleOutlet(sys.stdout, tables=tables), images_for(name, settings, around))
 
 
 CONSOLE: Final = SinkType(

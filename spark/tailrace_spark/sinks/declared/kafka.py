@@ -12,6 +12,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.image_store import images_for
     from tailrace_spark.sinks.kafka import KafkaOutlet, KafkaTarget
 
     own, prefix = settings.kafka.reveal(), around.prefix
@@ -24,12 +25,14 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
         partitions=settings.partitions,
         whole_key=settings.key == "primary",
         cloudevents=settings.cloudevents,
+        debezium=settings.format == "debezium",
+        tombstones=settings.tombstones,
         largest_record=settings.largest_record,
         timeout=settings.transaction_timeout_seconds,
     )
     if not own and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
         raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
-    return ChangeLogSink(KafkaOutlet(own or dict(around.kafka), target))
+    return ChangeLogSink(KafkaOutlet(own or dict(around.kafka), target), images_for(name, settings, around))
 
 
 KAFKA: Final = SinkType(

@@ -181,3 +181,27 @@ def test_the_worked_example_of_the_docs() -> None:
         ] == expected
         ends.append(partition)
     assert ends[0] == ends[1]
+
+
+def test_what_a_log_tells_of_one_change() -> None:
+    """A row that is covered by what is there has an image; of many rows only those that read otherwise have one."""
+    images, partition = Images(WIDE), Partition()
+    changes = [
+        LOG.insert(K, (1,), 5, v=1),
+        LOG.update(K, (1,), 9, v=1),  # the cell outlives what comes
+        LOG.insert(K, (2,), 5, v=2),
+        LOG.update(K, (2,), 4, v=7),
+        LOG.delete(K, (3,), 9),
+        LOG.delete_partition(K, 6),
+        LOG.insert(K, (2,), 6, v=8),
+    ]
+    found = [[(one.op.value, one.before, one.after) for one in images.of_change(partition, one)] for one in changes]
+    assert found == [
+        [("c", None, {"v": 1})],
+        [("u", {"v": 1}, {"v": 1})],
+        [("c", None, {"v": 2})],
+        [("u", {"v": 2}, {"v": 2})],
+        [],
+        [("d", {"v": 2}, None)],
+        [],
+    ]

@@ -44,6 +44,11 @@ def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert getattr(known["table"], "num_rows", None) == 1
 
 
+def test_delta_tables_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("delta", path=str(tmp_path))
+    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
+
+
 def test_changes_are_posted(tmp_path: Path) -> None:
     endpoint = Endpoint()
     try:
@@ -66,7 +71,7 @@ def test_the_receiver_checks_signatures(honest: bool) -> None:
     assert known["is_ours"](headers, body, b"old", 9_999) is False
 
 
-@pytest.mark.parametrize("name", ["console", "files", "http", "rabbitmq"])
+@pytest.mark.parametrize("name", ["console", "files", "delta", "http", "rabbitmq"])
 def test_the_settings_of_a_page_are_settings(tmp_path: Path, name: str) -> None:
     """Its table names each one, too."""
     path = tmp_path / "t.toml"

@@ -1,0 +1,51 @@
+"""What sections of sinks that write below a path have in common: the path, and how S3 is reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from tailrace_common.settings_section import Section
+
+
+class StoredSettings(Section):
+    """A directory, local or on S3."""
+
+    type: str = Field(default="", description="What kind of sink this is")
+    path: str = Field(
+        examples=["s3://bucket/changes"],
+        description="Directory that the files are below, of this stream alone: a local path, or s3://BUCKET/PATH",
+    )
+    region: str | None = Field(
+        default=None, examples=["eu-central-1"], description="S3's region. Unset: as AWS's own tools find it"
+    )
+    endpoint: str | None = Field(
+        default=None,
+        examples=["http://minio:9000"],
+        description="Address of an S3 that is not AWS's",
+    )
+    access_key: SecretStr | None = Field(
+        default=None, examples=["..."], description="S3's access key. Unset: as AWS's own tools find both keys"
+    )
+    access_key_file: Path | None = Field(
+        default=None, examples=["/run/secrets/s3-access-key"], description="File that holds it, instead of `access_key`"
+    )
+    secret_key: SecretStr | None = Field(default=None, examples=["..."], description="S3's secret key")
+    secret_key_file: Path | None = Field(
+        default=None, examples=["/run/secrets/s3-secret-key"], description="File that holds it, instead of `secret_key`"
+    )
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ValueError("access_key and secret_key are given both or not at all")
+        if self.path.rstrip("/") in ("", "s3:"):
+            raise ValueError("path must name a directory, or s3://BUCKET/PATH")
+        return self
+
+    @property
+    def location(self) -> str:
+        """Where it writes, for people."""
+        return self.path

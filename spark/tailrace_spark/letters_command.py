@@ -1,0 +1,108 @@
+"""`tailrace sink-letters`: what a sink set aside, and another try for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailrace_common.console import print_rows, say
+from tailrace_common.schemas import SchemaReader
+from tailrace_common.settings import Settings, load_settings
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.letters import Replayed, all_letters, replayed
+from tailrace_spark.masking import masked, masks_of
+from tailrace_spark.pieces import pieces
+from tailrace_spark.sinks.protocol import LetterSink
+from tailrace_spark.sinks.registry import open_sink
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Records that a sink set aside, and another try for them.\n\nExample: tailrace sink-letters list local",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink: that of [sink.NAME].")]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The settings, TOML. Without it: the defaults. TAILRACE_SECTION__NAME variables win over both.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("list")
+def list_letters(name: Name, config: SettingsFile = None) -> None:
+    """List the records that a SQL sink has set aside: where they are in Kafka, and why.
+
+    A table on a terminal, JSON lines when piped. Other sinks' letters are where their pages say.
+
+    Example: tailrace sink-letters list local -c tailrace.toml
+    """
+    with _opened(name, load_settings(config, os.environ)) as sink:
+        print_rows(
+            {
+                "topic": letter.place.topic,
+                "partition": letter.place.partition,
+                "offset": letter.place.offset,
+                "bytes": len(letter.message),
+                "reason": letter.reason,
+            }
+            for letter in all_letters(sink)
+        )
+
+
+@app.command()
+def replay(name: Name, config: SettingsFile = None) -> None:
+    """Merge them again: after what they lacked is there, such as a right, a wider column, or a published schema.
+
+    What is refused again is set aside again. The stream may run meanwhile. Exit code 1 where some remain.
+
+    Example: tailrace sink-letters replay local -c tailrace.toml
+    """
+    settings = load_settings(config, os.environ)
+    masks, done = masks_of(settings.stream), Replayed()
+    with (
+        _opened(name, settings) as sink,
+        SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
+    ):
+        decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
+        for part in replayed(sink, decoded if masks is None else lambda records: masked(decoded(records), masks)):
+            done += part
+            say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
+    if done == Replayed():
+        say("there are no dead letters")
+    if done.again or done.left:
+        raise typer.Exit(1)
+
+
+def _left(done: Replayed) -> str:
+    return f", {done.left} left, whose bytes were not kept: read their topics again" if done.left else ""
+
+
+@contextmanager
+def _opened(name: str, settings: Settings) -> Iterator[LetterSink]:
+    section = settings.sink.get(name)
+    if section is None:
+        raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
+    sink = open_sink(
+        name, section, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal()
+    )
+    try:
+        if not isinstance(sink, LetterSink):
+            raise SettingsError(
+                f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
+                f" docs/sinks/{section.type}.md"
+            )
+        sink.reach()
+        yield sink
+    finally:
+        sink.close()

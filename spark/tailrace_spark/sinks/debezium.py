@@ -1,0 +1,268 @@
+"""Row images as Debezium's change events, in the JSON of Kafka Connect's JsonConverter with schemas. No I/O.
+
+So Debezium's own transforms and sinks take them for a relational connector's (docs/sinks/kafka.md): envelope and key
+by `Envelope` and `Key`, logical types by their names.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version as version_of
+from typing import Any, Final
+
+from tailrace_schemas.change import Change, Origin, record_times
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.table import Column, Table
+from tailrace_spark.rowstate.images import ImageOp
+from tailrace_spark.sinks.protocol import Place
+from tailrace_spark.sinks.row_image import Imaged, RowImage
+
+CONNECTOR: Final = "tailrace"
+STATIC: Final = ".static"
+"""Behind the name of a table's topic: that of its static rows, whose key is the partition key alone."""
+_LOGICAL: Final[Mapping[str, tuple[str, str]]] = {
+    "timestamp": ("int64", "io.debezium.time.Timestamp"),
+    "date": ("int32", "io.debezium.time.Date"),
+    "time": ("int64", "io.debezium.time.NanoTime"),
+    "uuid": ("string", "io.debezium.data.Uuid"),
+    "timeuuid": ("string", "io.debezium.data.Uuid"),
+}
+_PLAIN: Final[Mapping[str, str]] = {
+    "boolean": "boolean",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "counter": "int64",
+    "float": "float",
+    "double": "double",
+    "text": "string",
+    "ascii": "string",
+    "inet": "string",
+    "varint": "string",
+    "decimal": "string",
+}
+_NESTED: Final = frozenset({"list", "set", "map", "tuple", "udt", "vector", "duration"})
+_JSON: Final = ("string", "io.debezium.data.Json")
+_SOURCE: Final = (
+    ("version", "string", False),
+    ("connector", "string", False),
+    ("name", "string", False),
+    ("ts_ms", "int64", False),
+    ("snapshot", "string", True),
+    ("db", "string", False),
+    ("sequence", "string", True),
+    ("ts_us", "int64", True),
+    ("ts_ns", "int64", True),
+    ("table", "string", False),
+    ("host", "string", True),
+    ("datacenter", "string", True),
+    ("segment", "int64", True),
+    ("position", "int64", True),
+    ("topic", "string", False),
+    ("partition", "int32", False),
+    ("offset", "int64", False),
+)
+Schema = dict[str, Any]
+_Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A record of Kafka: for the table's topic, or with `static` for that of its static rows.
+
+    `token` is the partition key's. `value` None is a tombstone.
+    """
+
+    static: bool
+    token: int
+    key: bytes
+    value: bytes | None
+
+
+def connect_type(cql_type: CqlType) -> tuple[str, str | None]:
+    """Connect's type of a column's values, and the name of its logical type."""
+    if cql_type.kind in _NESTED:
+        return _JSON
+    return _LOGICAL.get(cql_type.kind) or (_PLAIN.get(cql_type.kind, "bytes"), None)
+
+
+class DebeziumForm:
+    """Makes the events of a stream. `name` is the source's prefix, as `source.name` says it."""
+
+    def __init__(self, name: str, *, tombstones: bool = True) -> None:
+        self._name = name
+        self._tombstones = tombstones
+        self._shapes: dict[tuple[int, str, bool], _Shape] = {}
+
+    def events(self, topic: str, change: Change, place: Place, imaged: Imaged) -> list[Event]:
+        """The events of one change, row by row, each `d` with its tombstone behind it; `topic` is the table's.
+
+        A row that the change left as it was has none. Raises UnsupportedError where images cannot be told, and where a
+        key column has no value that Connect could hold.
+        """
+        if imaged.images is None:
+            raise UnsupportedError("no image of its rows can be told (docs/images.md), so no event")
+        source = self._source(change, place)
+        found: list[Event] = []
+        for image in imaged.images:
+            if image.op is not ImageOp.UPDATE or image.changed:
+                found += self._event(self._shape(imaged.table, topic, image.static), image, source)
+        return found
+
+    def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any]) -> Iterator[Event]:
+        key = shape.key(image)
+        seen = source["seen"]
+        payload = {
+            "before": shape.row(image, image.before),
+            "after": shape.row(image, image.after),
+            "source": source["payload"],
+            "op": image.op.value,
+            "ts_ms": seen,
+            "ts_us": _int64(seen * 1_000),
+            "ts_ns": _int64(seen * 1_000_000),
+        }
+        yield Event(image.static, image.token, key, shape.value(payload))
+        if self._tombstones and image.op is ImageOp.DELETE:
+            yield Event(image.static, image.token, key, None)
+
+    def _shape(self, table: Table, topic: str, static: bool) -> _Shape:
+        named = id(table), topic, static
+        shape = self._shapes.get(named)
+        if shape is None:
+            shape = self._shapes[named] = _Shape(table, topic, static=static)  # which keeps the table, and so its id
+        return shape
+
+    def _source(self, change: Change, place: Place) -> dict[str, Any]:
+        """The source block, and when the agent saw the change, in milliseconds."""
+        written, source = record_times(change)[0], change.source
+        seen = written // 1_000 if source is None or not source.seen else source.seen
+        snapshot = source is not None and source.origin is Origin.SNAPSHOT
+        payload = {
+            "version": _version(),
+            "connector": CONNECTOR,
+            "name": self._name,
+            "ts_ms": written // 1_000,
+            "snapshot": "true" if snapshot else "false",
+            "db": change.table.keyspace,
+            "sequence": None,
+            "ts_us": written,
+            "ts_ns": _int64(written * 1_000),
+            "table": change.table.name,
+            "host": None if source is None else source.host,
+            "datacenter": None if source is None else source.datacenter,
+            "segment": None if source is None else source.segment,
+            "position": None if source is None else source.offset,
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": place.offset,
+        }
+        return {"payload": payload, "seen": seen}
+
+
+class _Shape:
+    """The schemas of one definition's rows, or static rows, and what brings values into them."""
+
+    def __init__(self, table: Table, topic: str, *, static: bool) -> None:
+        self._table = table
+        name = topic + STATIC if static else topic
+        keys = table.partition_key if static else table.key
+        columns = table.static if static else table.regular
+        self._keys = [(column.name, converter(column.type)) for column in keys]
+        self._columns = [(column.name, converter(column.type)) for column in columns]
+        key = _struct(f"{name}.Key", _fields(keys, optional=False))
+        row = [*_fields(keys, optional=False), *_fields(columns, optional=True)]
+        envelope = _struct(
+            f"{name}.Envelope",
+            [
+                {**_struct(f"{name}.Value", row, optional=True), "field": "before"},
+                {**_struct(f"{name}.Value", row, optional=True), "field": "after"},
+                {**_struct(f"io.debezium.connector.{CONNECTOR}.Source", _source_fields()), "field": "source"},
+                {"type": "string", "optional": False, "field": "op"},
+                *[{"type": "int64", "optional": True, "field": field} for field in ("ts_ms", "ts_us", "ts_ns")],
+            ],
+            version=2,
+        )
+        self._key_schema, self._schema = _text(key), _text(envelope)
+
+    def key(self, image: RowImage) -> bytes:
+        """The record's key. Raises UnsupportedError as `DebeziumForm.events` does."""
+        return _message(self._key_schema, self._key_values(image))
+
+    def value(self, payload: Mapping[str, Any]) -> bytes:
+        """The record's value."""
+        return _message(self._schema, payload)
+
+    def row(self, image: RowImage, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """A whole row: its key, and each column, null where there is no value."""
+        if values is None:
+            return None
+        columns = {name: None if values.get(name) is None else turn(values[name]) for name, turn in self._columns}
+        return {**self._key_values(image), **columns}
+
+    def _key_values(self, image: RowImage) -> dict[str, Any]:
+        found = {name: None if image.key.get(name) is None else turn(image.key[name]) for name, turn in self._keys}
+        missing = [name for name, value in found.items() if value is None]
+        if missing:
+            raise UnsupportedError(f"key column {', '.join(missing)} has no value that an event's key could have")
+        return found
+
+
+def converter(cql_type: CqlType) -> _Convert:
+    """What makes a value of an image one of JsonConverter's: bytes in base 64, what is nested as JSON text.
+
+    Floats that are no number become null: JsonConverter reads them as 0.
+    """
+    kind, logical = connect_type(cql_type)
+    if logical == _JSON[1]:
+        return _text
+    if kind == "bytes":
+        return lambda value: base64.b64encode(bytes.fromhex(value)).decode()
+    if kind in ("float", "double"):
+        return lambda value: None if isinstance(value, str) else value
+    return lambda value: value
+
+
+def _fields(columns: Sequence[Column], *, optional: bool) -> list[Schema]:
+    return [_field(column, optional=optional) for column in columns]
+
+
+def _field(column: Column, *, optional: bool) -> Schema:
+    kind, logical = connect_type(column.type)
+    named: Schema = {} if logical is None else {"name": logical, "version": 1}
+    return {"type": kind, "optional": optional, **named, "field": column.name}
+
+
+def _source_fields() -> list[Schema]:
+    return [{"type": kind, "optional": optional, "field": field} for field, kind, optional in _SOURCE]
+
+
+def _struct(name: str, fields: Sequence[Schema], *, optional: bool = False, version: int | None = None) -> Schema:
+    numbered: Schema = {} if version is None else {"version": version}
+    return {"type": "struct", "fields": list(fields), "optional": optional, "name": name, **numbered}
+
+
+def _int64(value: int) -> int | None:
+    """None for what write times of any size make of nanoseconds."""
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def _message(schema: str, payload: object) -> bytes:
+    return f'{{"schema":{schema},"payload":{_text(payload)}}}'.encode()
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    return version_of("tailrace")
+
+
+__all__ = ["CONNECTOR", "STATIC", "DebeziumForm", "Event", "connect_type", "converter"]

@@ -1,0 +1,31 @@
+"""The type `delta`: Delta tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.delta_history import DeltaHistory
+    from tailrace_spark.sinks.delta_store import DeltaStore
+
+    return ChangeLogSink(DeltaHistory(DeltaStore(settings)))
+
+
+DELTA: Final = SinkType(
+    name="delta",
+    settings=DeltaSinkSettings,
+    kind=Kind.CHANGE_LOG,
+    guarantee="Each change is a row of its table exactly once, whatever comes again; a micro-batch is one commit of "
+    "each table.",
+    extra="delta",
+    packages=("deltalake", "pyarrow"),
+    document="docs/sinks/delta.md",
+    open=_open,
+    where="path",
+)

@@ -1,0 +1,229 @@
+"""Histories: a Delta table for each source table, in which each change is one row, once, whatever comes again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import count
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from tailrace_schemas.change import record_times
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
+from tailrace_spark.sinks.delta_spool import Spool
+from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
+from tailrace_spark.sinks.delta_times import within
+from tailrace_spark.sinks.delta_types import DAY, conform, delta_schema, grown, history_schema, sayable
+from tailrace_spark.sinks.files import day_of
+from tailrace_spark.sinks.parquet_schema import arrow_schema
+from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
+
+log = logging.getLogger("tailrace_spark")
+
+DEAD_LETTERS: Final = "tailrace.dead-letters"  # no CQL name has a hyphen
+_LETTERS: Final = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("schema", pa.string()),
+     ("reason", pa.string()), ("message", pa.binary())]
+)  # fmt: skip
+_GROUP_RECORDS: Final = 2_000
+
+
+class DeltaHistory:
+    """One commit for each table of a batch; it notes how far each partition of Kafka is in that table.
+
+    What is there is told by the tables alone, so a batch that comes again, in part, cut otherwise or to another
+    process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again.
+    """
+
+    def __init__(self, store: DeltaStore) -> None:
+        self._store = store
+        self._routes: dict[int, _Route] = {}
+
+    def reach(self) -> None:
+        """See that the root may be written."""
+        self._store.reach()
+
+    def begin(self) -> Batch:
+        return _Batch(self, self._store)
+
+    def route(self, table: Table, batch: _Batch) -> _Route:
+        """Where the changes of a definition go: the first of NAME, NAME-2, ... whose columns it fits."""
+        known = self._routes.get(id(table))
+        if known is None:
+            numbers = arrow_schema(table)
+            wanted = history_schema(table)
+            known = _Route(table, numbers, wanted, self._fitting(table, wanted, batch))
+            self._routes[id(table)] = known
+        return known
+
+    def _fitting(self, table: Table, wanted: Any, batch: _Batch) -> str:
+        name = table_name(table)
+        for number in count(1):
+            candidate = name if number == 1 else f"{name}-{number}"
+            schema = batch.schema_of(candidate)
+            if schema is None or grown(schema, wanted) is not None:
+                return candidate
+        raise AssertionError("numbers do not end")
+
+    def forget(self) -> None:
+        """Look again where definitions fit."""
+        self._routes.clear()
+
+    def close(self) -> None:
+        """Nothing is kept open between batches."""
+
+
+def table_name(table: Table) -> str:
+    """The name of a source table's directory below the path."""
+    return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
+
+
+def application(topic: str, partition: int) -> str:
+    """The application id under which a table notes the next offset of a partition of Kafka."""
+    return f"tailrace/{topic}/{partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Where a definition's changes go; `numbers` is what a record is in Arrow, `schema` what it is in Delta."""
+
+    table: Table  # kept, so that its id stays its own
+    numbers: Any
+    schema: Any
+    name: str
+
+
+@dataclass(slots=True)
+class _Writing:
+    """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition."""
+
+    name: str
+    stored: StoredTable | None
+    says: str
+    spool: Spool
+    partitioned_by: str | None = None
+    moved: dict[str, int] = field(default_factory=dict)
+    route: _Route | None = None
+    waiting: list[LogRecord] = field(default_factory=list)
+    _ends: dict[str, int] = field(default_factory=dict)
+
+    def take(self, place: Place) -> bool:
+        """Whether a record is not there yet; then it moves the end of its partition."""
+        app = application(place.topic, place.partition)
+        end = self._ends.get(app)
+        if end is None:
+            end = self._ends[app] = (self.stored.version_of(app) or 0) if self.stored is not None else 0
+        if place.offset < end:
+            return False
+        self.moved[app] = max(self.moved.get(app, 0), place.offset + 1)
+        return True
+
+
+class _Batch:
+    """One micro-batch on its way into its tables."""
+
+    def __init__(self, outlet: DeltaHistory, store: DeltaStore) -> None:
+        self._outlet = outlet
+        self._store = store
+        self._tables: dict[str, _Writing] = {}
+        self._letters: list[DeadLetter] = []
+        self._left_out = 0
+
+    def schema_of(self, name: str) -> Any | None:
+        """The columns of a table, with those that this batch adds; None where there is no such table yet."""
+        writing = self._tables.get(name)
+        if writing is not None:
+            return writing.spool.schema
+        stored = self._store.open(name)
+        return None if stored is None else stored.schema
+
+    def put(self, record: LogRecord) -> None:
+        table = record.change.table
+        route = self._outlet.route(table, self)
+        writing = self._tables.get(route.name)
+        if writing is None:
+            writing = self._open(route.name, route.schema, f"Changes of {table}", DAY)
+        if not writing.take(record.place):
+            self._left_out += 1
+            return
+        if writing.route is not route or len(writing.waiting) >= _GROUP_RECORDS:
+            self._flush(writing)
+            if not writing.spool.widen(route.schema):
+                raise ServiceError(f"{route.name} has other columns than before: {table} will be placed again")
+            writing.route = route
+        writing.waiting.append(record)
+
+    def set_aside(self, letter: DeadLetter) -> None:
+        writing = self._tables.get(DEAD_LETTERS) or self._open(DEAD_LETTERS, _LETTERS, "Records that are no changes")
+        if writing.take(letter.place):
+            self._letters.append(letter)
+        else:
+            self._left_out += 1
+
+    def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> _Writing:
+        stored = self._store.open(name)
+        spool = Spool(schema if stored is None else stored.schema)
+        writing = self._tables[name] = _Writing(name, stored, says, spool, partitioned_by)
+        return writing
+
+    def _flush(self, writing: _Writing) -> None:
+        if writing.waiting and writing.route is not None:
+            writing.spool.add(rows_of(writing.route, writing.waiting))
+            writing.waiting = []
+
+    def commit(self) -> Summary:
+        if self._left_out:
+            log.info("%d records left out: an earlier commit has them", self._left_out)
+        rows = 0
+        for writing in self._tables.values():
+            if writing.name == DEAD_LETTERS:
+                writing.spool.add(_letter_rows(self._letters))
+            self._flush(writing)
+            if writing.moved:
+                self._store.append(
+                    writing.name,
+                    writing.stored,
+                    writing.spool.reader(),
+                    writing.moved,
+                    partitioned_by=writing.partitioned_by,
+                    says=writing.says,
+                )
+            rows += writing.spool.rows
+        self._close()
+        return Summary(rows=rows - len(self._letters), dead_letters=len(self._letters))
+
+    def abandon(self) -> None:
+        """What of its tables is committed stays, and is left out when the batch comes again."""
+        self._outlet.forget()
+        self._close()
+
+    def _close(self) -> None:
+        for writing in self._tables.values():
+            writing.spool.close()
+
+
+def rows_of(route: _Route, records: Sequence[LogRecord]) -> Any:
+    """The RecordBatch of a definition's changes, one row each."""
+    rows = [{**place_value(one.place), **stream_value(one.assignment), **one.record} for one in records]
+    days = pa.array([date.fromisoformat(day_of(record_times(one.change)[0])) for one in records], pa.date32())
+    batch = _arrow(rows, route.numbers)
+    if not all(map(sayable, batch.columns)):
+        batch = _arrow([within(route.table, row) for row in rows], route.numbers)
+    batch = conform(batch, delta_schema(route.numbers))
+    return pa.RecordBatch.from_arrays([*batch.columns, days], schema=route.schema)
+
+
+def _arrow(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
+    arrays = [pa.array([row.get(field.name) for row in rows], type=field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _letter_rows(letters: Sequence[DeadLetter]) -> Any:
+    rows = [{**place_value(one.place), "reason": one.reason, "message": one.message} for one in letters]
+    return pa.RecordBatch.from_pylist(rows, schema=_LETTERS)

@@ -1,0 +1,116 @@
+"""Arrow types that Delta tables can have: a history's columns from a definition, and how they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.delta_times import FARTHEST, FIRST_DAY, LAST_DAY
+from tailrace_spark.sinks.parquet_schema import arrow_schema
+
+DAY: Final = "day"
+"""What a history is partitioned by: the day (UTC) of the write time."""
+
+
+def history_schema(table: Table) -> Any:
+    """The pyarrow Schema of a definition's history: that of its Parquet files, in types that Delta has, and the day."""
+    return pa.schema([*delta_schema(arrow_schema(table)), pa.field(DAY, pa.date32())])
+
+
+def delta_schema(schema: Any) -> Any:
+    """The schema in types that Delta has."""
+    return pa.schema([pa.field(field.name, delta_type(field.type)) for field in schema])
+
+
+def delta_type(of: Any) -> Any:
+    """A type as Delta has it: times of a day are nanoseconds, timestamps microseconds, and bytes of any length."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(field.name, delta_type(field.type)) for field in of])
+    if pa.types.is_list(of):
+        return pa.list_(delta_type(of.value_type))
+    if pa.types.is_timestamp(of):
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_time(of):
+        return pa.int64()
+    return pa.binary() if pa.types.is_fixed_size_binary(of) else of
+
+
+def grown(known: Any, wanted: Any) -> Any | None:
+    """The schema that holds rows of both; what is only in `wanted` stands last. None where a type is another."""
+    fields = _joined(list(known), list(wanted))
+    return None if fields is None else pa.schema(fields)
+
+
+def _joined(known: Sequence[Any], wanted: Sequence[Any]) -> list[Any] | None:
+    there = {field.name: field for field in known}
+    for field in wanted:
+        before = there.get(field.name)
+        of = field.type if before is None else _grown_type(before.type, field.type)
+        if of is None:
+            return None
+        there[field.name] = pa.field(field.name, of)
+    return list(there.values())
+
+
+def _grown_type(known: Any, wanted: Any) -> Any | None:
+    if pa.types.is_struct(known) and pa.types.is_struct(wanted):
+        fields = _joined(list(known), list(wanted))
+        return None if fields is None else pa.struct(fields)
+    if pa.types.is_list(known) and pa.types.is_list(wanted):
+        of = _grown_type(known.value_type, wanted.value_type)
+        return None if of is None else pa.list_(of)
+    return known if known == wanted else None
+
+
+def sayable(array: Any) -> bool:
+    """Whether Delta can have all timestamps, in milliseconds, and dates of an array."""
+    of = array.type
+    if pa.types.is_struct(of):
+        return all(sayable(array.field(number)) for number in range(of.num_fields))
+    if pa.types.is_list(of):
+        return sayable(array.values)
+    if pa.types.is_timestamp(of):
+        return _between(array.cast(pa.int64()), -FARTHEST, FARTHEST)
+    return not pa.types.is_date(of) or _between(array.cast(pa.int32()), FIRST_DAY, LAST_DAY)
+
+
+def _between(numbers: Any, first: int, last: int) -> bool:
+    found = pc.min_max(numbers)
+    least, most = found["min"].as_py(), found["max"].as_py()
+    return least is None or (first <= least and most <= last)
+
+
+def conform(batch: Any, schema: Any) -> Any:
+    """A RecordBatch in a schema that has its columns, and may have more; these are null.
+
+    Timestamps that become microseconds must be `sayable`.
+    """
+    names = set(batch.schema.names)
+    arrays = [
+        _conformed(batch.column(field.name), field.type) if field.name in names else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _conformed(array: Any, of: Any) -> Any:
+    """`array` in another type; it is no slice."""
+    if array.type == of:
+        return array
+    if pa.types.is_struct(of):
+        there = {field.name: number for number, field in enumerate(array.type)}
+        fields = [
+            _conformed(array.field(there[field.name]), field.type)
+            if field.name in there
+            else pa.nulls(len(array), field.type)
+            for field in of
+        ]
+        return pa.StructArray.from_arrays(fields, fields=list(of), mask=array.is_null())
+    if pa.types.is_list(of):
+        values = _conformed(array.values, of.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, type=of, mask=array.is_null())
+    return array.cast(of)

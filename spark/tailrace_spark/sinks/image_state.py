@@ -1,0 +1,214 @@
+"""The row state that images are made from, of one table of one stream: read into partitions, and written back.
+
+All tables of all streams share one state table (sql_layout.state_named), which nobody else reads: a partition key
+stands in it behind the 16 bytes of its `scope`. So no DDL follows the source, and a transaction holds all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.errors import DecodeError
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
+from tailrace_spark.rowstate.partition import Clustering, KnownRow, Partition, Place
+from tailrace_spark.rowstate.row import RowState, merge
+from tailrace_spark.sinks.sql_bulk import overwrite, stage
+from tailrace_spark.sinks.sql_layout import state_named
+from tailrace_spark.sinks.sql_names import END, ROW, STATIC
+from tailrace_spark.sinks.sql_state import CHUNK, KEYS, STATE_COLUMNS, StateTable
+from tailrace_spark.sinks.sql_stored import RowKey, state_row, stored_as
+from tailrace_spark.sinks.sql_types import MYSQL
+
+IMAGES: Final = sa.MetaData()
+_VALUES: Final = "clustering_values"
+STATE: Final = state_named(
+    "tailrace_images", IMAGES, sa.Column(_VALUES, sa.Text().with_variant(mysql.LONGTEXT(), MYSQL))
+)
+LONGEST_KEY: Final = 900  # bytes: what every database has room for in an index, together
+LONGEST_CLUSTERING: Final = 1_600
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Partitions as changes are taken into them, and as they were read."""
+
+    partitions: dict[bytes, Partition] = field(default_factory=dict)
+    rows: dict[bytes, dict[Place, KnownRow]] = field(default_factory=dict)
+    deletions: dict[bytes, PartitionState] = field(default_factory=dict)
+
+
+class ScopeState:
+    """Reads and writes what is known of one table, in the caller's transaction."""
+
+    def __init__(self, scope: bytes, state: StateTable) -> None:
+        self._scope = scope
+        self._state = state
+        self._above = (int.from_bytes(scope, "big") + 1).to_bytes(len(scope) + 1, "big")[1:]
+
+    def load(self, connection: sa.Connection, changes: Sequence[Change]) -> Loaded:
+        """All that these changes can touch: their rows, the rows that deletions reach, what is said of partitions."""
+        loaded = Loaded()
+        keys = sorted({change.key for change in changes if change.key is not None})
+        heads = self._state.heads(connection, [self._scope + key for key in keys])
+        for key in keys:
+            head = heads.get(self._scope + key)
+            partition = loaded.partitions[key] = Partition()
+            if head is not None:
+                partition.deletions = head.deletions
+                if head.static is not None:
+                    partition.rows[None] = KnownRow((), head.static.state)
+        wanted = {row_key for change in changes for row_key in self._rows_of(change)}
+        for (key, at), row in self._named(connection, sorted(wanted)):
+            loaded.partitions[key].rows[at[len(ROW) :]] = row
+        for key, low, high in {area for change in changes for area in _areas(change)}:
+            for (_, at), row in self._between(connection, self._scope + key, low, high):
+                loaded.partitions[key].rows[at[len(ROW) :]] = row
+        for key, partition in loaded.partitions.items():
+            loaded.rows[key], loaded.deletions[key] = dict(partition.rows), partition.deletions
+        return loaded
+
+    def save(self, connection: sa.Connection, loaded: Loaded, at: int, erased: Deletion | None) -> None:
+        """Write what changed; `at` in seconds since the epoch. What `erased` covers is not kept."""
+        rows: dict[RowKey, KnownRow] = {}
+        statics: dict[RowKey, RowState] = {}
+        gone: list[RowKey] = []
+        for key, partition in loaded.partitions.items():
+            before, stored = loaded.rows[key], self._scope + key
+            if partition.deletions != loaded.deletions[key]:
+                self._state.write_deletions(connection, stored, loaded.deletions[key], partition.deletions, at)
+            for place, known in partition.rows.items():
+                if before.get(place) is not known:
+                    left = known if erased is None else _left(known, erased)
+                    if place is None:
+                        statics[stored, STATIC] = left.state
+                    elif left.state.empty:
+                        gone.append((stored, ROW + place))
+                    else:
+                        rows[stored, ROW + place] = left
+            gone += [(stored, _clustering(place)) for place in before if place not in partition.rows]
+        self._state.write(connection, statics, at)
+        self._state.remove(connection, gone)
+        self._write_rows(connection, rows, at)
+
+    def every(self, connection: sa.Connection) -> Iterator[tuple[bytes, Partition]]:
+        """All rows by partition, a part of a large one at a time; nothing is said of deletions.
+
+        The caller may write what it was given.
+        """
+        c = STATE.c
+        named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
+        query = self._selected().where(named, c.key >= self._scope, c.key < self._above)
+        query = query.order_by(c.key, c.clustering).limit(CHUNK)
+        found = connection.execute(query).all()
+        while found:
+            for key, some in groupby(found, key=lambda row: bytes(row.key)):
+                rows = {
+                    None if row.clustering == STATIC else bytes(row.clustering)[len(ROW) :]: _known(row) for row in some
+                }
+                yield key[len(self._scope) :], Partition(NOTHING_DELETED, rows)
+            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(found[-1].key, found[-1].clustering)
+            found = connection.execute(query.where(further)).all()
+
+    def erase(self, connection: sa.Connection, floor: Deletion, at: int) -> None:
+        """Take away what a truncation covers for certain, deletions too."""
+        c = STATE.c
+        connection.execute(STATE.delete().where(c.key >= self._scope, c.key < self._above, c.newest < floor.written))
+        for key, partition in self.every(connection):
+            loaded = Loaded({key: partition}, {key: dict(partition.rows)}, {key: partition.deletions})
+            partition.erase(floor)
+            self.save(connection, loaded, at, None)
+
+    def _write_rows(self, connection: sa.Connection, rows: Mapping[RowKey, KnownRow], at: int) -> None:
+        written = [
+            (*state_row(row_key, rows[row_key].state, at), _values_text(rows[row_key].clustering))
+            for row_key in sorted(rows)
+        ]
+        overwrite(connection, STATE, (*STATE_COLUMNS, _VALUES), written)
+
+    def _rows_of(self, change: Change) -> Iterator[RowKey]:
+        if change.key is None or change.static or change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE):
+            return
+        try:
+            yield self._scope + change.key, ROW + clustering_key(change.table, change.clustering or ())
+        except (DecodeError, ValueError):
+            return  # merging says so, in its turn
+
+    def _selected(self) -> sa.Select[tuple[bytes, bytes, bytes, int, bytes, str]]:
+        c = STATE.c
+        return sa.select(c.key, c.clustering, c.state, c.generation, c.stream_id, c[_VALUES])
+
+    def _named(
+        self, connection: sa.Connection, keys: Sequence[RowKey]
+    ) -> Iterator[tuple[tuple[bytes, bytes], KnownRow]]:
+        if not keys:
+            return
+        stage(connection, KEYS, keys)
+        same = sa.and_(STATE.c.key == KEYS.c.key, STATE.c.clustering == KEYS.c.clustering)
+        for row in connection.execute(self._selected().join_from(KEYS, STATE, same)):
+            yield (bytes(row.key)[len(self._scope) :], bytes(row.clustering)), _known(row)
+
+    def _between(
+        self, connection: sa.Connection, key: bytes, low: bytes, high: bytes
+    ) -> Iterator[tuple[tuple[bytes, bytes], KnownRow]]:
+        c = STATE.c
+        area = self._selected().where(c.key == key, c.clustering >= low, c.clustering < high)
+        for row in connection.execute(area):
+            yield (bytes(row.key), bytes(row.clustering)), _known(row)
+
+
+def too_long(change: Change) -> bool:
+    """Whether a change's key is longer than the state can hold."""
+    if len(change.key or b"") > LONGEST_KEY:
+        return True
+    bounds = [change.start.values, change.end.values] if change.start and change.end else [change.clustering or ()]
+    try:
+        return any(len(clustering_key(change.table, values)) > LONGEST_CLUSTERING for values in bounds)
+    except (DecodeError, ValueError):
+        return False  # merging says so, in its turn
+
+
+def _areas(change: Change) -> Iterable[tuple[bytes, bytes, bytes]]:
+    """(partition key, low, high): the rows of the state that a deletion may reach."""
+    if change.key is None:
+        return []
+    if change.op is Op.DELETE_PARTITION:
+        return [(change.key, ROW, END)]
+    if change.op is Op.DELETE_RANGE and change.start is not None and change.end is not None:
+        try:
+            low, high = range_limits(change.table, change.start, change.end)
+        except (DecodeError, ValueError):
+            return []
+        return [(change.key, ROW + low, ROW + high)]
+    return []
+
+
+def _clustering(place: Place) -> bytes:
+    return STATIC if place is None else ROW + place
+
+
+def _left(known: KnownRow, erased: Deletion) -> KnownRow:
+    state = merge(known.state, RowState())
+    state.shadow(erased)
+    return KnownRow(known.clustering, state)
+
+
+def _known(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> KnownRow:
+    stored = stored_as(bytes(row.state), row.generation, None if row.stream_id is None else bytes(row.stream_id))
+    return KnownRow(_values_of(row.clustering_values), stored.state)
+
+
+def _values_text(clustering: Clustering) -> str:
+    return json.dumps([None if value is None else value.hex() for value in clustering])
+
+
+def _values_of(text: str | None) -> Clustering:
+    return tuple([None if value is None else bytes.fromhex(value) for value in json.loads(text or "[]")])

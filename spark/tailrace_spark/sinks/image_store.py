@@ -1,0 +1,331 @@
+"""Gives the changes of a stream their row images, by a row state of its own in any database of the SQL sink's.
+
+A piece of a micro-batch is one transaction: the new state, and the images of its changes under their places in Kafka.
+So what is delivered again, whole, cut otherwise or after a crash at any point, finds the images that it had. They are
+kept until their partition's next changes come in a later batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import SQLAlchemyError
+
+from tailrace_common.secrets import redact
+from tailrace_common.settings_images import ImagesSection
+from tailrace_schemas.change import Change, Op
+from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.rowstate.deletions import supersedes
+from tailrace_spark.rowstate.truncation import merge_truncations, truncated, truncation_of
+from tailrace_spark.sinks.image_state import IMAGES, STATE, ScopeState, too_long
+from tailrace_spark.sinks.protocol import Delivered, Piece
+from tailrace_spark.sinks.row_image import (
+    Imaged,
+    ImageMaker,
+    RowImage,
+    RowImages,
+    images_of_text,
+    images_text,
+)
+from tailrace_spark.sinks.sink_type import Surroundings
+from tailrace_spark.sinks.sql_bulk import insert, overwrite
+from tailrace_spark.sinks.sql_engine import absent, open_engine, remedy, said
+from tailrace_spark.sinks.sql_held import newest_definition
+from tailrace_spark.sinks.sql_names import fit
+from tailrace_spark.sinks.sql_purges import PURGES, Purges, forget, late
+from tailrace_spark.sinks.sql_state import StateTable
+from tailrace_spark.sinks.sql_truncations import TRUNCATIONS, Truncations
+from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
+
+_PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
+_SCOPE_BYTES: Final = 16
+_LONGEST_STREAM: Final = 100
+_NAME: Final = sa.Text().with_variant(sa.String(_LONGEST_STREAM), MYSQL)
+TABLES: Final = sa.Table(
+    "tailrace_images_tables",
+    IMAGES,
+    sa.Column("scope", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
+    sa.Column("stream", _NAME, nullable=False),
+    sa.Column("table_id", sa.Text, nullable=False),
+    sa.Column("definition", sa.Text().with_variant(mysql.LONGTEXT(), MYSQL), nullable=False),
+    **MYSQL_TABLE,
+)
+GIVEN: Final = sa.Table(
+    "tailrace_images_given",
+    IMAGES,
+    sa.Column("stream", _NAME, primary_key=True),
+    sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True),
+    sa.Column("offset", sa.BigInteger, primary_key=True),
+    sa.Column("images", STATE_BYTES),
+    **MYSQL_TABLE,
+)
+_GIVEN: Final = tuple(column.name for column in GIVEN.columns)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One table of the stream, as its transaction knows it."""
+
+    id: UUID
+    maker: ImageMaker
+    announced: int
+    state: ScopeState
+    truncations: Truncations
+
+
+class ImageStore:
+    """Row images for one stream. One thread at a time, and one process for each name of a stream."""
+
+    def __init__(
+        self,
+        url: str,
+        stream: str = "images",
+        *,
+        ring_delay: float = 0.0,
+        merge_horizon: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`url` is SQLAlchemy's, `stream` a name of at most 100 bytes: each has a state of its own in the database.
+
+        `ring_delay`: within how many seconds all hosts know of a truncation. `merge_horizon`: so many seconds after it
+        was written, and came, a deletion is forgotten; None: never. `clock` tells the seconds since the epoch at which
+        rows are looked at: what has expired by then is gone. Raises SettingsError for a URL of another database,
+        ValueError for another name.
+        """
+        if not 0 < len(stream.encode()) <= _LONGEST_STREAM:
+            raise ValueError(f"a stream's name has 1 to {_LONGEST_STREAM} bytes")
+        self._stream = stream
+        self._ring_delay = ring_delay
+        self._merge_horizon = merge_horizon
+        self._clock = clock
+        self._location = redact(url)
+        self._engine = open_engine(url)
+        self._state = StateTable(STATE, self._engine.dialect.name)
+        self._purges = Purges()
+        self._followed: dict[UUID, _Followed] = {}
+        self._made = False
+
+    def reach(self) -> None:
+        """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
+        try:
+            self._engine.connect().close()
+        except SQLAlchemyError as error:
+            raise ServiceError(f"images in {self._location}: {said(error)}{absent(self._engine)}") from error
+
+    def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces of one micro-batch, each change with its `images`, a piece at a time.
+
+        They must come by topic, partition and offset (OrderedSink), and the batch before them must be done with. Each
+        piece's state and images are committed before it is given. Raises ServiceError; then the batch is to be
+        delivered again, and gets the same images.
+        """
+        seen: set[tuple[str, int]] = set()
+        for piece in pieces:
+            with self._transaction() as connection:
+                changes = self._imaged(connection, piece.changes, seen)
+            yield replace(piece, changes=changes)
+        if self._merge_horizon is not None and seen:
+            with self._transaction() as connection:
+                self._purge(connection, self._merge_horizon)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                if not self._made:
+                    IMAGES.create_all(connection)
+                    for table in (TRUNCATIONS, PURGES):
+                        table.create(connection, checkfirst=True)
+                yield connection
+        except BaseException as error:
+            self._made = False
+            self._followed.clear()
+            self._purges.forget()
+            self._state.reload()
+            if isinstance(error, SQLAlchemyError):
+                words = f"images in {self._location}: {said(error)}{remedy(error)}; the batch will be delivered again"
+                raise ServiceError(words) from error
+            raise
+        self._made = True
+
+    def _imaged(
+        self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
+    ) -> tuple[Delivered, ...]:
+        given = self._given(connection, changes, seen)
+        new = [one for one in changes if _place(one) not in given]
+        made: dict[tuple[str, int, int], RowImages] = {}
+        by_table: dict[UUID, list[Delivered]] = {}
+        for one in changes:
+            by_table.setdefault(one.change.table.id, []).append(one)
+        followed = {table_id: self._follow(connection, some) for table_id, some in by_table.items()}
+        now = int(self._clock())
+        for table_id, one_table in followed.items():
+            fresh = [one for one in by_table[table_id] if _place(one) not in given]
+            made.update(self._make(connection, one_table, fresh, now))
+        insert(
+            connection,
+            GIVEN,
+            _GIVEN,
+            [(self._stream, *_place(one), images_text(made[_place(one)])) for one in new],
+        )
+        given |= made
+        return tuple(
+            replace(one, images=Imaged(followed[one.change.table.id].maker.table, given[_place(one)]))
+            for one in changes
+        )
+
+    def _given(
+        self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
+    ) -> dict[tuple[str, int, int], RowImages]:
+        """The images that these changes have had. Those of before this batch are forgotten, partition by partition."""
+        found: dict[tuple[str, int, int], RowImages] = {}
+        c = GIVEN.c
+        for (topic, partition), some in groupby(changes, key=lambda one: (one.place.topic, one.place.partition)):
+            offsets = [one.place.offset for one in some]
+            own = sa.and_(c.stream == self._stream, c.topic == topic, c.partition == partition)
+            if (topic, partition) not in seen:
+                seen.add((topic, partition))
+                connection.execute(GIVEN.delete().where(own, c.offset < offsets[0]))
+            query = sa.select(c.offset, c.images).where(own, c.offset >= min(offsets), c.offset <= max(offsets))
+            found |= {(topic, partition, row.offset): images_of_text(row.images) for row in connection.execute(query)}
+        return found
+
+    def _follow(self, connection: sa.Connection, changes: Sequence[Delivered]) -> _Followed:
+        """A table with the definition that these changes and those before have together."""
+        table, announced = newest_definition(changes)
+        known = self._followed.get(table.id) or self._load(connection, table.id)
+        if known is None:
+            known = self._table(connection, table, announced)
+        else:
+            before = known.maker.table
+            table = merge_definitions(before, table, second_newer=announced >= known.announced)
+            if table == before and announced <= known.announced:
+                self._followed[table.id] = known
+                return known
+            known = self._table(connection, table, max(announced, known.announced))
+        definition = json.dumps({**table_to_json(table), "announced": known.announced}, sort_keys=True)
+        names = ("scope", "stream", "table_id", "definition")
+        overwrite(connection, TABLES, names, [(str(known.id), self._stream, str(table.id), definition)])
+        self._followed[table.id] = known
+        return known
+
+    def _load(self, connection: sa.Connection, table_id: UUID) -> _Followed | None:
+        query = sa.select(TABLES.c.definition).where(TABLES.c.scope == str(_scope(self._stream, table_id)))
+        text = connection.execute(query).scalar_one_or_none()
+        if text is None:
+            return None
+        definition = json.loads(text)
+        return self._table(connection, table_from_json(definition), int(definition["announced"]))
+
+    def _table(self, connection: sa.Connection, table: Table, announced: int) -> _Followed:
+        scope = _scope(self._stream, table.id)
+        truncations = Truncations(scope, self._ring_delay)
+        truncations.load(connection)
+        return _Followed(scope, ImageMaker(table), announced, ScopeState(scope.bytes, self._state), truncations)
+
+    def _make(
+        self, connection: sa.Connection, table: _Followed, changes: Sequence[Delivered], now: int
+    ) -> dict[tuple[str, int, int], RowImages]:
+        """The images of changes that have had none: merged in their order."""
+        purged_to = self._purges.purged_to(connection, table.id)
+        made: dict[tuple[str, int, int], RowImages] = {}
+        for truncation, some in groupby(changes, key=lambda one: one.change.op is Op.TRUNCATE):
+            if truncation:
+                for one in some:
+                    made[_place(one)] = self._truncate(connection, table, one.change, now)
+                continue
+            together = list(some)
+            merged = [one for one in together if not _untold(one.change, purged_to)]
+            loaded = table.state.load(connection, [one.change for one in merged])
+            made.update({_place(one): None for one in together})
+            covering = table.truncations.covering()
+            for one in merged:
+                if one.change.key is not None:
+                    partition = loaded.partitions[one.change.key]
+                    made[_place(one)] = table.maker.of(partition, one.change, now, covering)
+            table.state.save(connection, loaded, now, table.truncations.erased)
+        self._erase(connection, table, now)
+        return made
+
+    def _truncate(self, connection: sa.Connection, table: _Followed, change: Change, now: int) -> RowImages:
+        """One image for each row that reads otherwise by what another host, or a copy, says of a truncation."""
+        truncations = table.truncations
+        before = truncations.covering()
+        try:
+            known = merge_truncations(truncations.known, truncated(truncation_of(change)))
+        except ValueError:
+            return None
+        if known != truncations.known:
+            truncations.note(connection, known)
+        after = truncations.covering()
+        if after == before:
+            return ()
+        images: list[RowImage] = []
+        try:
+            for key, partition in table.state.every(connection):
+                images += table.maker.truncated(key, partition, before, after, now)
+        except DecodeError:
+            return None
+        return tuple(images)
+
+    def _erase(self, connection: sa.Connection, table: _Followed, now: int) -> None:
+        """Let go of what a truncation covers whatever more is said of it."""
+        floor, erased = table.truncations.floor(now), table.truncations.erased
+        if floor is not None and (erased is None or supersedes(floor, erased)):
+            table.truncations.erase(connection, floor)
+            table.state.erase(connection, floor, now)
+
+    def _purge(self, connection: sa.Connection, horizon: int) -> None:
+        now = int(self._clock())
+        for (key, _), written in forget(self._state, connection, now - horizon, now, _PURGED_AT_ONCE):
+            if written is not None:
+                self._purges.note(connection, UUID(bytes=key[:_SCOPE_BYTES]), written)
+
+
+def images_for(name: str, settings: ImagesSection, around: Surroundings) -> ImageStore | None:
+    """The images that [sink.NAME] asks for; None where it asks for none. Raises SettingsError as ImageStore does."""
+    if settings.images is None:
+        return None
+    return ImageStore(
+        settings.images.get_secret_value(),
+        fit(f"{around.prefix}.sink.{name}", _LONGEST_STREAM),
+        ring_delay=around.ring_delay,
+        merge_horizon=settings.images_horizon_seconds or None,
+    )
+
+
+def _place(delivered: Delivered) -> tuple[str, int, int]:
+    place = delivered.place
+    return place.topic, place.partition, place.offset
+
+
+def _untold(change: Change, purged_to: int | None) -> bool:
+    """Whether a change comes when what it would have met is forgotten, or is too long for the state to hold."""
+    return (purged_to is not None and late(change, purged_to)) or too_long(change)
+
+
+def _scope(stream: str, table_id: UUID) -> UUID:
+    """What names a table of a stream in the database; below the largest number, so that there is one above it."""
+    digest = hashlib.blake2b(table_id.bytes + stream.encode(), digest_size=_SCOPE_BYTES).digest()
+    return UUID(bytes=bytes((digest[0] & 0x7F,)) + digest[1:])
+
+
+__all__ = ["GIVEN", "STATE", "TABLES", "ImageStore", "images_for"]

@@ -1,0 +1,145 @@
+"""Row images as change logs carry them: a row by its key, before and after one change, in the values of its JSON.
+
+What becomes of which change is `tailrace_spark.rowstate.images`; docs/images.md says it for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.change_json import plain
+from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import token
+from tailrace_spark.rowstate.images import Image, ImageOp, Images, Values
+from tailrace_spark.rowstate.partition import Clustering, Partition
+
+MOST_IMAGES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowImage:
+    """One row, or with `static` the static row of a partition, before and after a change.
+
+    `key` has the key's columns by name, the static row's those of the partition key. `before` and `after` have the
+    other columns that are not null, None where there is no row, never both. `changed` names those that differ, in the
+    table's order. Values are those of docs/change-json.md. `token` is the partition key's.
+    """
+
+    op: ImageOp
+    key: Mapping[str, Any]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    changed: tuple[str, ...]
+    static: bool = False
+    token: int = 0
+
+    def value(self) -> dict[str, Any]:
+        """The JSON object."""
+        found = {
+            "op": self.op.value,
+            "key": self.key,
+            "before": self.before,
+            "after": self.after,
+            "changed": list(self.changed),
+        }
+        return {**found, "static": True} if self.static else found
+
+
+RowImages = tuple[RowImage, ...] | None
+"""Those of one change; None where they cannot be told (docs/images.md says when)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imaged:
+    """The images of one change, and the definition that shows them: the newest that was known."""
+
+    table: Table
+    images: RowImages
+
+    def value(self) -> list[dict[str, Any]] | None:
+        """The JSON array; None also where there are more than MOST_IMAGES, which no record has room for."""
+        if self.images is None or len(self.images) > MOST_IMAGES:
+            return None
+        return [image.value() for image in self.images]
+
+
+class ImageMaker:
+    """Makes the images of one table, as one definition shows it."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._images = Images(table)
+        self._types = [column.type for column in table.partition_key]
+
+    def of(self, partition: Partition, change: Change, at: int, truncated: Deletion | None) -> RowImages:
+        """Take a change into its partition; see `Images.of_change`. None where a value is none of its type."""
+        try:
+            images = self._images.of_change(partition, change, at=at, truncated=truncated)
+            return self._named(change.key or b"", images)
+        except (DecodeError, ValueError):
+            return None
+
+    def truncated(
+        self, key: bytes, partition: Partition, before: Deletion | None, after: Deletion | None, at: int
+    ) -> tuple[RowImage, ...]:
+        """What another truncation hides of a partition's rows, or shows again. Raises DecodeError."""
+        return self._named(key, self._images.truncate(partition, before, after, at=at))
+
+    def _named(self, key: bytes, images: Iterable[Image]) -> tuple[RowImage, ...]:
+        at = token(key)
+        return tuple([self._row_image(key, at, image) for image in images])
+
+    def _row_image(self, key: bytes, at: int, image: Image) -> RowImage:
+        return RowImage(
+            op=image.op,
+            key=self._key(key, image.clustering),
+            before=_plain(image.before),
+            after=_plain(image.after),
+            changed=image.changed,
+            static=image.clustering is None,
+            token=at,
+        )
+
+    def _key(self, key: bytes, clustering: Clustering | None) -> dict[str, Any]:
+        columns = [*self.table.partition_key, *self.table.clustering]
+        values: list[bytes | None] = [*split_key(self._types, key), *(clustering or ())]
+        return {
+            column.name: None if value is None else plain(codec(column.type).decode(value))
+            for column, value in zip(columns, values, strict=False)
+        }
+
+
+def images_text(images: RowImages) -> bytes | None:
+    """Images as they are kept: what `images_of_text` reads."""
+    if images is None:
+        return None
+    kept = [{**image.value(), "token": image.token} for image in images]
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def images_of_text(text: bytes | None) -> RowImages:
+    """The images that were kept."""
+    if text is None:
+        return None
+    return tuple(
+        RowImage(
+            op=ImageOp(one["op"]),
+            key=one["key"],
+            before=one["before"],
+            after=one["after"],
+            changed=tuple(one["changed"]),
+            static=one.get("static", False),
+            token=one["token"],
+        )
+        for one in json.loads(text)
+    )
+
+
+def _plain(values: Values | None) -> dict[str, Any] | None:
+    return None if values is None else {name: plain(value) for name, value in values.items()}

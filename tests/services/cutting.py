@@ -1,0 +1,110 @@
+"""An HTTP proxy on loopback that dies at a chosen request which writes: before the server has it, or its answer."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+_KEPT: Final = frozenset({"connection", "transfer-encoding", "content-length"})
+
+
+class CuttingProxy:
+    """Passes requests on to an endpoint until so many that write went through; every later one meets a dead server.
+
+    The one at which it dies goes through and its answer does not, or with `before` neither does. With `revives` the
+    others go through again. `written` counts those that went through.
+    """
+
+    def __init__(self, endpoint: str, dies_after: int | None, *, before: bool = True, revives: bool = False) -> None:
+        self.written = 0
+        self._target = urlsplit(endpoint)
+        self._left = dies_after
+        self._before = before
+        self._revives = revives
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(_Handler):
+            owner = proxy
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="cutting proxy")
+
+    @property
+    def endpoint(self) -> str:
+        """Its address, http://HOST:PORT."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def verdict(self, method: str) -> tuple[bool, bool]:
+        """Whether a request goes through, and whether its answer does."""
+        with self._lock:
+            if self._left is None:
+                return True, True
+            if self._left < 0:
+                return False, False
+            if method not in ("PUT", "POST", "DELETE"):
+                return True, True
+            if self._left > 0:
+                self._left -= 1
+                self.written += 1
+                return True, True
+            self._left = None if self._revives else -1
+            self.written += not self._before
+            return not self._before, False
+
+    def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
+        """What the server answers: status, headers, body."""
+        connection = HTTPConnection(self._target.hostname or "", self._target.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+        finally:
+            connection.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: CuttingProxy
+    protocol_version = "HTTP/1.1"
+
+    def _pass(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        through, answered = self.owner.verdict(self.command)
+        if through:
+            status, headers, content = self.owner.forward(self.command, self.path, dict(self.headers.items()), body)
+        if not (through and answered):
+            self.close_connection = True
+            with suppress(OSError):
+                self.connection.shutdown(2)
+            return
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in _KEPT:
+                self.send_header(name, value)
+        length = headers.get("content-length") if self.command == "HEAD" else str(len(content))
+        self.send_header("content-length", length or "0")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""

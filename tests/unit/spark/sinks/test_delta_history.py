@@ -1,0 +1,302 @@
+"""Histories in Delta tables: the contract of change logs in a directory, and what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import date
+from itertools import count
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_schemas.avro import decode
+from tailrace_schemas.change import Change
+from tailrace_schemas.change_json import ChangeJson
+from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks import delta_spool
+from tailrace_spark.sinks.delta_records import change_records
+from tailrace_spark.sinks.delta_times import FARTHEST, FIRST_DAY, LAST_DAY
+from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
+from tailrace_spark.sinks.registry import open_sink
+from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import (
+    PLAIN,
+    WIDE,
+    ChangeLogContract,
+    Topic,
+    changes_of,
+    deliver,
+    delivered_by,
+)
+from tests.unit.spark.sinks.delta_stores import DeltaStored, two_at_a_time
+from tests.unit.tables import table
+
+DAY = 86_400_000_000
+
+
+def local(root: Path, *names: str, **more: object) -> DeltaStored:
+    """A directory as a sink of its own has it."""
+    section = DeltaSinkSettings.model_validate({"path": str(root), **more})
+    return DeltaStored(section, names) if names else DeltaStored(section)
+
+
+class TestDeltaHistory(ChangeLogContract):
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Callable[[], DeltaStored]:
+        numbers = count()
+        return lambda: local(tmp_path / str(next(numbers)))
+
+
+def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done(tmp_path: Path) -> None:
+    two_at_a_time(local(tmp_path))
+
+
+def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
+    """Also where a commit was made and the sink was told that it was not."""
+    for step in count():
+        stored, topic, log = local(tmp_path / str(step)), Topic(), Log(PLAIN)
+        batch = [topic.piece(*(log.insert((number,), (), DAY * number, v="x") for number in range(2)), letters=1)]
+        failed = False
+        with closing(stored.open(dies_after=step, revives=True)) as sink:
+            try:
+                sink.write(batch)
+            except ServiceError:
+                failed = True
+                sink.write(batch)
+        assert len(stored.records()) == 2, f"step {step} failed"
+        assert len(stored.dead_letters()) == 1
+        if not failed:
+            assert step == 4
+            return
+
+
+def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
+    """However many pieces, definitions and days it has."""
+    stored, topic, old, new = local(tmp_path), Topic(), Log(PLAIN), Log(WIDE)
+    deliver(stored, topic.piece(old.insert((0,), (), 0, v="x")))
+    pieces = [
+        topic.piece(
+            old.insert((0,), (), DAY * day, v="y"),
+            new.insert((0,), (), DAY * day, x=1.5),
+            old.insert((0,), (), DAY * day, w=day),
+        )
+        for day in range(3)
+    ]
+    assert deliver(stored, *pieces) == Summary(9, 9, 0)
+    found = stored.table("shop.plain")
+    assert found is not None
+    assert found.version() == 1
+    assert [record["columns"] for record in stored.records()[1:4]] == [{"v": "y"}, {"x": 1.5}, {"w": 0}]
+    assert len(stored.records()) == 10
+
+
+def test_what_is_there_is_told_behind_many_commits(tmp_path: Path) -> None:
+    """Every so many commits there is a checkpoint, which a later process begins at."""
+    stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
+    first = topic.piece(log.insert((1,), (), 1, v="x"), log.insert((2,), (), 1, v="x"))
+    deliver(stored, first)
+    made = stored.table("shop.plain")
+    assert made is not None
+    made.alter.set_table_properties({"delta.checkpointInterval": "4"})
+    with closing(stored.open()) as sink:
+        for number in range(10):
+            sink.write([topic.piece(log.insert((0,), (), number, v="x"))])
+    checkpoints = list((tmp_path / "shop.plain/_delta_log").glob("*.checkpoint*.parquet"))
+    assert checkpoints
+    assert deliver(stored, first) == Summary(changes=2)
+    assert len(stored.records()) == 12
+
+
+def test_days_are_partitions(tmp_path: Path) -> None:
+    """Those of the write times, UTC."""
+    stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
+    times = [0, DAY - 1, DAY, -1, 2**63 - 1, -(2**63)]
+    deliver(stored, topic.piece(*(log.insert((0,), (), at, v="x") for at in times)))
+    found = stored.table("shop.plain")
+    assert found is not None
+    assert {str(part["day"]) for part in found.partitions()} == {
+        "0001-01-01", "1969-12-31", "1970-01-01", "1970-01-02", "9999-12-31",
+    }  # fmt: skip
+    only = found.to_pyarrow_table(filters=[("day", "=", date(1970, 1, 1))])
+    assert only["written"].to_pylist() == [0, DAY - 1]
+
+
+def test_columns_that_come_later_are_null_before_and_dropped_ones_stay(tmp_path: Path) -> None:
+    stored, topic = local(tmp_path), Topic()
+    other = table({"id": "int"}, regular={"a": "int", "w": "int"}, keyspace="shop", name="plain")
+    deliver(stored, topic.piece(Log(PLAIN).insert((1,), (), 1, v="old")))
+    deliver(stored, topic.piece(Log(WIDE).insert((1,), (), 2, v="new", x=1.5)))
+    deliver(stored, topic.piece(Log(other).insert((1,), (), 3, a=7, w=8)))
+    rows = stored.rows("shop.plain")
+    assert [[row[name] for name in ("v", "w", "x", "a")] for row in rows["columns"].to_pylist()] == [
+        ["old", None, None, None], ["new", None, 1.5, None], [None, 8, None, 7],
+    ]  # fmt: skip
+
+
+def test_fields_that_a_user_type_gets_are_added(tmp_path: Path) -> None:
+    stored, topic = local(tmp_path), Topic()
+    grows = [("street",), ("street", "zip")]
+    of = []
+    for fields in grows:
+        types = {"addr": UserTypeDefinition("addr", fields, ("text", "int")[: len(fields)])}
+        column = replace(PLAIN.regular[0], type=parse_type("frozen<list<frozen<addr>>>", types))
+        of.append(replace(PLAIN, regular=(column,)))
+    deliver(stored, topic.piece(Log(of[0]).insert((1,), (), 1, v=[{"street": "S"}])))
+    deliver(stored, topic.piece(Log(of[1]).insert((1,), (), 2, v=[{"street": "T", "zip": 5}])))
+    assert [row["v"] for row in stored.rows("shop.plain")["columns"].to_pylist()] == [
+        [{"street": "S", "zip": None}], [{"street": "T", "zip": 5}],
+    ]  # fmt: skip
+
+
+def test_a_column_of_another_type_has_a_table_of_its_own(tmp_path: Path) -> None:
+    """As of a table that was dropped and made again; in one batch and in several, and when it comes again."""
+    other = table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name="plain", table_id=UUID(int=8))
+    for whole in (True, False):
+        names = ("shop.plain", "shop.plain-2")
+        stored, topic = local(tmp_path / str(whole), *names), Topic()
+        pieces = [
+            topic.piece(Log(PLAIN).insert((1,), (), 1, v="5")),
+            topic.piece(Log(other).insert((1,), (), 2, v=5)),
+            topic.piece(Log(PLAIN).insert((1,), (), 3, v="6")),
+        ]
+        for batch in [pieces] if whole else [[piece] for piece in pieces]:
+            deliver(stored, *batch)
+            deliver(stored, *batch)
+        found = [[row["v"] for row in stored.rows(name)["columns"].to_pylist()] for name in names]
+        assert found == [["5", "6"], [5]]
+
+
+LARGEST: list[tuple[str, object, str]] = [
+    ("boolean", True, "bool"),
+    ("tinyint", -(2**7), "int8"),
+    ("smallint", -(2**15), "int16"),
+    ("int", -(2**31), "int32"),
+    ("bigint", -(2**63), "int64"),
+    ("float", 1.5, "float"),
+    ("double", 1e300, "double"),
+    ("text", "é", "string"),
+    ("ascii", "e", "string"),
+    ("uuid", "2be43760-e57f-11f1-8599-73518cff440e", "string"),
+    ("inet", "::1", "string"),
+    ("varint", str(2**200), "string"),
+    ("decimal", "1.10", "string"),
+    ("blob", b"\xff", "binary"),
+    ("timestamp", FARTHEST, "timestamp[us, tz=UTC]"),
+    ("timestamp", FARTHEST + 1, "timestamp[us, tz=UTC]"),
+    ("timestamp", -(2**63), "timestamp[us, tz=UTC]"),
+    ("date", FIRST_DAY, "date32[day]"),
+    ("date", LAST_DAY, "date32[day]"),
+    ("date", -(2**31), "date32[day]"),
+    ("date", 2**31 - 1, "date32[day]"),
+    ("time", 86_399_999_999_999, "int64"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "arrow"), LARGEST, ids=[f"{kind} {value}" for kind, value, _ in LARGEST])
+def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: object, arrow: str) -> None:
+    columns = {"x": kind, "l": f"frozen<list<{kind}>>"}
+    of = table({"id": kind}, regular=columns, keyspace="shop", name="plain")
+    stored, piece = local(tmp_path), Topic().piece(Log(of).insert((value,), (), 5, x=value, l=[value, None]))
+    assert deliver(stored, piece) == Summary(1, 1, 0)
+    assert changes_of(stored.records(), of) == delivered_by(piece)
+    columns = stored.rows("shop.plain").schema.field("columns").type
+    assert {str(columns.field("x").type), str(columns.field("l").type.value_type)} == {arrow}
+
+
+def test_timestamps_beyond_microseconds_are_as_near_as_it_gets(tmp_path: Path) -> None:
+    """Wherever they stand; the record has Cassandra's bytes, and what is beside it is as it was."""
+    far = 2**62
+    of = table(
+        {"id": "int"},
+        {"c": "timestamp"},
+        regular={
+            "m": "map<timestamp, timestamp>",
+            "t": "frozen<tuple<timestamp, int>>",
+            "u": "timestamp",
+            "l": "list<timestamp>",
+        },
+        keyspace="shop",
+        name="plain",
+    )
+    log, stored, topic = Log(of), local(tmp_path), Topic()
+    piece = topic.piece(
+        log.insert((1,), (far,), 5, m={far: far, 7: 8}, t={"f0": -far, "f1": 3}, u=7, l={1: far}),
+        log.update((1,), (7,), 6, m={far: None}, u=far),
+        log.delete_range((1,), (-far,), (far,), 7),
+    )
+    deliver(stored, piece)
+    assert changes_of(stored.records(), of) == delivered_by(piece)
+    nearest = [row["u"] for row in _microseconds(stored)]
+    assert nearest == [7_000, FARTHEST * 1000, None]
+
+
+def _microseconds(stored: DeltaStored) -> list[dict[str, object]]:
+    """The column `u` as numbers; Python has no such days."""
+    u = stored.rows("shop.plain")["columns"].combine_chunks().field("u").cast(pa.int64())
+    return [{"u": value} for value in u.to_pylist()]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(row_changes())
+def test_every_value_of_every_type_is_kept(tmp_path: Path, change: Change) -> None:
+    wanted = decode(ENCODER.value(change), SCHEMAS)
+    root = tmp_path / f"{change.digest.hex()}{len(list(tmp_path.iterdir()))}"
+    name = str(wanted.table)
+    stored = local(root, name)
+    deliver(stored, Piece((Delivered(Place("t", 1, 7), wanted),)))
+    [record] = change_records(name, stored.rows(name))
+    assert ChangeJson(wanted.table).read(record) == wanted
+
+
+def test_what_memory_does_not_hold_waits_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several definitions, one of which has more columns."""
+    monkeypatch.setattr(delta_spool.Spool.__init__, "__defaults__", (100,))
+    stored, topic, old, new = local(tmp_path), Topic(), Log(PLAIN), Log(WIDE)
+    pieces = [topic.piece(*(log.insert((n,), (), n, v=f"{n}") for n in range(50))) for log in (old, new, old)]
+    deliver(stored, *pieces)
+    assert changes_of(stored.records(), WIDE).keys() == delivered_by(*pieces).keys()
+    assert [record["columns"] for record in stored.records()][:3] == [{"v": "0"}, {"v": "3"}, {"v": "6"}]
+
+
+def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.x]\ntype = "delta"\npath = "{tmp_path}/file/below"\n', encoding="utf-8")
+    sink = open_sink("x", load_settings(path, {}).sink["x"], "p")
+    with pytest.raises(ServiceError, match="is no directory that this user may write"):
+        sink.reach()
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", 'sink.x.path is not set; give path = "s3://bucket/changes" or the like'),
+        ('path = "/"', "path must name a directory"),
+        ('path = "a"\naccess_key = "hunter2"', "access_key and secret_key are given both or not at all"),
+        ('path = "a"\nmdoe = "history"', "unknown setting sink.x.mdoe; did you mean sink.x.mode?"),
+        ('path = "a"\nmode = "future"', "sink.x.mode"),
+    ],
+)
+def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.x]\ntype = "delta"\n{lines}\n', encoding="utf-8")
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path, {})
+    assert message in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_other_places_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text('[sink.x]\ntype = "delta"\npath = "gs://bucket/x"\n', encoding="utf-8")
+    with pytest.raises(SettingsError, match="a directory or begins with s3://"):
+        open_sink("x", load_settings(path, {}).sink["x"], "p")

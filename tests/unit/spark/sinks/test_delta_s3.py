@@ -1,0 +1,122 @@
+"""Delta tables on a real S3 server: the contract of change logs, requests cut at every step, credentials."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks import delta_store
+from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.delta_store import DeltaStore
+from tailrace_spark.sinks.registry import open_sink
+from tests import s3
+from tests.services.cutting import CuttingProxy
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, batches
+from tests.unit.spark.sinks.delta_stores import DeltaStored, two_at_a_time
+
+pytestmark = pytest.mark.integration
+
+
+def section(path: str, **more: str) -> DeltaSinkSettings:
+    keys = {"endpoint": s3.endpoint(), "region": "us-east-1", "access_key": s3.ACCESS_KEY, "secret_key": s3.SECRET_KEY}
+    return DeltaSinkSettings.model_validate({"path": path, **keys, **more})
+
+
+class Cut(DeltaStored):
+    """A path on S3 that is reached through a proxy which dies."""
+
+    def __init__(self, path: str, ends: ExitStack, *, before: bool) -> None:
+        super().__init__(section(path))
+        self._path = path
+        self._ends = ends
+        self._before = before
+
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+        proxy = CuttingProxy(s3.endpoint(), dies_after, before=self._before, revives=revives)
+        self._ends.enter_context(proxy)
+        return DeltaStored(section(self._path, endpoint=proxy.endpoint)).open()
+
+
+@pytest.mark.long
+class TestHistoryOnS3(ChangeLogContract):
+    """Dead from a request on: it, or its answer, is lost."""
+
+    @pytest.fixture(params=[True, False], ids=["request", "answer"])
+    def stores(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Cut]]:
+        monkeypatch.setattr(delta_store, "_PATIENCE", {"max_retries": "0"})
+        with ExitStack() as ends:
+            yield lambda: Cut(f"s3://{s3.new_bucket()}/a lake", ends, before=request.param)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
+def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -> None:
+    """By delta-rs's own retries, or where it cannot tell what became of its commit, by the batch that comes again."""
+    for step in count():
+        path = f"s3://{s3.new_bucket()}/lake"
+        stored, [_, batch, _] = DeltaStored(section(path)), batches(Topic())
+        proxy = CuttingProxy(s3.endpoint(), step, before=before, revives=True)
+        with proxy, closing(DeltaStored(section(path, endpoint=proxy.endpoint)).open()) as sink:
+            try:
+                sink.write(batch)
+            except ServiceError:
+                sink.write(batch)
+        assert len(stored.records()) == 9, f"request {step} was lost"
+        assert len(stored.dead_letters()) == 1
+        if proxy.written < step:
+            assert step > 3
+            return
+
+
+def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    bucket = s3.new_bucket()
+    (tmp_path / "secret").write_text(s3.SECRET_KEY + "\n")
+    path = tmp_path / "t.toml"
+    path.write_text(
+        f'[sink.x]\ntype = "delta"\npath = "s3://{bucket}/a b/"\nendpoint = "{s3.endpoint()}"\n'
+        f'region = "us-east-1"\naccess_key = "{s3.ACCESS_KEY}"\nsecret_key_file = "{tmp_path}/secret"\n'
+    )
+    settings = load_settings(path, {})
+    sink = open_sink("x", settings.sink["x"], "p")
+    sink.reach()
+    sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
+    sink.close()
+    [record] = DeltaStored(section(f"s3://{bucket}/a b")).records()
+    assert record["columns"] == {"v": "x"}
+    said = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
+    assert s3.SECRET_KEY not in said
+    assert s3.ACCESS_KEY not in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [({"path": "s3://no-such-bucket/x"}, "NoSuchBucket"), ({"endpoint": "http://127.0.0.1:1"}, "refused")],
+)
+def test_what_cannot_be_reached_is_told_in_one_line_without_credentials(
+    wrong: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_store, "_PATIENCE", {"max_retries": "1"})
+    store = DeltaStore(section(**{"path": "s3://bucket/x", **wrong}))
+    with pytest.raises(ServiceError, match=reason) as raised:
+        store.reach()
+    said = str(raised.value)
+    assert "\n" not in said
+    assert "\x1b" not in said
+    assert s3.SECRET_KEY not in said
+    assert s3.ACCESS_KEY not in said
+
+
+def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done() -> None:
+    """By S3's conditional put."""
+    two_at_a_time(DeltaStored(section(f"s3://{s3.new_bucket()}/lake")))

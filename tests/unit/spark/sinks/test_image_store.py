@@ -1,0 +1,460 @@
+"""Row images of a stream: what they say, that a batch which comes again gets the same, that they end in SQL's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change, Deletion, Marker, Op
+from tailrace_schemas.change_json import plain
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.rowstate.partition import Partition
+from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.sinks.image_state import LONGEST_CLUSTERING, LONGEST_KEY
+from tailrace_spark.sinks.image_store import ImageStore
+from tailrace_spark.sinks.protocol import Delivered, Piece, Place
+from tailrace_spark.sinks.row_image import MOST_IMAGES, RowImages
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.tables import table
+
+CART = table(
+    {"customer": "int"},
+    {"line": "int"},
+    {"note": "text"},
+    {"amount": "int", "tags": "set<text>", "photo": "blob"},
+    keyspace="shop",
+    name="cart",
+    table_id=UUID(int=3),
+)
+LOG = Log(CART)
+K = (7,)
+Told = tuple[str, int | None, Mapping[str, Any] | None, Mapping[str, Any] | None, tuple[str, ...]]
+
+
+class Stream:
+    """One topic of one partition: each change has the next offset."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._next = first
+
+    def piece(self, *changes: Change) -> Piece:
+        return Piece(tuple(self._delivered(change) for change in changes))
+
+    def _delivered(self, change: Change) -> Delivered:
+        self._next += 1
+        return Delivered(Place("t.shop.cart", 0, self._next - 1, b"12345678"), change)
+
+
+def images_of(store: ImageStore, *pieces: Piece) -> list[RowImages]:
+    """The images of a micro-batch, change by change."""
+    found: list[RowImages] = []
+    for imaged in store.imaged(pieces):
+        for one in imaged.changes:
+            assert one.images is not None
+            found.append(one.images.images)
+    return found
+
+
+def told(images: Iterable[RowImages]) -> list[list[Told] | None]:
+    """(op, line, before, after, changed) of each change's images."""
+    return [
+        None
+        if some is None
+        else [(one.op.value, one.key.get("line"), one.before, one.after, one.changed) for one in some]
+        for some in images
+    ]
+
+
+def once(url: str, *pieces: Piece, **options: Any) -> list[RowImages]:
+    """The images of a micro-batch, in a process of its own."""
+    with closing(ImageStore(url, **options)) as store:
+        return images_of(store, *pieces)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'images.db'}"
+
+
+def test_each_change_has_the_rows_that_it_changed(database: Database) -> None:
+    changes = [
+        LOG.insert(K, (1,), 10, amount=5),
+        LOG.insert(K, (2,), 20, amount=2, tags={"a": ""}),
+        LOG.update(K, (2,), 40, tags={"b": ""}),
+        LOG.static(K, 41, note="hello"),
+        LOG.delete_range(K, (2,), (), 30),
+        LOG.update(K, (1,), 50, photo=b"\x01\xff"),
+        LOG.delete(K, (9,), 60),
+        LOG.delete_partition(K, 70),
+    ]
+    expected: list[list[Told]] = [
+        [("c", 1, None, {"amount": 5}, ("amount",))],
+        [("c", 2, None, {"amount": 2, "tags": ["a"]}, ("amount", "tags"))],
+        [("u", 2, {"amount": 2, "tags": ["a"]}, {"amount": 2, "tags": ["a", "b"]}, ("tags",))],
+        [("c", None, None, {"note": "hello"}, ("note",))],
+        [("u", 2, {"amount": 2, "tags": ["a", "b"]}, {"tags": ["b"]}, ("amount", "tags"))],
+        [("u", 1, {"amount": 5}, {"amount": 5, "photo": "01ff"}, ("photo",))],
+        [],
+        [
+            ("d", None, {"note": "hello"}, None, ("note",)),
+            ("d", 1, {"amount": 5, "photo": "01ff"}, None, ("amount", "photo")),
+            ("d", 2, {"tags": ["b"]}, None, ("tags",)),
+        ],
+    ]
+    by_name = [
+        [(op, line, before, after, tuple(sorted(changed))) for op, line, before, after, changed in some]
+        for some in expected
+    ]
+    for size in (1, 3, len(changes)):  # however they are cut into batches
+        stream = Stream()
+        with closing(ImageStore(database.url, f"in {size}")) as store:
+            found = [
+                one
+                for begin in range(0, len(changes), size)
+                for one in told(images_of(store, stream.piece(*changes[begin : begin + size])))
+            ]
+        sorted_names = [
+            [(op, line, before, after, tuple(sorted(changed))) for op, line, before, after, changed in some or ()]
+            for some in found
+        ]
+        assert sorted_names == by_name, f"{size} at a time"
+
+
+def test_a_key_names_its_row_and_a_static_row_its_partition(url: str) -> None:
+    row, static = once(url, Stream().piece(LOG.insert(K, (1,), 10), LOG.static(K, 10, note="a")))
+    assert row is not None
+    assert static is not None
+    assert row[0].value() == {
+        "op": "c", "key": {"customer": 7, "line": 1}, "before": None, "after": {}, "changed": [],
+    }  # fmt: skip
+    assert static[0].value() == {
+        "op": "c", "key": {"customer": 7}, "before": None, "after": {"note": "a"}, "changed": ["note"], "static": True,
+    }  # fmt: skip
+
+
+def test_what_is_covered_by_what_is_there_changes_nothing(url: str) -> None:
+    """Late, a replica's copy, or older than a deletion that came first."""
+    first = LOG.insert(K, (1,), 10, amount=5)
+    stream = Stream()
+    row = {"amount": 5}
+    found = told(
+        once(
+            url,
+            stream.piece(first, first, LOG.update(K, (1,), 9, amount=1), LOG.delete(K, (1,), 8)),
+            stream.piece(LOG.delete_range(K, (2,), (), 30), LOG.insert(K, (2,), 20, amount=2)),
+        )
+    )
+    same: Told = ("u", 1, row, row, ())
+    assert found == [[("c", 1, None, row, ("amount",))], [same], [same], [same], [], []]
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def test_a_batch_that_comes_again_has_the_images_that_it_had(database: Database) -> None:
+    """After the state was committed and before the sink was: at each piece, with more behind it, and cut otherwise."""
+    stream = Stream()
+    batches = [
+        [stream.piece(LOG.insert(K, (1,), 10, amount=1), LOG.insert(K, (2,), 10, amount=2)), stream.piece()],
+        [stream.piece(LOG.update(K, (1,), 20, amount=3)), stream.piece(LOG.update(K, (1,), 30, amount=4))],
+        [stream.piece(LOG.delete_partition(K, 40))],
+    ]
+    with closing(ImageStore(database.url, "in peace")) as store:
+        expected = [told(images_of(store, *batch)) for batch in batches]
+    assert expected[2] == [[("d", 1, {"amount": 4}, None, ("amount",)), ("d", 2, {"amount": 2}, None, ("amount",))]]
+    for pieces in (1, 2):
+        name = f"dies after {pieces}"
+        for batch, wanted in zip(batches, expected, strict=True):
+            with closing(ImageStore(database.url, name)) as store:
+                for _ in zip(range(pieces), store.imaged(batch), strict=False):
+                    pass  # the process ends here, before the sink has anything
+            assert told(once(database.url, *batch, stream=name)) == wanted
+            assert told(once(database.url, *batch, stream=name)) == wanted
+    name = "cut otherwise"
+    for batch in batches:
+        once(database.url, *batch, stream=name)
+    assert told(once(database.url, *batches[2], stream=name)) == expected[2]
+    name = "with more behind it"
+    once(database.url, *batches[0], stream=name)
+    together = told(once(database.url, *batches[0], *batches[1], stream=name))
+    assert together == [*expected[0], *expected[1]]
+
+
+def test_nothing_is_kept_of_a_transaction_that_failed(url: str) -> None:
+    """Neither its state nor its images, wherever it dies."""
+    stream = Stream()
+    first, second = stream.piece(LOG.insert(K, (1,), 10, amount=1)), stream.piece(LOG.update(K, (1,), 20, amount=2))
+    once(url, first)
+    steps = 0
+    while True:
+        left = [steps]
+
+        def dies(*_: object, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Crash
+
+        with closing(ImageStore(url)) as store:
+            sa.event.listen(store._engine, "before_cursor_execute", dies)
+            try:
+                images_of(store, second)
+            except Crash:
+                steps += 1
+                continue
+        break
+    assert steps > 5
+    # The last one went through, and nothing before it: its image begins at the first batch's row.
+    assert told(once(url, second)) == [[("u", 1, {"amount": 1}, {"amount": 2}, ("amount",))]]
+
+
+def test_images_of_earlier_batches_are_forgotten(database: Database) -> None:
+    stream = Stream()
+    with closing(ImageStore(database.url)) as store:
+        for at in range(1, 6):
+            images_of(store, stream.piece(LOG.update(K, (1,), at, amount=at), LOG.update(K, (2,), at, amount=at)))
+    assert [row[3] for row in database.select("SELECT * FROM tailrace_images_given")] == [8, 9]
+
+
+def test_rows_are_looked_at_as_they_are_then(url: str) -> None:
+    """What has expired by the time of a batch is gone; and a batch that comes again is looked at as it was."""
+    expiring = LOG.insert(K, (1,), 10, amount=5)
+    marker, [cell] = Marker(10, 60, 1_060), expiring.cells
+    expiring = replace(expiring, marker=marker, cells=(replace(cell, ttl=60, expires=1_060),))
+    stream = Stream()
+    clock = [1_000.0]
+    pieces = [stream.piece(expiring), stream.piece(LOG.update(K, (1,), 20, tags={"a": ""}))]
+    with closing(ImageStore(url, clock=lambda: clock[0])) as store:
+        assert told(images_of(store, pieces[0])) == [[("c", 1, None, {"amount": 5}, ("amount",))]]
+        clock[0] = 1_060
+        expected = [[("c", 1, None, {"tags": ["a"]}, ("tags",))]]
+        assert told(images_of(store, pieces[1])) == expected
+        clock[0] = 1_000
+        assert told(images_of(store, pieces[1])) == expected
+
+
+def truncation(at: int, host: str = "11111111-0000-0000-0000-000000000000", seen: int = 0) -> Change:
+    deletion = Deletion(at, at // 1_000_000)
+    return Change(
+        op=Op.TRUNCATE, table=CART, token=0, key=None, deletion=deletion, digest=bytes(16),
+        source=replace(source(), host=host, seen=seen),
+    )  # fmt: skip
+
+
+def test_a_truncation_has_an_image_for_each_row(database: Database) -> None:
+    second, stream = 1_000_000, Stream()
+    row = {"amount": 1}
+    with closing(ImageStore(database.url, ring_delay=10, clock=lambda: 101)) as store:
+        found = told(
+            images_of(
+                store,
+                stream.piece(*(LOG.insert((k,), (line,), 99 * second, amount=1) for k in (1, 2) for line in (1, 2))),
+                stream.piece(truncation(100 * second, seen=100_000), truncation(100 * second, seen=100_000)),
+                stream.piece(LOG.insert((3,), (1,), 99 * second, amount=1)),
+                stream.piece(LOG.insert((3,), (1,), 101 * second, amount=2)),
+            )
+        )
+        later = Stream(100)
+        # Another host's came a second earlier: what was written between shows again.
+        between = told(
+            images_of(store, later.piece(truncation(98 * second, "22222222-0000-0000-0000-000000000000", 100_000)))
+        )
+    gone: Told = ("d", 1, row, None, ("amount",))
+    assert found[4] is not None
+    assert sorted(found[4], key=repr) == [gone, gone, (gone[0], 2, *gone[2:]), (gone[0], 2, *gone[2:])]
+    assert found[5:] == [[], [], [("c", 1, None, {"amount": 2}, ("amount",))]]
+    assert between[0] is not None
+    assert [one[0] for one in between[0]] == ["c"] * 4
+
+
+def test_what_a_truncation_covers_is_erased_after_the_ring_delay(url: str) -> None:
+    clock, stream = [100.0], Stream()
+    with closing(ImageStore(url, ring_delay=10, clock=lambda: clock[0])) as store:
+        images_of(store, stream.piece(LOG.insert(K, (1,), 1, amount=1), LOG.delete_partition((8,), 1)))
+        images_of(store, stream.piece(truncation(100_000_000, seen=100_000)))
+        clock[0] = 120
+        images_of(store, stream.piece(LOG.insert(K, (2,), 110_000_000, amount=1)))
+        late = told(images_of(store, stream.piece(LOG.insert(K, (1,), 2, amount=1))))
+    assert late == [[]]
+    engine = sa.create_engine(url)
+    assert len(Database(url, engine).select("SELECT * FROM tailrace_images__state")) == 1
+    engine.dispose()
+
+
+def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
+    clock, stream = [1_000.0], Stream()
+    second = 1_000_000
+    with closing(ImageStore(url, merge_horizon=100, clock=lambda: clock[0])) as store:
+        images_of(store, stream.piece(LOG.insert(K, (1,), 900 * second, amount=1), LOG.delete(K, (1,), 950 * second)))
+        clock[0] = 2_000
+        images_of(store, stream.piece(LOG.insert(K, (2,), 1_900 * second, amount=1)))
+        found = told(images_of(store, stream.piece(LOG.insert(K, (1,), 940 * second, amount=9))))
+        again = told(images_of(store, stream.piece(LOG.insert(K, (1,), 960 * second, amount=9))))
+    assert found == [None]
+    assert again == [[("c", 1, None, {"amount": 9}, ("amount",))]]
+
+
+def test_what_cannot_be_told_holds_up_nothing(url: str) -> None:
+    """Values that are none of their type, and keys that no index takes."""
+    bad = LOG.insert(K, (1,), 10, amount=5)
+    bad = replace(bad, cells=(replace(bad.cells[0], value=b"123"),))
+    texts = table({"id": "text"}, {"name": "text"}, regular={"v": "int"}, name="texts", table_id=UUID(int=4))
+    wide = Log(texts)
+    stream = Stream()
+    piece = stream.piece(
+        bad,
+        LOG.insert(K, (2,), 10, amount=1),
+        wide.insert(("k" * (LONGEST_KEY + 1),), ("c",), 10, v=1),
+        wide.insert(("k",), ("c" * LONGEST_CLUSTERING,), 10, v=1),
+        wide.insert(("k" * LONGEST_KEY,), ("c" * (LONGEST_CLUSTERING - 9),), 10, v=1),
+    )
+    found = once(url, piece)
+    assert [None if one is None else len(one) for one in found] == [None, 1, None, None, 1]
+    assert once(url, piece) == found
+
+
+def test_a_column_that_comes_and_goes(url: str) -> None:
+    wider = replace(CART, regular=(*CART.regular, column(table({"p": "int"}, regular={"late": "int"}), "late")))
+    stream, new = Stream(), Log(wider)
+    first = stream.piece(LOG.insert(K, (1,), 10, amount=1))
+    second = stream.piece(new.update(K, (1,), 20, late=2), LOG.update(K, (1,), 30, amount=3))
+    once(url, first)
+    assert told(once(url, second)) == [
+        [("u", 1, {"amount": 1}, {"amount": 1, "late": 2}, ("late",))],
+        [("u", 1, {"amount": 1, "late": 2}, {"amount": 3, "late": 2}, ("amount",))],
+    ]
+
+
+def test_streams_and_table_ids_have_states_of_their_own(url: str) -> None:
+    again = Log(replace(CART, id=UUID(int=99)))
+    stream = Stream()
+    piece = stream.piece(LOG.insert(K, (1,), 10, amount=1), again.insert(K, (1,), 5, amount=2))
+    for name in ("one", "two"):
+        created = [[("c", 1, None, {"amount": value}, ("amount",))] for value in (1, 2)]
+        assert told(once(url, piece, stream=name)) == created
+
+
+def test_more_images_than_a_record_has_room_for() -> None:
+    from tailrace_spark.rowstate.images import ImageOp
+    from tailrace_spark.sinks.row_image import Imaged, RowImage
+
+    image = RowImage(op=ImageOp.DELETE, key={"id": 1}, before={}, after=None, changed=())
+    assert Imaged(CART, (image,) * MOST_IMAGES).value() == [image.value()] * MOST_IMAGES
+    assert Imaged(CART, (image,) * (MOST_IMAGES + 1)).value() is None
+
+
+def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with closing(ImageStore(f"sqlite:///{tmp_path}/no/such.db")) as store:
+        with pytest.raises(ServiceError, match="no is no directory"):
+            store.reach()
+        with pytest.raises(ServiceError, match="delivered again"):
+            images_of(store, Stream().piece(LOG.insert(K, (1,), 1)))
+    with pytest.raises(SettingsError, match="only sqlite"):
+        ImageStore("oracle://there")
+
+
+Rows = dict[str, tuple[dict[str, Any], dict[str, Any]]]
+
+
+def folded(images: Iterable[RowImages]) -> Rows:
+    """By its key, what each row's last image leaves of it; each image begins where the last one of its row ended."""
+    rows: Rows = {}
+    for some in images:
+        assert some is not None
+        for one in some:
+            name = repr(sorted(one.key.items()))
+            before = rows.pop(name, None)
+            assert (None if before is None else before[1]) == one.before
+            if one.after is not None:
+                rows[name] = dict(one.key), dict(one.after)
+    return rows
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[str]:
+    """URLs of new databases."""
+    return (f"sqlite:///{tmp_path / str(number)}.db" for number in count())
+
+
+FOR_ALL = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+cuts = st.tuples(st.integers(0, 10), st.integers(0, 10)).map(sorted)
+
+
+def in_batches(url: str, changes: Sequence[Change], cut: Sequence[int], *, again: bool) -> list[RowImages]:
+    """The images of changes in three batches, of three processes; with `again`, each comes twice and has the same."""
+    stream = Stream()
+    images: list[RowImages] = []
+    for some in (changes[: cut[0]], changes[cut[0] : cut[1]], changes[cut[1] :]):
+        piece = stream.piece(*some)
+        first = once(url, piece, clock=lambda: 9)
+        assert not again or once(url, piece, clock=lambda: 9) == first
+        images += first
+    return images
+
+
+@FOR_ALL
+@given(st.lists(partition_changes(), max_size=10), cuts, st.booleans())
+def test_images_end_in_what_is_visible(
+    files: Iterator[str], changes: list[Change], cut: list[int], again: bool
+) -> None:
+    """Of any changes in any order, however they are cut, whatever comes again."""
+    partition = Partition()
+    for change in changes:
+        partition.absorb(change)
+    wanted = []
+    for place, known in partition.rows.items():
+        columns = VisibleColumns(OF_ANY_BYTES, static=place is None)
+        values = columns.of(known.state, partition.covering(place), 9)
+        if values is not None:
+            key = {} if place is None else {"c": int.from_bytes(known.clustering[0] or b"", "big")}
+            wanted.append(({"p": 0, **key}, plain(values)))
+    left = folded(in_batches(next(files), changes, cut, again=again))
+    assert sorted(left.values(), key=repr) == sorted(wanted, key=repr)
+
+
+numbers, lines = st.integers(0, 4), st.integers(0, 2)
+statements = st.one_of(
+    st.builds(lambda line, at, value: LOG.insert(K, (line,), at, amount=value), lines, numbers, numbers),
+    st.builds(lambda line, at, value: LOG.update(K, (line,), at, amount=value or None), lines, numbers, numbers),
+    st.builds(lambda at, value: LOG.static(K, at, note=str(value)), numbers, numbers),
+    st.builds(lambda line, at: LOG.delete(K, (line,), at), lines, numbers),
+    st.builds(lambda line, at: LOG.delete_range(K, (line,), (), at), lines, numbers),
+    st.builds(lambda at: LOG.delete_partition(K, at), numbers),
+    st.builds(truncation, numbers),
+)
+
+
+@FOR_ALL
+@given(st.lists(statements, max_size=10), cuts, st.booleans())
+def test_images_end_in_what_the_sql_sink_shows(
+    files: Iterator[str], changes: list[Change], cut: list[int], again: bool
+) -> None:
+    left = folded(in_batches(next(files), changes, cut, again=again)).values()
+    with closing(SqlSink(url := next(files), clock=lambda: 9)) as sink:
+        for change in changes:
+            sink.write([piece([change])])
+        sink.write([piece([LOG.update((8,), (8,), 1)])])  # makes the tables, and no row
+    engine = sa.create_engine(url)
+    database = Database(url, engine)
+    rows = database.select('SELECT line, amount FROM "shop_cart__rows"')
+    statics = database.select('SELECT note FROM "shop_cart__static"')
+    engine.dispose()
+    assert rows == sorted([(key["line"], row.get("amount")) for key, row in left if "line" in key], key=repr)
+    assert statics == [(row["note"],) for key, row in left if "line" not in key]

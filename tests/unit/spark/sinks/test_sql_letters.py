@@ -1,0 +1,90 @@
+"""Dead letters of a SQL sink: listed in order, merged again together with their going, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_spark import letters
+from tailrace_spark.letters import Replayed, all_letters, replayed
+from tailrace_spark.pieces import pieces
+from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Place
+from tailrace_spark.sinks.sql import SqlSink
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
+LOG = Log(PLAIN)
+ENCODER = Encoder(PLAIN, "t")
+SCHEMAS = {
+    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic="t", table=PLAIN, avro=ENCODER.schema_text)
+}
+NONE: Mapping[bytes, SchemaEntry] = {}
+
+
+def letter(number: int) -> DeadLetter:
+    """A change that was not understood when it came; they spread over topics and partitions."""
+    value = ENCODER.value(LOG.insert((number,), (), 10, v=f"v{number}"))
+    place = Place(f"t{number % 2}", number % 3, number, ENCODER.schema_id)
+    return DeadLetter(place, "its schema is not published", value)
+
+
+LETTERS = tuple(letter(number) for number in range(7))
+IN_ORDER = sorted(LETTERS, key=lambda one: (one.place.topic, one.place.partition, one.place.offset))
+
+
+@pytest.fixture
+def sink(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSink]:
+    """One that has set seven records aside; they are replayed two at a time."""
+    monkeypatch.setattr(letters, "AT_ONCE", 2)
+    with closing(SqlSink(database.url)) as sink:
+        sink.write([Piece((), LETTERS)])
+        yield sink
+
+
+def test_they_are_read_in_order(sink: SqlSink) -> None:
+    assert isinstance(sink, LetterSink)
+    assert list(all_letters(sink)) == IN_ORDER
+    assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
+
+
+def test_what_is_understood_now_is_merged_and_goes(database: Database, sink: SqlSink) -> None:
+    done = list(replayed(sink, partial(pieces, schemas=SCHEMAS)))
+    assert sum(done, Replayed()) == Replayed(taken=7)
+    assert len(done) == 4
+    assert database.select("SELECT id, v FROM shop_plain") == [(n, f"v{n}") for n in range(7)]
+    assert list(all_letters(sink)) == []
+
+
+def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
+    assert sum(replayed(sink, partial(pieces, schemas=NONE)), Replayed()) == Replayed(again=7)
+    reasons = {one.reason for one in all_letters(sink)}
+    assert reasons == {f"schema {ENCODER.schema_id.hex()} is not published: a foreign message?"}
+    assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
+
+
+def test_one_without_its_bytes_is_left(database: Database, sink: SqlSink) -> None:
+    sink.write([Piece((), (DeadLetter(Place("t9", 0, 0), "masked"),))])
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=7, left=1)
+    assert [one.reason for one in all_letters(sink)] == ["masked"]
+    assert len(database.select("SELECT id FROM shop_plain")) == 7
+
+
+def test_a_letter_stays_until_its_change_is_merged(database: Database, sink: SqlSink) -> None:
+    """Whatever ends the process between; MySQL has the row before the letter goes, which changes nothing."""
+
+    def dies(records: object) -> Iterator[Piece]:
+        yield from pieces(records, SCHEMAS)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(replayed(sink, dies))
+    assert len(list(all_letters(sink))) == 7
+    if database.engine.dialect.name != "mysql":
+        assert "shop_plain" not in database.names()
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=7)

@@ -1,0 +1,195 @@
+"""Images for queries of one's own, and in the sinks that write JSON: docs/images.md does what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace_common.settings import load_settings
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.imaging import ImageStore, imaged
+from tailrace_spark.sinks.change_log import Batch, ChangeLogSink
+from tailrace_spark.sinks.console import ConsoleOutlet
+from tailrace_spark.sinks.protocol import Piece
+from tailrace_spark.sinks.registry import open_sink
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "images.md"
+ENCODER = Encoder(PLAIN, "t")
+SCHEMAS = {
+    ENCODER.schema_id: SchemaEntry(
+        schema_id=ENCODER.schema_id, topic="t", table=PLAIN, avro=ENCODER.schema_text, part="value"
+    )
+}
+LOG = Log(PLAIN)
+
+
+def example(language: str) -> str:
+    """The page's first block in a language."""
+    [found, *_] = re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    return str(found)
+
+
+def records(*changes: Change | None) -> pa.Table:
+    """As a micro-batch's frame has them, the last one first; None is a record that is no change."""
+    rows = [
+        {
+            "topic": "t.shop.plain",
+            "partition": 0,
+            "offset": offset,
+            "value": b"no change" if change is None else ENCODER.value(change),
+            "generation": None,
+            "stream_id": None,
+        }
+        for offset, change in enumerate(changes)
+    ]
+    types = {"partition": pa.int32(), "offset": pa.int64(), "value": pa.binary(), "generation": pa.int64(),
+             "stream_id": pa.binary()}  # fmt: skip
+    schema = pa.schema([("topic", pa.string()), *types.items()])
+    return pa.Table.from_pylist(rows[::-1], schema)
+
+
+class Frame:
+    """A micro-batch that has come to the driver."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def toArrow(self) -> pa.Table:
+        return self._table
+
+
+def test_the_example_for_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Any] = {"schemas": SCHEMAS}
+    exec(compile(example("python"), "docs/images.md", "exec"), known)  # noqa: S102 - it is ours
+    batch = Frame(records(LOG.insert((1,), (), 10, v="a"), LOG.update((1,), (), 20, v="b"), LOG.delete((1,), (), 30)))
+    expected = (
+        "0 c {'id': 1} None {'v': 'a'} ('v',)\n"
+        "1 u {'id': 1} {'v': 'a'} {'v': 'b'} ('v',)\n"
+        "2 d {'id': 1} {'v': 'b'} None ('v',)\n"
+    )
+    for batch_id in (0, 0):  # it comes again
+        known["take"](batch, batch_id)
+        assert capsys.readouterr().out == expected
+
+
+def test_records_that_are_no_changes_are_dead_letters(tmp_path: Path) -> None:
+    with closing(ImageStore(f"sqlite:///{tmp_path}/images.db")) as store:
+        [piece] = imaged(records(None, LOG.insert((1,), (), 10, v="a")), store, SCHEMAS)
+    assert [one.place.offset for one in piece.dead_letters] == [0]
+    assert [one.place.offset for one in piece.changes] == [1]
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_example_for_sinks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's settings, and the JSON that it shows."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.toml").write_text(example("toml"), encoding="utf-8")
+    name, section = load_settings("t.toml", {}).stream_sink()
+    sink = open_sink(name, section, "tailrace")
+    sink.reach()
+    sink.write([Topic().piece(LOG.insert((1,), (), 10, v="a"), LOG.update((1,), (), 20, v="b"))])
+    sink.close()
+    first, second = lines(capsys.readouterr().out)
+    assert first["images"][0]["op"] == "c"
+    assert second["images"] == json.loads(example("json"))
+
+
+def test_without_the_setting_there_are_none() -> None:
+    out = io.StringIO()
+    with closing(ChangeLogSink(ConsoleOutlet(out, tables=False))) as sink:
+        sink.write([Topic().piece(LOG.insert((1,), (), 10, v="a"))])
+    [line] = lines(out.getvalue())
+    assert "images" not in line
+
+
+class Dying:
+    """A console whose commits fail, so often."""
+
+    def __init__(self, out: io.StringIO, failures: int) -> None:
+        self._console = ConsoleOutlet(out, tables=False)
+        self._failures = failures
+
+    def reach(self) -> None: ...
+
+    def begin(self) -> Batch:
+        if self._failures:
+            self._failures -= 1
+            return _Failing()
+        return self._console.begin()
+
+    def close(self) -> None: ...
+
+
+class _Failing:
+    def put(self, _: object) -> None: ...
+
+    def set_aside(self, _: object) -> None: ...
+
+    def commit(self) -> Any:
+        raise ServiceError("the store is away")
+
+    def abandon(self) -> None: ...
+
+
+@pytest.fixture
+def batch() -> list[Piece]:
+    topic = Topic()
+    return [topic.piece(LOG.insert((1,), (), 10, v="a")), topic.piece(LOG.update((1,), (), 20, v="b"))]
+
+
+def test_a_batch_whose_sink_failed_carries_the_images_that_it_had(tmp_path: Path, batch: list[Piece]) -> None:
+    """By the same process, and by the next one."""
+    out = io.StringIO()
+    url = f"sqlite:///{tmp_path}/images.db"
+    for failures in (2, 0):
+        with closing(ChangeLogSink(Dying(out, failures), ImageStore(url))) as sink:
+            for _ in range(failures):
+                with pytest.raises(ServiceError, match="away"):
+                    sink.write(batch)
+            sink.write(batch)
+    found = [line["images"] for line in lines(out.getvalue())]
+    row = {"key": {"id": 1}, "changed": ["v"]}
+    assert found == 2 * [
+        [{"op": "c", **row, "before": None, "after": {"v": "a"}}],
+        [{"op": "u", **row, "before": {"v": "a"}, "after": {"v": "b"}}],
+    ]
+
+
+def test_the_database_of_images_is_reached_before_anything_is_written(tmp_path: Path) -> None:
+    with (
+        closing(
+            ChangeLogSink(ConsoleOutlet(io.StringIO(), tables=False), ImageStore(f"sqlite:///{tmp_path}/no/i.db"))
+        ) as sink,
+        pytest.raises(ServiceError, match=r"images in .*is no directory"),
+    ):
+        sink.reach()
+
+
+def test_files_have_images_in_json_only(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    for form, fails in (("parquet", True), ("jsonl", False)):
+        path.write_text(f'[sink.a]\ntype = "files"\npath = "x"\nformat = "{form}"\nimages = "sqlite:///i.db"\n')
+        if fails:
+            with pytest.raises(SettingsError, match='set format = "jsonl"'):
+                load_settings(path, {})
+        else:
+            load_settings(path, {})
