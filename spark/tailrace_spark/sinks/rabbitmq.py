@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
@@ -10,6 +11,7 @@ from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.protocol import DeadLetter, Summary
 from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq_message import messages_of
+from tailrace_spark.sinks.row_image import Imaged
 
 
 class RabbitmqOutlet:
@@ -49,6 +51,10 @@ class _Messages:
     def put(self, record: LogRecord) -> None:
         settings = self._settings
         messages = messages_of(record, settings.exchange, settings.queue_names)
+        images = record.images
+        if images is not None and images.images is not None and len(messages[0].body) > settings.largest_message:
+            self.put(replace(record, images=Imaged(images.table, None)))
+            return
         if (size := len(messages[0].body)) > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
             letter = letter_value(DeadLetter(record.place, words, record.message))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from tests import mariadb, postgres
+from tests import mariadb, postgres, rabbitmq
 from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.published import Published
 
 
 @pytest.fixture(
@@ -31,3 +32,19 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     engine = sa.create_engine(url)
     yield Database(url, engine)
     engine.dispose()
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Iterator[Callable[..., Published]]:
+    """Makes exchanges, and takes them away."""
+    made: list[Published] = []
+
+    def new(server: rabbitmq.Rabbitmq | None = None, **settings: object) -> Published:
+        directory = tmp_path / str(len(made))
+        directory.mkdir()
+        made.append(Published(directory, server or rabbitmq.server(), **settings))
+        return made[-1]
+
+    yield new
+    for one in made:
+        one.close()
