@@ -18,7 +18,11 @@ from tailrace_spark.sinks.sink_type import SinkType
 if TYPE_CHECKING:
     from tailrace_spark.sinks.delta_store import DeltaStore
 
-app = typer.Typer(help="Delta tables that a sink writes: list them, put small files together, remove old ones.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Delta tables that a sink writes: list them, put small files together, remove old ones.\n\n"
+    "Example: tailrace delta tables -c tailrace.toml",
+)
 
 SettingsFile = Annotated[
     Path | None,
