@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailrace_schemas.change import Deletion
+from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -66,11 +67,11 @@ class Merge:
         states: dict[bytes, State] = {}
         changed = set[bytes]()
         for clustering in sorted({*known.rows, *said} if deleted or self._everything else {*said, *self._due(known)}):
-            state, differs = self._row(clustering, known, said.get(clustering), deletions)
+            state, encoded = self._row(clustering, known, said.get(clustering), deletions)
             states[clustering] = state
-            if differs:
+            if encoded is not None:
                 changed.add(clustering)
-                self._put((key, clustering), state[0], state[1], to)
+                self._put((key, clustering), state[0], state[1], to, encoded)
         static, static_changed = self._static(key, known, found.statics.get(key), deletions, to)
         to.rows += len(changed) + static_changed
         if not self._shown.whole_partitions:
@@ -94,21 +95,27 @@ class Merge:
         """The rows that read otherwise by now."""
         return {at for at, row in known.rows.items() if row.next_expiry is not None and row.next_expiry <= self._at}
 
-    def _row(self, clustering: bytes, known: Known, said: Said | None, deletions: PartitionState) -> tuple[State, bool]:
+    def _row(
+        self, clustering: bytes, known: Known, said: Said | None, deletions: PartitionState
+    ) -> tuple[State, bytes | None]:
+        """The row's state now, and its bytes where it is another one than before."""
         there = known.rows.get(clustering)
         covering = stronger(self._erased, deletions.covering(clustering[len(ROW) :]))
         if there is None:
             state = RowState() if said is None else said.state
             if covering is not None:
                 state.shadow(covering)
-            return (state, () if said is None else said.clustering), not state.empty
+            written_as = () if said is None else said.clustering
+            return (state, written_as), None if state.empty else encode_state(state)
         stored = stored_as(*there.stored)
         due = there.next_expiry is not None and there.next_expiry <= self._at
         if said is not None:
             said.merge_into(stored.state)
         if covering is not None:
             stored.state.shadow(covering)
-        return (stored.state, there.written_as), due or stored.differs(stored.state)
+        now = encode_state(stored.state)
+        same = now == stored.encoded and stored.state.assignment == stored.assignment
+        return (stored.state, there.written_as), None if same and not due else now
 
     def _static(
         self, key: bytes, known: Known, said: RowState | None, deletions: PartitionState, to: Merged
@@ -144,11 +151,18 @@ class Merge:
         floor = stronger(kept.deletion, self._erased)
         return PartitionState(kept.deletion, flatten(partition.ranges, floor), kept.assignment)
 
-    def _put(self, row_key: RowKey, state: RowState, written_as: Sequence[bytes | None] | None, to: Merged) -> None:
+    def _put(
+        self,
+        row_key: RowKey,
+        state: RowState,
+        written_as: Sequence[bytes | None] | None,
+        to: Merged,
+        encoded: bytes | None = None,
+    ) -> None:
         if state.empty:
             to.gone.append(row_key)
         else:
-            to.kept.append((state_row(row_key, state, self._at), written_as))
+            to.kept.append((state_row(row_key, state, self._at, encoded), written_as))
 
     def _show(self, row_key: RowKey, row: list[object] | None, to: Merged) -> None:
         if row is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePath
 from typing import Any, Final, Literal
 
@@ -58,13 +58,46 @@ class DeltaStore:
             except TableNotFoundError:
                 return None
 
+    def describe(self, name: str) -> dict[str, object]:
+        """What there is of a table: its version, and its files and their bytes as of that."""
+        table = self._opened(name)
+        with _answering(self.uri(name)):
+            files = pa.table(table.delta.get_add_actions(flatten=True))
+        sizes = files["size_bytes"]
+        return {
+            "table": name,
+            "version": table.delta.version(),
+            "files": len(sizes),
+            "bytes": pc.sum(sizes).as_py() or 0,
+        }
+
+    def compact(self, name: str) -> dict[str, object]:
+        """Put a table's small files together, up to the size of the section; how many went, and how many came."""
+        table = self._opened(name)
+        with _answering(self.uri(name)):
+            done = table.delta.optimize.compact(target_size=self._file_bytes)
+        return {"removed": done["numFilesRemoved"], "added": done["numFilesAdded"]}
+
+    def vacuum(self, name: str, hours: int, *, dry_run: bool) -> int:
+        """Remove files that no version of so many hours has, also those that no commit ever named; how many."""
+        table = self._opened(name)
+        with _answering(self.uri(name)):
+            return len(table.delta.vacuum(hours, dry_run=dry_run, full=True))
+
+    def _opened(self, name: str) -> StoredTable:
+        table = self.open(name)
+        if table is None:
+            raise ServiceError(f"{self.uri(name)} has gone")
+        return table
+
     def names(self) -> list[str]:
-        """The names of what is below the path, sorted: tables, and whatever else is there."""
+        """The names of the directories below the path, sorted: tables, and whatever else is there."""
         with _answering(self._root):
             if not self._remote:
-                return sorted(os.listdir(self._root)) if os.path.isdir(self._root) else []
+                return sorted(one.name for one in _scanned(self._root) if one.is_dir())
             files = fs.PyFileSystem(DeltaStorageHandler(self._root, self._options))
-            return sorted(info.base_name for info in files.get_file_info(fs.FileSelector("", allow_not_found=True)))
+            found = files.get_file_info(fs.FileSelector("", allow_not_found=True))
+            return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
 
     def uri(self, name: str) -> str:
         """Where the table of a name is."""
@@ -175,6 +208,13 @@ class StoredTable:
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
         return self.delta.transaction_version(application)
+
+
+def _scanned(directory: str) -> list[os.DirEntry[str]]:
+    """What is in a directory; nothing where there is none yet."""
+    with suppress(FileNotFoundError), os.scandir(directory) as found:
+        return list(found)
+    return []
 
 
 def _noting(versions: Mapping[str, int]) -> CommitProperties:
