@@ -166,9 +166,11 @@ def test_a_queue_that_is_full_now_and_then_keeps_the_order_of_a_key(
     def consume() -> None:
         connection = one.server.connect()
         channel = connection.channel()
-        for method, _, body in channel.consume(one.settings.queue_names[0], auto_ack=True, inactivity_timeout=0.01):
+        channel.basic_qos(prefetch_count=1)  # else it takes whatever comes at once, and the queue is never full
+        for method, _, body in channel.consume(one.settings.queue_names[0], inactivity_timeout=0.01):
             if method is not None:
                 had.append(json.loads(body))
+                channel.basic_ack(method.delivery_tag)
             elif ended.is_set():
                 break
         connection.close()
