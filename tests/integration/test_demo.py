@@ -86,6 +86,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     assert wait_until(lambda: not any(map(alive, started)), 60)
 
 
+@pytest.mark.long
 def test_a_closed_terminal_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     # The terminal is the controlling one of a session of its own, as in a window; nohup around the tests is not.

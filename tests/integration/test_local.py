@@ -97,6 +97,7 @@ def test_service_that_dies_ends_up_with_its_log_quoted(up: Up) -> None:
     assert up.running() == []
 
 
+@pytest.mark.long
 def test_detached_services_stay_until_down(tmp_path: Path) -> None:
     place = ("--directory", str(tmp_path / "up"))
     started = local("up", "--detach", "--registry", *place)

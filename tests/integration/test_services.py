@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+import pytest
 from cassandra.cluster import Cluster
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -64,6 +65,7 @@ def test_cassandra_links_a_segment_with_changes_and_writes_its_index(
     assert all((cassandra.cdc_raw / name).samefile(cassandra.commitlog / name) for name in names)
 
 
+@pytest.mark.long
 def test_cassandra_keeps_what_it_synced_and_its_port_over_a_crash(
     cassandra: LocalCassandra, keyspace_name: str
 ) -> None:
@@ -80,6 +82,7 @@ def test_cassandra_keeps_what_it_synced_and_its_port_over_a_crash(
         assert keyspace_name in cluster.metadata.keyspaces
 
 
+@pytest.mark.long
 def test_kafka_keeps_its_records_and_its_port_over_a_crash(kafka: LocalKafka, prefix: str) -> None:
     topic, bootstrap = f"{prefix}.crash", kafka.bootstrap
     create_topic(kafka, topic)

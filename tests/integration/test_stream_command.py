@@ -68,10 +68,8 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
     database.engine.dispose()
 
 
-@pytest.mark.parametrize(
-    ("number", "group"),
-    [(signal.SIGTERM, True), pytest.param(signal.SIGINT, False, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "group"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
 def test_a_held_batch_ends_without_a_word_of_java(
     feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, number: signal.Signals, group: bool
 ) -> None:
