@@ -159,14 +159,16 @@ class KafkaProducer(ABC):
 
     def acknowledge(self) -> None:
         """Wait until Kafka has everything sent. Raises ServiceError, RefusedError, FencedError where it has not."""
-        deadline = self._clock() + self._timeout
+        # Records end by themselves before, and say why.
+        seconds = self._timeout + 1
+        deadline = self._clock() + seconds
         # Not `flush`, which goes on with delivery reports when there is a fatal error to tell, and then tells neither.
         while len(self._open_producer):
             self.call("waiting for acknowledgements", lambda p: p.poll(_POLL_SECONDS))
             if self._clock() > deadline and (left := len(self._open_producer)):
                 self._require_delivered()
                 self._look()
-                raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout} s{self._errors}")
+                raise ServiceError(f"Kafka: {left} records are not acknowledged in {seconds} s{self._errors}")
         self._require_delivered()
 
     def _put(self, record: Outgoing) -> None:

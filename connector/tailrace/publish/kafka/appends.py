@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Producer
-
 from tailrace_common.kafka.producer import KafkaProducer
-from tailrace_schemas.errors import ServiceError
 
 
 class KafkaAppends(KafkaProducer):
@@ -23,17 +20,9 @@ class KafkaAppends(KafkaProducer):
 
     def settle(self) -> None:
         """Wait until Kafka has everything sent. Raises ServiceError, RefusedError where it has not."""
-        left = self.call("waiting for acknowledgements", self._flush)
-        self._require_delivered()
-        if left:
-            self._look()
-            raise ServiceError(f"Kafka: {left} records are not acknowledged in {self._timeout + 1} s{self._errors}")
+        self.acknowledge()
         self._unsettled.clear()
 
     def end(self) -> None:
         """As `settle`."""
         self.settle()
-
-    def _flush(self, producer: Producer) -> int:
-        # Records end by themselves at message.timeout.ms, and say why.
-        return producer.flush(self._timeout + 1)
