@@ -191,6 +191,7 @@ def test_a_registry_that_does_not_answer_holds_the_batch(
     assert len(read(client, kafka, f"{prefix}-out.t")) == 1
 
 
+@pytest.mark.long
 def test_debeziums_events_as_avro(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, prefix: str, tmp_path: Path
 ) -> None:
