@@ -20,13 +20,12 @@ from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
-from tailrace_common.settings_sink_cassandra import CassandraSinkSettings
+from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.sinks.cassandra import CassandraStore
-from tailrace_spark.sinks.cassandra_tables import CassandraTablesSink
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
+from tailrace_spark.sinks.protocol import Delivered, Piece, Place, ReachableSink, Summary
+from tailrace_spark.sinks.registry import open_sink
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import cql, create_keyspace
 from tests.oracle.comparison import Answer, Difference, Row, differ
@@ -35,6 +34,7 @@ from tests.oracle.program import Program
 from tests.oracle.trial import Found, Ground, Trial
 from tests.oracle.values import answered, key_of
 from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.change_log_contract import as_read
 from tests.unit.tables import table
 
 COPY = "_copy"
@@ -43,12 +43,14 @@ _TTL_SECONDS = 3
 """By so much a TTL may differ: the clocks', and what a write takes."""
 
 
-def opened(node: LocalCassandra, *, lists: bool = True, keyspace: str = "{keyspace}" + COPY) -> CassandraTablesSink:
-    """The sink on this node."""
-    settings = CassandraSinkSettings.model_validate(
-        {"contact_points": [node.address], "port": node.port, "request_timeout_seconds": 60}
-    )
-    return CassandraTablesSink(CassandraStore(settings, "sink.copy"), "t", keyspace=keyspace, lists=lists)
+def opened(node: LocalCassandra, *, lists: str = "map", keyspace: str = "{keyspace}" + COPY) -> ReachableSink:
+    """The sink on this node, as a section makes it."""
+    section = {
+        "type": "cassandra", "contact_points": [node.address], "port": node.port, "request_timeout_seconds": 60,
+        "keyspace": keyspace, "lists": lists,
+    }  # fmt: skip
+    settings = Settings.model_validate({"sink": {"copy": section}})
+    return open_sink("copy", settings.sink["copy"], "t")
 
 
 class _Clock:
@@ -63,7 +65,7 @@ class _Clock:
 class _Unswept:
     """A sink in which the node itself lets expire what expires."""
 
-    def __init__(self, sink: CassandraTablesSink) -> None:
+    def __init__(self, sink: ReachableSink) -> None:
         self.write, self.close = sink.write, sink.close
 
     def sweep(self) -> int:
@@ -153,7 +155,7 @@ class CopyTrial(Trial):
             return not told
 
         with closing(sink):
-            changes = recorded.changes
+            changes = [as_read(change) for change in recorded.changes]
             deliver(_Unswept(sink), changes, Random(recorded.seed), _Clock(), time.time())  # type: ignore[arg-type]  # a clock is a clock
         wait_until(equal, _SETTLED_SECONDS)
         letters = session.execute(
@@ -276,7 +278,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
         truncation,
     ]
     piece = Piece(tuple(Delivered(Place(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
-    with cql(cassandra) as session, closing(opened(cassandra, lists=False)) as sink:
+    with cql(cassandra) as session, closing(opened(cassandra, lists="refuse")) as sink:
         sink.reach()
         with pytest.raises(ServiceError, match="the keyspace must exist"):
             sink.write([piece])

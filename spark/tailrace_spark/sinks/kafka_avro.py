@@ -19,6 +19,7 @@ from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, 
 from tailrace_schemas.avro.subjects import Part, subject_of
 from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
+from tailrace_spark.sinks.avro_calendar import Calendar
 from tailrace_spark.sinks.change_log import LogRecord
 from tailrace_spark.sinks.debezium import Write
 from tailrace_spark.sinks.protocol import Place
@@ -107,12 +108,14 @@ class AvroChanges:
 
     def key(self, topic: str, record: LogRecord) -> bytes | None:
         """The key's columns; None for a truncation. Raises as `AvroWriters.of`."""
-        found: Any = record.record["key"]
-        return None if found is None else self._shape(topic, record.change.table).key(found)
+        shape = self._shape(topic, record.change.table)
+        found = shape.calendar.within(record.record)["key"]
+        return None if found is None else shape.key(found)
 
     def value(self, topic: str, record: LogRecord) -> bytes:
         """The change with its place. Raises as `AvroWriters.of`."""
-        return self._shape(topic, record.change.table).value({**record.record, **_place(record)})
+        shape = self._shape(topic, record.change.table)
+        return shape.value({**shape.calendar.within(record.record), **_place(record)})
 
     def _shape(self, topic: str, table: Table) -> _Shape:
         shape = self._shapes.get((id(table), topic))
@@ -127,6 +130,7 @@ class _Shape:
 
     def __init__(self, writers: AvroWriters, topic: str, table: Table, prefix: str, key: KeyChoice) -> None:
         self.table = table
+        self.calendar = Calendar(table)
         self.value = writers.of(topic, "value", change_schema(table, prefix))
         self.key = writers.of(topic, "key", key_schema(table, prefix, key, outward=True))
 

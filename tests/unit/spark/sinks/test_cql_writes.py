@@ -68,14 +68,14 @@ def test_cells_of_several_times_are_several_statements() -> None:
 
 
 def test_what_has_expired_is_deleted_and_a_marker_lives_a_second() -> None:
+    cells = [values for text, values in said(expiring(LOG.update((1,), (2,), 10, v=3), 60, NOW))]
+    assert cells == [(i64(10), *i32(0), None, ABSENT, *i32(1, 2))]
     change = expiring(LOG.insert((1,), (2,), 10, v=3, e={"a": ""}), 60, NOW)
     statements = said(change, NOW - 1)
     assert {values[-3:] for text, values in statements if text.startswith("INSERT")} == {(ABSENT, i64(10), *i32(1))}
     [insert, elements] = [one for one in said(change) if not one[0].startswith("DELETE")]
     assert insert[1][2:] == (None, ABSENT, i64(10), *i32(1))
     assert "SET e = e - ?" in elements[0]
-    cells = [values for text, values in said(expiring(LOG.update((1,), (2,), 10, v=3), 60, NOW))]
-    assert cells == [(i64(10), *i32(0), None, ABSENT, *i32(1, 2))]
 
 
 def test_elements_are_written_and_removed_one_by_one() -> None:

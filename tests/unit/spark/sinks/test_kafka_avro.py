@@ -120,6 +120,58 @@ def test_every_type_reads_by_its_logical_type(cql: str, value: object, expected:
     assert key == {"k": expected}
 
 
+FAR: Final = [("timestamp", 253_402_300_800_000), ("timestamp", -(2**63)), ("date", 2_932_897), ("date", -719_163)]
+
+
+@pytest.mark.parametrize(("cql", "far"), FAR)
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        ("{}", "{far}"), ("frozen<list<{}>>", ["{far}"]), ("frozen<map<int, {}>>", [{"key": 1, "value": "{far}"}]),
+        ("frozen<map<{}, int>>", [{"key": "{far}", "value": 1}]), ("frozen<tuple<int, {}>>", {"f0": 1, "f1": "{far}"}),
+        ("map<text, {}>", {"a": "{far}"}), ("list<{}>", {"1": "{far}"}), ("set<{}>", {"{far}": ""}),
+        ("map<{}, int>", {"{far}": 1}),
+    ],
+)  # fmt: skip
+def test_a_time_that_readers_have_no_year_for_is_null_and_its_bytes_are_there(
+    cql: str, far: int, form: str, value: Any
+) -> None:
+    """No reader stumbles over it, and none loses it: keys of elements are in their paths."""
+
+    def put(some: Any) -> Any:
+        if isinstance(some, dict):
+            return {put(key): put(item) for key, item in some.items()}
+        return [put(item) for item in some] if isinstance(some, list) else far if some == "{far}" else some
+
+    of = table({"k": "int"}, regular={"v": form.format(cql), "w": "int"}, keyspace="shop")
+    change = Log(of).update((1,), (), 10, v=put(value), w=5)
+    _, found = written(Ids(), change)
+    assert found["columns"]["w"] == 5
+    [cell] = [one for one in change.cells if one.column.name == "v"]
+    whole = found["columns"]["v"]
+    if cell.path is None:
+        assert whole is None
+        assert found["raw"] == [{"column": "v", "path": None, "where": "value", "bytes": cell.value}]
+        return
+    [item] = whole["set"]
+    assert item["path"] == cell.path
+    if "key" in item and item["key"] is None:
+        assert found["raw"] is None
+    else:
+        assert item["value"] is None
+        assert found["raw"] == [{"column": "v", "path": cell.path, "where": "value", "bytes": cell.value}]
+
+
+def test_keys_and_bounds_that_readers_have_no_year_for() -> None:
+    of = table({"p": "date"}, {"c": "timestamp"}, regular={"v": "int"}, keyspace="shop")
+    key, value = written(Ids(), Log(of).insert((2_932_897,), (0,), 10, v=1))
+    assert (key["p"], value["key"]["p"]) == (None, None)
+    assert [(one["column"], one["where"]) for one in value["raw"]] == [("p", "key")]
+    key, value = written(Ids(), Log(of).delete_range((0,), (2**62,), (2**63 - 1,), 10))
+    assert [(one["column"], one["where"]) for one in value["raw"]] == [("c", "start"), ("c", "end")]
+    assert (value["range"]["start"]["count"], value["range"]["start"]["c"]) == (1, None)
+
+
 def test_keys_are_as_the_sink_says_and_a_truncation_has_none() -> None:
     of = table({"p": "int"}, {"c": "uuid"}, regular={"v": "int"}, keyspace="shop")
     change = Log(of).insert((1,), (U,), 10, v=1)
