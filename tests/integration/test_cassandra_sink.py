@@ -266,6 +266,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
     listed = table({"k": "int"}, regular={"v": "list<int>"}, keyspace=keyspace, name="listed")
     other = table({"k": "int"}, regular={"v": "text"}, keyspace=keyspace, name="other")
     keyed = table({"k": "int"}, {"c": "int desc"}, keyspace=keyspace, name="keyed")
+    again = replace(plain, id=UUID(int=2))
     truncation = Change(
         op=Op.TRUNCATE, table=plain, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
     )
@@ -276,6 +277,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
         Log(other).insert((1,), (), 10, v="x"),
         Log(keyed).insert((1,), (1,), 10),
         truncation,
+        Log(again).insert((1,), (), 10, v=1),
     ]
     piece = Piece(tuple(Delivered(Place(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
     with cql(cassandra) as session, closing(opened(cassandra, lists="refuse")) as sink:
@@ -285,7 +287,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
         create_keyspace(session, copy)
         session.execute(f"CREATE TABLE {copy}.other (k int PRIMARY KEY, v int)")
         session.execute(f"CREATE TABLE {copy}.keyed (k int, c int, PRIMARY KEY (k, c))")
-        assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=5)
+        assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=6)
         letters = session.execute(f"SELECT topic, reason FROM {copy}.tailrace_dead_letters").all()
         reasons = sorted((row.topic.rpartition(".")[2], row.reason) for row in letters)
         for (name, reason), words in zip(
@@ -296,6 +298,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
                 ("listed", 'lists = "map"'),
                 ("other", "column v is int there, and text is to be written"),
                 ("plain", "truncate the table there by hand"),
+                ("plain", "was dropped and made again since"),
             ),
             strict=True,
         ):

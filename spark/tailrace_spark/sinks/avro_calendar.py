@@ -5,7 +5,7 @@ Cassandra takes them, and so do Java's readers; Python's raise on them, and a co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
@@ -54,14 +54,9 @@ class Calendar:
 
     def _places(self, record: dict[str, Any]) -> Iterator[_Place]:
         """Each value of a dated type. Keys of elements have no place in `raw`: their paths are their bytes."""
-        bounds = record["range"] or {}
-        for columns, holder, where in (
-            (self._key, record["key"], "key"),
-            (self._clustering, bounds.get("start"), "start"),
-            (self._clustering, bounds.get("end"), "end"),
-        ):
-            for column in columns if holder else ():
-                yield holder, avro_name(column.name), column, None, where, column.type
+        yield from _named(self._key, record["key"], "key")
+        for end, bound in (record["range"] or {}).items():
+            yield from _named(self._clustering, bound, end)
         for column in self._columns:
             name = avro_name(column.name)
             value = record["columns"].get(name)
@@ -69,6 +64,12 @@ class Calendar:
                 yield from _elements(column, value)
             elif value is not None:
                 yield record["columns"], name, column, None, "value", column.type
+
+
+def _named(columns: Sequence[Column], holder: dict[str, Any] | None, where: str) -> Iterator[_Place]:
+    if holder is not None:
+        for column in columns:
+            yield holder, avro_name(column.name), column, None, where, column.type
 
 
 def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_Place]:

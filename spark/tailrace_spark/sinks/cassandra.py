@@ -92,12 +92,13 @@ class CassandraStore:
         key = sorted((row for row in rows if row[1] >= 0), key=lambda row: (row[0] != "partition_key", row[1]))
         return tuple(KeyColumn(name, kind, order == "desc") for kind, _, name, order in key)
 
-    def table_id(self, keyspace: str, table: str) -> UUID | None:
-        """The id of a table; None where there is no such table."""
+    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None:
+        """The id and the comment of a table; None where there is no such table."""
         rows = self._execute(
-            "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s", (keyspace, table)
+            "SELECT id, comment FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
+            (keyspace, table),
         )
-        return rows[0][0] if rows else None
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def fields(self, keyspace: str, user_type: str) -> Sequence[str]:
         """The fields of a user type; empty where there is no such type."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType, quote_identifier
@@ -19,13 +19,15 @@ from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 
 log = logging.getLogger("tailrace_spark")
 
+_FOLLOWS: Final = "follows the table "
+
 
 class TableStore(Store, Protocol):
     """What the sink asks of a cluster besides."""
 
     def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]: ...
 
-    def table_id(self, keyspace: str, table: str) -> UUID | None: ...
+    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None: ...
 
     def apply(self, mutations: Iterable[Mutation]) -> None: ...
 
@@ -139,11 +141,7 @@ class CassandraTablesSink:
                 self._store.define(_create(table, name, wanted))
                 log.info("%s is followed by %s", table, name)
                 there = self._store.columns(keyspace, table.name)
-            elif self._store.table_id(keyspace, table.name) == table.id:
-                raise SettingsError(
-                    f"{name} is the source's own table: the sink would write what it reads. Choose another cluster, or "
-                    "another keyspace"
-                )
+            _identify(table, name, self._store.identity(keyspace, table.name))
             _check(table, name, wanted, there, self._store.key(keyspace, table.name))
             static = {column.name for column in table.static}
             for column in [column for column in wanted if column not in there]:
@@ -164,6 +162,28 @@ class CassandraTablesSink:
         return self._keyspace.format(keyspace=keyspace)
 
 
+def _identify(table: Table, name: str, there: tuple[UUID, str] | None) -> None:
+    """Raises SettingsError where the table there is the source's own, UnsupportedError where it was made for another of
+    its name. One that somebody made beforehand says nothing."""
+    if there is None:
+        return
+    own, comment = there
+    if own == table.id:
+        raise SettingsError(
+            f"{name} is the source's own table: the sink would write what it reads. Choose another cluster, or another "
+            "keyspace"
+        )
+    if comment.startswith(_FOLLOWS) and comment != _comment(table):
+        raise UnsupportedError(
+            f"{name} {comment}, and {table} was dropped and made again since, as {table.id}: drop it there, and start "
+            "the stream again"
+        )
+
+
+def _comment(table: Table) -> str:
+    return f"{_FOLLOWS}{table.id}"
+
+
 def _create(table: Table, name: str, wanted: Mapping[str, CqlType]) -> str:
     static = {column.name for column in table.static}
     columns = ", ".join(
@@ -175,8 +195,8 @@ def _create(table: Table, name: str, wanted: Mapping[str, CqlType]) -> str:
     order = ", ".join(
         f"{quote_identifier(column.name)} {'DESC' if column.descending else 'ASC'}" for column in table.clustering
     )
-    options = f" WITH CLUSTERING ORDER BY ({order})" if order else ""
-    return f"CREATE TABLE IF NOT EXISTS {name} ({columns}, PRIMARY KEY (({partition}){clustering})){options}"
+    options = f"{f'CLUSTERING ORDER BY ({order}) AND ' if order else ''}comment = '{_comment(table)}'"
+    return f"CREATE TABLE IF NOT EXISTS {name} ({columns}, PRIMARY KEY (({partition}){clustering})) WITH {options}"
 
 
 def _check(
