@@ -16,6 +16,7 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
+from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
 
 
@@ -83,6 +84,7 @@ SinkSettings = (
     | RabbitmqSinkSettings
     | FilesSinkSettings
     | DeltaSinkSettings
+    | OpensearchSinkSettings
     | ConsoleSinkSettings
 )
 SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
@@ -94,6 +96,7 @@ SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "rabbitmq": RabbitmqSinkSettings,
     "files": FilesSinkSettings,
     "delta": DeltaSinkSettings,
+    "opensearch": OpensearchSinkSettings,
     "console": ConsoleSinkSettings,
 }
 
@@ -118,6 +121,7 @@ AnySinkSettings = Annotated[
     | Annotated[RabbitmqSinkSettings, Tag("rabbitmq")]
     | Annotated[FilesSinkSettings, Tag("files")]
     | Annotated[DeltaSinkSettings, Tag("delta")]
+    | Annotated[OpensearchSinkSettings, Tag("opensearch")]
     | Annotated[ConsoleSinkSettings, Tag("console")],
     Discriminator(
         _type_of,
