@@ -22,6 +22,7 @@ from tailrace_common.generations import GenerationReader
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned_here
@@ -29,10 +30,10 @@ from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.checkpoint import Job, require_own
 from tailrace_spark.dedupe import one_copy
 from tailrace_spark.files import files_in, write_promptly
-from tailrace_spark.masking import masked, masks_of
-from tailrace_spark.messages import read_messages, read_some, with_head
+from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
 from tailrace_spark.metrics import StreamMetrics, TableProgress
 from tailrace_spark.pieces import pieces
+from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
@@ -116,9 +117,10 @@ class Stream:
         self._on_batch = on_batch
         self._location = location
         self._metrics = metrics or StreamMetrics()
-        self._masks = masks_of(settings.stream)
-        if self._masks is not None and isinstance(sink, UpdateSink):
-            raise SettingsError("stream.columns is not for log tables: they repeat each update as it was written")
+        self._shape = shape_of(settings.stream, sink, spark)
+        if self._shape is not None and isinstance(sink, UpdateSink):
+            named = "stream.where" if settings.stream.where else "stream.columns"
+            raise SettingsError(f"{named} is not for log tables: they repeat each update as it was written")
         self._writing = threading.Lock()
         self._sink_used = threading.Lock()
         self._swept = time.monotonic()
@@ -133,8 +135,10 @@ class Stream:
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
 
-        Raises SettingsError for the checkpoint of another job, or of a newer version's.
+        Raises SettingsError for the checkpoint of another job, or of a newer version's, and for filters and masks that
+        a table which is known does not fit.
         """
+        self._check_shape()
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
         job = Job(
             prefix=self._settings.topics.prefix,
@@ -150,6 +154,21 @@ class Stream:
         self._query = writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
         self._metrics.watch(partial(last_progress, self._query))
         return self._query
+
+    def _check_shape(self) -> None:
+        if self._shape is None:
+            return
+        try:
+            self._schemas.refresh()
+        except ServiceError as error:
+            log.warning("filters and masks are checked when tables appear: %s", error)
+        newest: dict[str, tuple[int, Table]] = {}
+        reads = reads_topic(self._spark, self._settings)
+        for entry in self._schemas.values():
+            if entry.part == "value" and reads(entry.topic):
+                known = (entry.announced, entry.table)
+                newest[str(entry.table)] = max(newest.get(str(entry.table), known), known, key=lambda one: one[0])
+        self._shape.check(table for _, table in newest.values())
 
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""
@@ -268,7 +287,7 @@ class Stream:
         place = [(name, "ascending") for name in ("topic", "partition", "offset")]
         if not isinstance(sink, UpdateSink):
             wanted = records.sort_by(place) if isinstance(sink, OrderedSink) else records
-            return partial(self._masked, partial(pieces, wanted, self._schemas, early=early))
+            return partial(self._shaped, partial(pieces, wanted, self._schemas, early=early))
         own = records.sort_by(place)
 
         def decoded(some: Any) -> Iterator[Piece]:
@@ -284,8 +303,8 @@ class Stream:
         whole = WholeUpdates(partial(decoded, own), _ends(own), read_on)
         return lambda: whole
 
-    def _masked(self, found: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
-        return found() if self._masks is None else masked(found(), self._masks)
+    def _shaped(self, found: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
+        return found() if self._shape is None else self._shape.shaped(found())
 
     def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
         """The records here: all of them come, and assigning them takes less than handing them to Python workers.

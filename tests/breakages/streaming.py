@@ -44,13 +44,13 @@ BREAKAGES: Final = (
         name="only-todays-topics",
         promise="a topic that appears is read without a restart",
         file="spark/tailrace_spark/messages.py",
-        old='        "subscribePattern": without_internal(topics or stream.topics or table_topics(prefix), prefix),\n',
+        old='        "subscribePattern": _pattern(settings, topics),\n',
         new=(
             '        "subscribe": ",".join(\n'
             "            name\n"
             '            for name in __import__("confluent_kafka.admin")\n'
             "            .admin.AdminClient(settings.kafka.reveal()).list_topics(timeout=10).topics\n"
-            '            if name.startswith(f"{prefix}.") and name.count(".") > 1\n'
+            '            if name.startswith(f"{settings.topics.prefix}.") and name.count(".") > 1\n'
             "        ),\n"
         ),
         needs=Needs.KAFKA,

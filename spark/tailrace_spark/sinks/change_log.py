@@ -95,6 +95,11 @@ class ChangeLogSink:
         self._imaging = imaging
         self._forms = ChangeForms()
 
+    @property
+    def has_images(self) -> bool:
+        """Whether changes have row images."""
+        return self._imaging is not None
+
     def reach(self) -> None:
         """As the outlet's, and the database of images."""
         self._outlet.reach()

@@ -1,0 +1,55 @@
+"""Breakages of what a stream's sink is given: filters, and how settings are checked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import Breakage, Needs, Red
+
+ASKED: Final = "spark/tailrace_spark/shaping/asked.py"
+CONDITION: Final = "spark/tailrace_spark/shaping/condition.py"
+FILTERS: Final = "spark/tailrace_spark/shaping/filters.py"
+KNOWN: Final = "unit/spark/shaping/test_asked.py"
+FILTERED: Final = "integration/test_filters.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="a-range-is-known-by-its-start",
+        promise="a deletion that a filter cannot be asked of goes to the sink",
+        file=ASKED,
+        old="            if start != end:\n                break\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red(KNOWN, "test_known_is_what_all_rows_of_a_change_have_in_common", "assert known_of"),),
+    ),
+    Breakage(
+        name="what-is-not-known-is-null",
+        promise="a deletion that a filter cannot be asked of goes to the sink",
+        file=CONDITION,
+        old="[part.column for part in self._parts if part.asks <= known]",
+        new="[part.column for part in self._parts]",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(FILTERED, "test_what_cannot_be_judged_goes_through", "assert taken"),
+            Red(FILTERED, "test_a_table_of_filtered_changes_is_the_filtered_table", "assert"),
+        ),
+    ),
+    Breakage(
+        name="null-goes-through",
+        promise="a table that follows filtered changes has the rows that the filter is true of",
+        file=FILTERS,
+        old="        return [one is True for one in found]\n",
+        new="        return [one is not False for one in found]\n",
+        needs=Needs.KAFKA,
+        reds=(Red(FILTERED, "test_null_is_not_true_where_the_value_is_known", "assert taken"),),
+    ),
+    Breakage(
+        name="filters-are-checked-by-their-first-change",
+        promise="filters and masks that a known table does not fit are refused at the start",
+        file="spark/tailrace_spark/pipeline.py",
+        old="        self._check_shape()\n",
+        new="",
+        needs=Needs.KAFKA,
+        reds=(Red(FILTERED, "test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start", "DID NOT RAISE"),),
+    ),
+)
