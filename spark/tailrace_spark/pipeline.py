@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace_common.generations import GenerationReader
+from tailrace_common.kafka import PartitionEnds
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -31,8 +32,9 @@ from tailrace_spark.checkpoint import Job, require_own
 from tailrace_spark.dedupe import one_copy
 from tailrace_spark.files import files_in, write_promptly
 from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
-from tailrace_spark.metrics import StreamMetrics, TableProgress
+from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pieces import pieces
+from tailrace_spark.report import TableProgress, Written
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
@@ -60,7 +62,8 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of.
+    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of,
+    `left_out` counts what filters left out, by table.
 
     `held_seconds` is how long the batch waited, `held_for` each reason once, as the log has it.
     """
@@ -70,6 +73,7 @@ class Progress:
     summary: Summary
     marks: dict[str, int] = field(default_factory=dict)
     tables: dict[str, TableProgress] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
     held_seconds: float = 0.0
     held_for: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -79,6 +83,7 @@ class Progress:
         return (
             f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
             f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
+            f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
             f"{f'{self.summary.held} kept for later, ' if self.summary.held else ''}"
             f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
             f"took {self.seconds:.1f} s"
@@ -130,6 +135,7 @@ class Stream:
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._batches = BatchLog(self._files)
         self._schemas = SchemaReader(kafka, prefix)
+        self._ends = PartitionEnds(kafka)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
 
     def start(self, **trigger: Any) -> StreamingQuery:
@@ -152,7 +158,7 @@ class Stream:
         writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
         self._query = writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
-        self._metrics.watch(partial(last_progress, self._query))
+        self._metrics.watch(partial(last_progress, self._query), self._ends.of)
         return self._query
 
     def _check_shape(self) -> None:
@@ -265,6 +271,7 @@ class Stream:
             summary=summary,
             marks=_count(records.column("marks")),
             tables=_tables(records, time.time()),
+            left_out={} if self._shape is None else dict(self._shape.left_out),
             held_seconds=held.seconds,
             held_for=tuple(held.reasons),
             seconds=time.monotonic() - began,
@@ -272,7 +279,16 @@ class Stream:
         if records.num_rows:
             log.info("%s", progress)
         self._metrics.wrote(
-            summary, progress.tables, progress.marks, seconds=progress.seconds, held_seconds=held.seconds
+            Written(
+                batch=batch,
+                records=progress.records,
+                summary=summary,
+                tables=progress.tables,
+                marks=progress.marks,
+                left_out=progress.left_out,
+                seconds=progress.seconds,
+                held_seconds=held.seconds,
+            )
         )
         if self._on_batch is not None:
             self._on_batch(progress)
@@ -335,13 +351,13 @@ class Stream:
                 result = attempt()
             except ServiceError as error:
                 words, waits = f"{what}: {error}", True
+                self._metrics.failed(what, str(error))
             else:
                 if waits:
                     show_status(self._query, PROCESSING)
-                    self._metrics.held(False)
+                    self._metrics.goes_on()
                 return result
             held.reasons.setdefault(words)
-            self._metrics.held(True)
             log.warning("holding batch %d for the %s; next try in %.1f s", held.batch, words, wait)
             show_status(self._query, f"Holding batch {held.batch} for the {words}")
             if self._stop.wait(wait):

@@ -1,4 +1,4 @@
-"""Breakages of what a stream's sink is given: filters, and how settings are checked."""
+"""Breakages of what a stream gives its sink, of the check of its settings, and of what it says of itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ BREAKAGES: Final = (
         old="            if start != end:\n                break\n",
         new="",
         needs=Needs.NOTHING,
-        reds=(Red(KNOWN, "test_known_is_what_all_rows_of_a_change_have_in_common", "assert known_of"),),
+        reds=(
+            Red(KNOWN, "test_known_is_what_all_rows_of_a_change_have_in_common[delete_range-2_0]", "assert known_of"),
+        ),
     ),
     Breakage(
         name="what-is-not-known-is-null",
@@ -30,7 +32,7 @@ BREAKAGES: Final = (
         new="[part.column for part in self._parts]",
         needs=Needs.KAFKA,
         reds=(
-            Red(FILTERED, "test_what_cannot_be_judged_goes_through", "assert taken"),
+            Red(FILTERED, "test_what_cannot_be_judged_goes_through[change8-True]", "assert taken"),
             Red(FILTERED, "test_a_table_of_filtered_changes_is_the_filtered_table", "assert"),
         ),
     ),
@@ -51,5 +53,29 @@ BREAKAGES: Final = (
         new="",
         needs=Needs.KAFKA,
         reds=(Red(FILTERED, "test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="behind-only-when-a-batch-ends",
+        promise="how far a stream is behind is told while it waits",
+        file="spark/tailrace_spark/behind.py",
+        old="        now = ends(reached)\n",
+        new="        ends(reached)\n        now = reached\n",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/test_metrics.py", "test_the_status_says_what_waits_and_what_to_do", "behind_records"),),
+    ),
+    Breakage(
+        name="an-error-that-is-only-logged",
+        promise="what a stream waits for is told while it waits",
+        file="spark/tailrace_spark/pipeline.py",
+        old="                self._metrics.failed(what, str(error))\n",
+        new="",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(
+                "integration/test_stream.py",
+                "test_it_waits_for_topics_and_the_first_generation",
+                "no valid generation is published yet",
+            ),
+        ),
     ),
 )

@@ -189,7 +189,7 @@ def shown(path: Path, piece: Piece, where: str) -> list[dict[str, Any]]:
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(one_change, min_size=1, max_size=12), st.sampled_from(CONDITIONS))
+@given(st.lists(one_change, min_size=8, max_size=20), st.sampled_from(CONDITIONS))
 def test_a_table_of_filtered_changes_is_the_filtered_table(
     spark: SparkSession, tmp_path: Path, changes: list[Change], condition: tuple[str, str]
 ) -> None:
