@@ -31,7 +31,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink: that of [si
 
 @app.command("list")
 def list_letters(name: Name, config: SettingsFile = None) -> None:
-    """List the records that a SQL sink has set aside: where they are in Kafka, and why.
+    """List the records that a sink (SQL, HTTP, RabbitMQ) has set aside: where they are in Kafka, and why.
 
     A table on a terminal, JSON lines when piped. Other sinks' letters are where their pages say.
 
@@ -52,7 +52,7 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
 
 @app.command()
 def replay(name: Name, config: SettingsFile = None) -> None:
-    """Merge them again: after what they lacked is there, such as a right, a wider column, or a published schema.
+    """Write them again: after what they lacked is there, such as a right, a wider column, or a published schema.
 
     What is refused again is set aside again. The stream may run meanwhile. Exit code 1 where some remain.
 
