@@ -44,6 +44,12 @@ class StreamSettings(Section):
     accept_early: bool = Field(
         default=False, description="Take changes that agents published before Cassandra had flushed them (agent.early)"
     )
+    where: dict[str, str] = Field(
+        default={},
+        description='Which changes sinks are given, by "keyspace.table" with * and ?: a condition in Spark SQL over '
+        "the columns of the primary key and `change`; the first pattern that matches counts. Not for log tables. "
+        "docs/shaping.md",
+    )
     columns: dict[str, str] = Field(
         default={},
         description='What sinks see of columns, by "keyspace.table.column" with * and ?: "drop", "mask" (***), "hash" '
@@ -62,11 +68,21 @@ class StreamSettings(Section):
         default=JavaKafkaSettings({}), description="What Java's Kafka client, which Spark uses, needs beyond [kafka]"
     )
 
-    @field_validator("columns", mode="before")
+    @field_validator("where", "columns", mode="before")
     @classmethod
     def _flatten(cls, value: object) -> object:
         """TOML's bare shop.people.email is a table in a table."""
         return flatten(value) if isinstance(value, Mapping) else value
+
+    @field_validator("where")
+    @classmethod
+    def _check_where(cls, value: dict[str, str]) -> dict[str, str]:
+        for pattern, condition in value.items():
+            if pattern.count(".") != 1 or not all(pattern.split(".")):
+                raise ValueError(f"{pattern}: must be keyspace.table, each with * and ? for any characters")
+            if not condition.strip():
+                raise ValueError(f"{pattern}: a condition is missing")
+        return value
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:

@@ -104,7 +104,7 @@ class Masks:
     def __init__(self, rules: Sequence[Rule], key: bytes = b"") -> None:
         self._rules = tuple(rules)
         self._key = key
-        self._tables: dict[int, _Masked] = {}
+        self._tables: dict[int, tuple[Table, _Masked | SettingsError]] = {}
 
     def change(self, change: Change) -> Change | None:
         """The change as it is seen; None where nothing of it is.
@@ -124,12 +124,24 @@ class Masks:
         key = change.key if change.key is None or masked.key is None else _hashed_key(change.key, *masked.key)
         return replace(change, table=masked.table, key=key, cells=cells, column_deletions=deletions)
 
+    def check(self, table: Table) -> None:
+        """Raise SettingsError where a rule asks of the table what cannot be."""
+        self._of(table)
+
     def _of(self, table: Table) -> _Masked:
         """Tables are told apart by identity: to compare them takes longer than to mask a change."""
-        masked = self._tables.get(id(table))
-        if masked is None:
-            masked = self._tables[id(table)] = self._masked(table)  # which keeps the table, and so its id
+        if id(table) not in self._tables:
+            self._tables[id(table)] = table, self._tried(table)  # which keeps the table, and so its id
+        masked = self._tables[id(table)][1]
+        if isinstance(masked, SettingsError):
+            raise masked
         return masked
+
+    def _tried(self, table: Table) -> _Masked | SettingsError:
+        try:
+            return self._masked(table)
+        except SettingsError as error:
+            return error
 
     def _masked(self, table: Table) -> _Masked:
         columns = {name: self._seen(table, column) for name, column in columns_by_name(table).items()}

@@ -21,9 +21,10 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.archive import write_archive
 from tailrace_spark.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.pipeline import Stream
+from tailrace_spark.report import Target
 from tailrace_spark.session import spark_session
 from tailrace_spark.sinks.protocol import ReachableSink
-from tailrace_spark.sinks.registry import open_sink, setting_of
+from tailrace_spark.sinks.registry import SINKS, open_sink, setting_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -59,14 +60,14 @@ def stream(
         return
     settings = settings_of(config)
     set_on_retry_hooks(())  # our own log says of a retry what matters
-    target, location = _sink(settings, sink)  # before Spark, which takes its time to start
-    stop, metrics = threading.Event(), StreamMetrics()
+    target, about = _sink(settings, sink)  # before Spark, which takes its time to start
+    stop, metrics = threading.Event(), StreamMetrics(about)
     with _stopping(stop), _served(metrics, settings.stream):
         session = spark_session(settings.stream.spark.reveal())
         try:
             with _stopping(stop):  # again, for Spark has taken SIGINT
                 if not stop.is_set():
-                    job = Stream(session, settings, target, stop=stop, metrics=metrics, location=location)
+                    job = Stream(session, settings, target, stop=stop, metrics=metrics, location=about.location)
                     job.run(**({"availableNow": True} if once else {}))
         finally:
             target.close()
@@ -74,7 +75,7 @@ def stream(
     log.info("the stream has ended")
 
 
-def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, str]:
+def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, Target]:
     try:
         chosen, sink = (name, settings.sink[name]) if name is not None else settings.stream_sink()
     except KeyError:
@@ -90,7 +91,7 @@ def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, str]:
         target.close()
         raise ServiceError(f"{setting_of(chosen, sink)} cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
-    return target, sink.location
+    return target, Target(chosen, sink.type, sink.location, SINKS[sink.type].document)
 
 
 @contextmanager

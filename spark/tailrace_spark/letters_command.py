@@ -15,8 +15,9 @@ from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.letters import Replayed, all_letters, replayed
-from tailrace_spark.masking import masked, masks_of
 from tailrace_spark.pieces import pieces
+from tailrace_spark.session import spark_session
+from tailrace_spark.shaping import Shape, shape_of
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
 
@@ -30,7 +31,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink: that of [si
 
 @app.command("list")
 def list_letters(name: Name, config: SettingsFile = None) -> None:
-    """List the records that a SQL sink has set aside: where they are in Kafka, and why.
+    """List the records that a sink (SQL, HTTP, RabbitMQ) has set aside: where they are in Kafka, and why.
 
     A table on a terminal, JSON lines when piped. Other sinks' letters are where their pages say.
 
@@ -51,20 +52,21 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
 
 @app.command()
 def replay(name: Name, config: SettingsFile = None) -> None:
-    """Merge them again: after what they lacked is there, such as a right, a wider column, or a published schema.
+    """Write them again: after what they lacked is there, such as a right, a wider column, or a published schema.
 
     What is refused again is set aside again. The stream may run meanwhile. Exit code 1 where some remain.
 
     Example: tailrace sink-letters replay local -c tailrace.toml
     """
     settings = settings_of(config)
-    masks, done = masks_of(settings.stream), Replayed()
+    done = Replayed()
     with (
         _opened(name, settings) as sink,
+        _shape(settings, sink) as shape,
         SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
     ):
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
-        for part in replayed(sink, decoded if masks is None else lambda records: masked(decoded(records), masks)):
+        for part in replayed(sink, decoded if shape is None else lambda records: shape.shaped(decoded(records))):
             done += part
             say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
     if done == Replayed():
@@ -75,6 +77,19 @@ def replay(name: Name, config: SettingsFile = None) -> None:
 
 def _left(done: Replayed) -> str:
     return f", {done.left} left, whose bytes were not kept: read their topics again" if done.left else ""
+
+
+@contextmanager
+def _shape(settings: Settings, sink: LetterSink) -> Iterator[Shape | None]:
+    """The stream's filters and masks, with a session of Spark while there are filters."""
+    if not settings.stream.where:
+        yield shape_of(settings.stream, sink, None)
+        return
+    session = spark_session(settings.stream.spark.reveal())
+    try:
+        yield shape_of(settings.stream, sink, session)
+    finally:
+        session.stop()
 
 
 @contextmanager

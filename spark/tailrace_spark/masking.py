@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tailrace_common.settings_stream import StreamSettings
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
-from tailrace_spark.sinks.protocol import Delivered, Piece
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece
 
 
 def masks_of(settings: StreamSettings) -> Masks | None:
@@ -22,15 +23,21 @@ def masks_of(settings: StreamSettings) -> Masks | None:
 def masked(pieces: Iterable[Piece], masks: Masks) -> Iterator[Piece]:
     """The same pieces, each change masked, without those of which nothing is left; none has its record's bytes.
 
-    What was not decoded cannot be masked, and of what was, dead letters would tell all. SettingsError as of Masks.
+    What was not decoded cannot be masked, and of what was, dead letters would tell all. Changes of a table that the
+    masks do not fit are dead letters.
     """
     for piece in pieces:
-        letters = tuple(replace(letter, message=b"") for letter in piece.dead_letters)
-        yield Piece(tuple(_seen(piece.changes, masks)), letters)
+        letters = [replace(letter, message=b"") for letter in piece.dead_letters]
+        seen = tuple(_seen(piece.changes, masks, letters))
+        yield Piece(seen, tuple(letters))
 
 
-def _seen(changes: Iterable[Delivered], masks: Masks) -> Iterator[Delivered]:
+def _seen(changes: Iterable[Delivered], masks: Masks, letters: list[DeadLetter]) -> Iterator[Delivered]:
     for delivered in changes:
-        change = masks.change(delivered.change)
+        try:
+            change = masks.change(delivered.change)
+        except SettingsError as error:
+            letters.append(DeadLetter(delivered.place, str(error)))
+            continue
         if change is not None:
             yield replace(delivered, change=change, message=b"")

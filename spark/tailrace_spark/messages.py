@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -42,9 +42,8 @@ def read_messages(
     """
     _keep_to_version_one(spark)
     stream = settings.stream
-    prefix = settings.topics.prefix
     chosen = {
-        "subscribePattern": without_internal(topics or stream.topics or table_topics(prefix), prefix),
+        "subscribePattern": _pattern(settings, topics),
         "startingOffsets": stream.starting_offsets,
         "failOnDataLoss": str(stream.fail_on_data_loss).lower(),
         "maxOffsetsPerTrigger": str(stream.max_offsets_per_trigger),
@@ -60,6 +59,18 @@ def read_messages(
         .where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
         .select("topic", "partition", "offset", "timestamp", "value")
     )
+
+
+def reads_topic(spark: SparkSession, settings: Settings) -> Callable[[str], bool]:
+    """What says of a topic whether `read_messages` reads it, as Java's expressions match."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Python's own expressions are others
+    pattern = jvm.java.util.regex.Pattern.compile(_pattern(settings))
+    return lambda topic: bool(pattern.matcher(topic).matches())
+
+
+def _pattern(settings: Settings, topics: str | None = None) -> str:
+    prefix = settings.topics.prefix
+    return without_internal(topics or settings.stream.topics or table_topics(prefix), prefix)
 
 
 def read_some(spark: SparkSession, settings: Settings, place: tuple[str, int], start: int, records: int) -> DataFrame:

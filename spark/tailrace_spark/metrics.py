@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -14,27 +15,26 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace_common.web import Answer, WebServer
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.behind import Ends, behind
+from tailrace_spark.report import NOWHERE, Report, Target, Written
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
-"""Spark's last progress of the query, as `StreamingQuery.lastProgress` gives it; None before there is any."""
+"""Spark's last progress of the query, as its JSON has it; None before there is any."""
 
 _BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300)
-
-
-@dataclass(frozen=True, slots=True)
-class TableProgress:
-    """One table's part of a micro-batch: records, and seconds from the newest write in it to the sink's commit."""
-
-    records: int
-    lag_seconds: float
+_LONGEST_LABEL: Final = 200
+PATHS: Final = ("/metrics", "/status")
 
 
 class StreamMetrics:
     """Counts what a Stream does, in a registry of its own. Any thread may read, the stream's writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target = NOWHERE) -> None:
         self.registry = CollectorRegistry()
+        self._report = Report(target)
+        self._query: QueryProgress = _nothing
+        self._ends: Ends | None = None
+        self.registry.register(_Told(self._report))
         self._batches = Counter("tailrace_stream_batches", "Micro-batches written to the sink.", registry=self.registry)
         self._records = Counter(
             "tailrace_stream_records", "Records read and written, by table.", ["table"], registry=self.registry
@@ -48,6 +48,18 @@ class StreamMetrics:
         self._letters = Counter(
             "tailrace_stream_dead_letters", "Records set aside by the sink.", registry=self.registry
         )
+        self._kept = Counter(
+            "tailrace_stream_kept_changes",
+            "Changes that the sink keeps until the store takes those of their table.",
+            registry=self.registry,
+        )
+        self._filtered = Counter(
+            "tailrace_stream_filtered", "Changes that filters left out, by table.", ["table"], registry=self.registry
+        )
+        self._retries = Counter(
+            "tailrace_stream_retries", "Attempts at a batch that failed, by what failed.", ["what"],
+            registry=self.registry,
+        )  # fmt: skip
         self._marked = Counter(
             "tailrace_stream_marked", "Records with a mark, such as late.", ["mark"], registry=self.registry
         )
@@ -73,45 +85,81 @@ class StreamMetrics:
             "tailrace_stream_last_commit_timestamp_seconds", "When the last batch was written.", registry=self.registry
         )
 
-    def wrote(
-        self,
-        summary: Summary,
-        tables: Mapping[str, TableProgress],
-        marks: Mapping[str, int],
-        *,
-        seconds: float,
-        held_seconds: float,
-    ) -> None:
+    def wrote(self, done: Written) -> None:
         """A batch was written."""
+        summary = done.summary
         self._batches.inc()
         self._merged.inc(summary.changes)
         self._rows.inc(summary.rows)
         self._letters.inc(summary.dead_letters)
-        for mark, count in marks.items():
+        self._kept.inc(summary.held)
+        for mark, count in done.marks.items():
             self._marked.labels(mark).inc(count)
-        for name, table in tables.items():
+        for name, count in done.left_out.items():
+            self._filtered.labels(name).inc(count)
+        for name, table in done.tables.items():
             self._records.labels(name).inc(table.records)
             self._lag.labels(name).set(table.lag_seconds)
-        self._seconds.observe(seconds)
-        self._held_seconds.inc(held_seconds)
+        self._seconds.observe(done.seconds)
+        self._held_seconds.inc(done.held_seconds)
         self._last.set_to_current_time()
+        self._report.wrote(done, time.time())
 
     def swept(self, rows: int) -> None:
         """Rows expired while nothing came."""
         self._rows.inc(rows)
+        self._report.swept(rows)
 
-    def held(self, waits: bool) -> None:
-        """Whether a batch waits now."""
-        self._held.set(waits)
+    def failed(self, what: str, words: str) -> None:
+        """An attempt at a batch failed, of the generations or the sink; the batch waits."""
+        self._held.set(1)
+        self._retries.labels(what).inc()
+        self._report.failed(what, words, time.time())
 
-    def watch(self, query: QueryProgress) -> None:
-        """Tell what Spark says of the query, too; asked for whenever the metrics are read."""
-        self.registry.register(_Query(query))
+    def goes_on(self) -> None:
+        """No batch waits any more."""
+        self._held.set(0)
+        self._report.goes_on()
+
+    def watch(self, query: QueryProgress, ends: Ends) -> None:
+        """Tell what Spark says of the query, and how far it is behind, too; asked for whenever they are read."""
+        self._query, self._ends = query, ends
+        self.registry.register(_Query(query, ends))
+
+    def status(self) -> dict[str, object]:
+        """What /status answers."""
+        return self._report.as_json(None if self._ends is None else behind(self._query(), self._ends))
+
+
+def _nothing() -> None:
+    """There is no progress yet."""
+
+
+class _Told(Collector):
+    """What is said in labels: the sink, and the last error."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def collect(self) -> Iterator[Metric]:
+        target, trouble = self._report.target, self._report.trouble
+        about = GaugeMetricFamily("tailrace_stream_sink_info", "The sink.", labels=["sink", "type", "location"])
+        about.add_metric([target.name, target.type, target.location], 1)
+        yield about
+        last = GaugeMetricFamily(
+            "tailrace_stream_last_error_timestamp_seconds",
+            "When something went wrong last, and what to do about it.",
+            labels=["what", "error", "action"],
+        )
+        if trouble is not None:
+            last.add_metric([trouble.what, trouble.words[:_LONGEST_LABEL], trouble.action], trouble.at)
+        yield last
 
 
 class _Query(Collector):
-    def __init__(self, progress: QueryProgress) -> None:
+    def __init__(self, progress: QueryProgress, ends: Ends) -> None:
         self._progress = progress
+        self._ends = ends
 
     def describe(self) -> list[Metric]:
         return []  # else registering would ask the query
@@ -120,23 +168,31 @@ class _Query(Collector):
         progress = self._progress()
         if progress is None:
             return
-        rate = progress["processedRowsPerSecond"]
+        rate = progress.get("processedRowsPerSecond", 0.0)  # left out where it is no number
         yield GaugeMetricFamily("tailrace_stream_rows_per_second", "Rate of the last batch.", value=rate)
-        watermark = progress["eventTime"].get("watermark")
+        watermark = progress.get("eventTime", {}).get("watermark")
         if watermark is not None:
             at = datetime.fromisoformat(watermark).timestamp()
             words = "Changes taken up before this are forgotten: copies of them would be passed on."
             yield GaugeMetricFamily("tailrace_stream_watermark_timestamp_seconds", words, value=at)
+        late = GaugeMetricFamily("tailrace_stream_behind_records", "Records not read yet, by topic.", labels=["topic"])
+        for topic, count in (behind(progress, self._ends) or {}).items():
+            late.add_metric([topic], count)
+        yield late
 
 
 class MetricsServer(WebServer):
-    """Serves /metrics over HTTP, from a thread of its own. Raises SettingsError when the address is taken."""
+    """Serves /metrics and /status, from a thread of its own. Raises SettingsError when the address is taken."""
 
     def __init__(self, metrics: StreamMetrics, address: str, port: int) -> None:
         super().__init__(partial(_answer, metrics), address, port, setting="stream.metrics_address")
 
 
 def _answer(metrics: StreamMetrics, path: str, _accepts: str) -> Answer:
-    if path != "/metrics":
-        return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"paths: /metrics\n")
-    return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+    match path:
+        case "/metrics":
+            return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+        case "/status":
+            return Answer(HTTPStatus.OK, "application/json", json.dumps(metrics.status()).encode())
+        case _:
+            return Answer(HTTPStatus.NOT_FOUND, "text/plain", f"paths: {', '.join(PATHS)}\n".encode())

@@ -19,9 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace_common.generations import GenerationReader
+from tailrace_common.kafka import PartitionEnds
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned_here
@@ -29,10 +31,11 @@ from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.checkpoint import Job, require_own
 from tailrace_spark.dedupe import one_copy
 from tailrace_spark.files import files_in, write_promptly
-from tailrace_spark.masking import masked, masks_of
-from tailrace_spark.messages import read_messages, read_some, with_head
-from tailrace_spark.metrics import StreamMetrics, TableProgress
+from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
+from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pieces import pieces
+from tailrace_spark.report import TableProgress, Written
+from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
@@ -59,7 +62,8 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of.
+    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of,
+    `left_out` counts what filters left out, by table.
 
     `held_seconds` is how long the batch waited, `held_for` each reason once, as the log has it.
     """
@@ -69,6 +73,7 @@ class Progress:
     summary: Summary
     marks: dict[str, int] = field(default_factory=dict)
     tables: dict[str, TableProgress] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
     held_seconds: float = 0.0
     held_for: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -78,6 +83,7 @@ class Progress:
         return (
             f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
             f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
+            f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
             f"{f'{self.summary.held} kept for later, ' if self.summary.held else ''}"
             f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
             f"took {self.seconds:.1f} s"
@@ -116,9 +122,10 @@ class Stream:
         self._on_batch = on_batch
         self._location = location
         self._metrics = metrics or StreamMetrics()
-        self._masks = masks_of(settings.stream)
-        if self._masks is not None and isinstance(sink, UpdateSink):
-            raise SettingsError("stream.columns is not for log tables: they repeat each update as it was written")
+        self._shape = shape_of(settings.stream, sink, spark)
+        if self._shape is not None and isinstance(sink, UpdateSink):
+            named = "stream.where" if settings.stream.where else "stream.columns"
+            raise SettingsError(f"{named} is not for log tables: they repeat each update as it was written")
         self._writing = threading.Lock()
         self._sink_used = threading.Lock()
         self._swept = time.monotonic()
@@ -128,13 +135,16 @@ class Stream:
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._batches = BatchLog(self._files)
         self._schemas = SchemaReader(kafka, prefix)
+        self._ends = PartitionEnds(kafka)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
 
-        Raises SettingsError for the checkpoint of another job, or of a newer version's.
+        Raises SettingsError for the checkpoint of another job, or of a newer version's, and for filters and masks that
+        a table which is known does not fit.
         """
+        self._check_shape()
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
         job = Job(
             prefix=self._settings.topics.prefix,
@@ -148,8 +158,23 @@ class Stream:
         writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
         self._query = writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
-        self._metrics.watch(partial(last_progress, self._query))
+        self._metrics.watch(partial(last_progress, self._query), self._ends.of)
         return self._query
+
+    def _check_shape(self) -> None:
+        if self._shape is None:
+            return
+        try:
+            self._schemas.refresh()
+        except ServiceError as error:
+            log.warning("filters and masks are checked when tables appear: %s", error)
+        newest: dict[str, tuple[int, Table]] = {}
+        reads = reads_topic(self._spark, self._settings)
+        for entry in self._schemas.values():
+            if entry.part == "value" and reads(entry.topic):
+                known = (entry.announced, entry.table)
+                newest[str(entry.table)] = max(newest.get(str(entry.table), known), known, key=lambda one: one[0])
+        self._shape.check(table for _, table in newest.values())
 
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""
@@ -246,6 +271,7 @@ class Stream:
             summary=summary,
             marks=_count(records.column("marks")),
             tables=_tables(records, time.time()),
+            left_out={} if self._shape is None else dict(self._shape.left_out),
             held_seconds=held.seconds,
             held_for=tuple(held.reasons),
             seconds=time.monotonic() - began,
@@ -253,7 +279,16 @@ class Stream:
         if records.num_rows:
             log.info("%s", progress)
         self._metrics.wrote(
-            summary, progress.tables, progress.marks, seconds=progress.seconds, held_seconds=held.seconds
+            Written(
+                batch=batch,
+                records=progress.records,
+                summary=summary,
+                tables=progress.tables,
+                marks=progress.marks,
+                left_out=progress.left_out,
+                seconds=progress.seconds,
+                held_seconds=held.seconds,
+            )
         )
         if self._on_batch is not None:
             self._on_batch(progress)
@@ -268,7 +303,7 @@ class Stream:
         place = [(name, "ascending") for name in ("topic", "partition", "offset")]
         if not isinstance(sink, UpdateSink):
             wanted = records.sort_by(place) if isinstance(sink, OrderedSink) else records
-            return partial(self._masked, partial(pieces, wanted, self._schemas, early=early))
+            return partial(self._shaped, partial(pieces, wanted, self._schemas, early=early))
         own = records.sort_by(place)
 
         def decoded(some: Any) -> Iterator[Piece]:
@@ -284,8 +319,8 @@ class Stream:
         whole = WholeUpdates(partial(decoded, own), _ends(own), read_on)
         return lambda: whole
 
-    def _masked(self, found: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
-        return found() if self._masks is None else masked(found(), self._masks)
+    def _shaped(self, found: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
+        return found() if self._shape is None else self._shape.shaped(found())
 
     def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
         """The records here: all of them come, and assigning them takes less than handing them to Python workers.
@@ -316,13 +351,13 @@ class Stream:
                 result = attempt()
             except ServiceError as error:
                 words, waits = f"{what}: {error}", True
+                self._metrics.failed(what, str(error))
             else:
                 if waits:
                     show_status(self._query, PROCESSING)
-                    self._metrics.held(False)
+                    self._metrics.goes_on()
                 return result
             held.reasons.setdefault(words)
-            self._metrics.held(True)
             log.warning("holding batch %d for the %s; next try in %.1f s", held.batch, words, wait)
             show_status(self._query, f"Holding batch {held.batch} for the {words}")
             if self._stop.wait(wait):

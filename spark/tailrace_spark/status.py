@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -46,8 +47,10 @@ def observed(heads: DataFrame) -> DataFrame:
 
 
 def last_progress(query: StreamingQuery) -> Mapping[str, Any] | None:
-    """The progress of the query's last batch, while it runs."""
+    """The progress of the query's last batch, while it runs, as Spark's JSON has it: PySpark makes texts of offsets."""
     try:
-        return query.lastProgress
+        last = query.lastProgress
     except Py4JError:
         return None  # Spark has ended
+    found: Mapping[str, Any] | None = None if last is None else json.loads(last.json)
+    return found

@@ -44,13 +44,13 @@ BREAKAGES: Final = (
         name="only-todays-topics",
         promise="a topic that appears is read without a restart",
         file="spark/tailrace_spark/messages.py",
-        old='        "subscribePattern": without_internal(topics or stream.topics or table_topics(prefix), prefix),\n',
+        old='        "subscribePattern": _pattern(settings, topics),\n',
         new=(
             '        "subscribe": ",".join(\n'
             "            name\n"
             '            for name in __import__("confluent_kafka.admin")\n'
             "            .admin.AdminClient(settings.kafka.reveal()).list_topics(timeout=10).topics\n"
-            '            if name.startswith(f"{prefix}.") and name.count(".") > 1\n'
+            '            if name.startswith(f"{settings.topics.prefix}.") and name.count(".") > 1\n'
             "        ),\n"
         ),
         needs=Needs.KAFKA,
@@ -78,8 +78,8 @@ BREAKAGES: Final = (
         name="metrics-of-nothing",
         promise="/metrics of a running stream tells what it does",
         file="spark/tailrace_spark/cli.py",
-        old="target, stop=stop, metrics=metrics, location=location)",
-        new="target, stop=stop, location=location)",
+        old="target, stop=stop, metrics=metrics, location=about.location)",
+        new="target, stop=stop, location=about.location)",
         needs=Needs.KAFKA,
         session="stream",
         reds=(Red("integration/test_stream_command.py", "test_the_command_follows_and_ends", "records_total"),),

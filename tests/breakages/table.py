@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages import capture, copies, delivery, generations, images, schema, services, streaming
+from tests.breakages import capture, copies, delivery, generations, images, schema, services, shaping, streaming
 from tests.breakages.breakage import Breakage
 
 BREAKAGES: Final[tuple[Breakage, ...]] = (
@@ -16,4 +16,5 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *streaming.BREAKAGES,
     *images.BREAKAGES,
     *copies.BREAKAGES,
+    *shaping.BREAKAGES,
 )

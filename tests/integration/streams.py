@@ -129,9 +129,9 @@ class StreamProcess:
             self.kill()
 
 
-def read_metrics(port: int) -> str:
-    """What the process tells Prometheus."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+def read_metrics(port: int, path: str = "metrics") -> str:
+    """What the process tells Prometheus, or its status."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
         return str(answer.read().decode())
 
 

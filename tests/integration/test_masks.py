@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import SettingsError
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
@@ -72,11 +72,11 @@ def test_a_sink_is_given_what_the_settings_let_it_see(follow: Follow, capsys: py
     assert b"ann@shop".hex() not in printed
 
 
-def test_what_cannot_be_ends_the_stream_before_anything_is_written(
+def test_what_cannot_be_is_refused_before_anything_is_written(
     follow: Follow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    with pytest.raises(ServiceError, match=r"drop of shop\.people\.id: rows are told apart by it"):
+    with pytest.raises(SettingsError, match=r"drop of shop\.people\.id: rows are told apart by it"):
         follow({"shop.*.id": "drop"})
     assert "{" not in capsys.readouterr().out
 

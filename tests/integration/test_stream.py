@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -16,6 +16,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pipeline import Progress, Stream
 from tailrace_spark.sinks.protocol import Piece, Summary
 from tailrace_spark.sinks.sql import SqlSink
@@ -304,7 +305,8 @@ def test_it_waits_for_topics_and_the_first_generation(
         if progress.records:
             seen.set()
 
-    stream = Stream(spark, settings, sink, stop=stop, on_batch=on_batch)
+    metrics = StreamMetrics()
+    stream = Stream(spark, settings, sink, stop=stop, on_batch=on_batch, metrics=metrics)
     running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
     running.start()
     try:
@@ -313,6 +315,7 @@ def test_it_waits_for_topics_and_the_first_generation(
         commit = feed.announce_half()
         until(lambda: "Holding batch 0 for the generations: no valid generation" in status_of(spark))
         assert not seen.is_set(), "without a generation nothing may be written"
+        until(lambda: "no valid generation is published yet" in str(metrics.status()["held"]))
         commit()
         assert seen.wait(60)
     finally:
@@ -323,4 +326,7 @@ def test_it_waits_for_topics_and_the_first_generation(
     assert orders(database) == [("a", 1, None, "1", None)]
     assert [why.split(":")[0] for why in held] == ["generations", "generations"]
     assert status_of(spark) == ""
+    told: Any = metrics.status()
+    assert (told["held"], told["last_error"]["what"]) == (None, "generations")
+    assert told["counts"]["retries"] > 1
     database.engine.dispose()

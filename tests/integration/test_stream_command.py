@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
         lines = read_metrics(port).splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
+    behind = f'tailrace_stream_behind_records{{topic="{feed.topic(PLAIN)}"}}'
     with StreamProcess(tmp_path, kafka, prefix, url, stream={"metrics_port": port}) as stream:
         stream.until(lambda: shows(1))
         stream.until(lambda: metrics().get('tailrace_stream_records_total{table="shop.plain"}') == 1, 60)
@@ -53,7 +55,8 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
         feed.publish([LOG.delete((1,), (), 6_000_000)])
         feed.poison(PLAIN, b"no change")
         stream.until(lambda: shows(2) and metrics()["tailrace_stream_dead_letters_total"] == 1)
-        found = metrics()
+        stream.until(lambda: metrics()[behind] == 0)
+        found, status = metrics(), json.loads(read_metrics(port, "status"))
         assert stream.stop() == 0, stream.words()
     assert found['tailrace_stream_records_total{table="shop.plain"}'] == 3
     assert found["tailrace_stream_changes_merged_total"] == 3
@@ -61,6 +64,10 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
     assert found["tailrace_stream_held"] == 0
     assert found["tailrace_stream_rows_per_second"] > 0
     assert 'tailrace_stream_lag_seconds{table="shop.plain"}' in found
+    assert status["sink"] == {"name": "local", "type": "sql", "location": url}
+    assert status["counts"]["dead_letters"] == 1
+    assert "tailrace sink-letters list local" in status["last_error"]["action"]
+    assert status["held"] is None
     said = stream.log.read_text()
     assert "finishing the current batch" in said
     assert "1 rows changed" in said

@@ -5,6 +5,7 @@ The importer of confluent_kafka for what both halves do; the agent's own topics 
 
 from __future__ import annotations
 
+from tailrace_common.kafka.ends import PartitionEnds
 from tailrace_common.kafka.producer import KafkaProducer, Outgoing, Sizes
 from tailrace_common.kafka.reading import (
     DEFAULT_TIMEOUT_SECONDS,
@@ -22,6 +23,7 @@ __all__ = [
     "KafkaProducer",
     "KafkaTransactions",
     "Outgoing",
+    "PartitionEnds",
     "PartitionReader",
     "Record",
     "Sizes",

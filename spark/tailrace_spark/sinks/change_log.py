@@ -95,6 +95,11 @@ class ChangeLogSink:
         self._imaging = imaging
         self._forms = ChangeForms()
 
+    @property
+    def has_images(self) -> bool:
+        """Whether changes have row images."""
+        return self._imaging is not None
+
     def reach(self) -> None:
         """As the outlet's, and the database of images."""
         self._outlet.reach()
@@ -103,10 +108,14 @@ class ChangeLogSink:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Emit a micro-batch; ServiceError as the outlet raises it."""
+        return self.emit(pieces if self._imaging is None else self._imaging.imaged(pieces))
+
+    def emit(self, pieces: Iterable[Piece]) -> Summary:
+        """As `write`, with the images that changes have."""
         batch = self._outlet.begin()
         changes = 0
         try:
-            for piece in pieces if self._imaging is None else self._imaging.imaged(pieces):
+            for piece in pieces:
                 changes += len(piece.changes)
                 for letter in piece.dead_letters:
                     batch.set_aside(letter)

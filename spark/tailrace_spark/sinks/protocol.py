@@ -131,9 +131,13 @@ class OrderedSink(Sink, Protocol):
     """A sink that is given the changes of a micro-batch by place: by topic, then partition, then offset.
 
     So each key's changes come in their order, and a batch that comes again comes in the same order. `in_order` is true.
+    `has_images` where it makes rows of the changes that it is given, before and after each.
     """
 
     in_order: bool
+
+    @property
+    def has_images(self) -> bool: ...
 
 
 @runtime_checkable

@@ -30,3 +30,14 @@ def test_what_nothing_is_left_of_is_in_no_piece() -> None:
     piece = Piece(tuple(Delivered(place, change) for place, change in zip(places, changes, strict=True)))
     [found] = masked([piece], MASKS)
     assert [one.place.offset for one in found.changes] == [1]
+
+
+def test_changes_that_the_masks_do_not_fit_are_dead_letters_and_the_others_go_on() -> None:
+    other = Log(table({"email": "text"}, regular={"v": "int"}, keyspace="shop", name="people"))
+    changes = [LOG.insert((1,), (), 10, age=5), other.insert(("ann@shop",), (), 10, v=1)]
+    delivered = [Delivered(Place("t", 0, at), one, message=b"ann@shop") for at, one in enumerate(changes)]
+    [found] = masked([Piece(tuple(delivered))], MASKS)
+    assert [one.place.offset for one in found.changes] == [0]
+    [letter] = found.dead_letters
+    assert letter == DeadLetter(Place("t", 0, 1), letter.reason)
+    assert "drop of shop.people.email" in letter.reason

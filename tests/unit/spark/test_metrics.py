@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import urllib.error
@@ -12,11 +13,22 @@ from typing import Any
 
 import pytest
 
-from tailrace_schemas.errors import SettingsError
-from tailrace_spark.metrics import MetricsServer, StreamMetrics, TableProgress
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.metrics import MetricsServer, StreamMetrics
+from tailrace_spark.report import TableProgress, Target, Written
 from tailrace_spark.sinks.protocol import Summary
 
 ROOT = Path(__file__).parents[3]
+
+
+PROGRESS = {
+    "processedRowsPerSecond": 12.5,
+    "eventTime": {"watermark": "1970-01-01T00:01:00.000Z"},
+    "sources": [{"endOffset": {"a": {"0": 5, "1": 7}, "b": {"0": 4}}}],
+}
+LAST = 'tailrace_stream_last_error_timestamp_seconds{{action="{action}",error="{error}",what="{what}"}}'
+TRY = "make the store of [sink.local] answer: `tailrace check` tries it; the batch is tried again by itself"
+REPLAY = "`tailrace sink-letters list local` says why, or the place that docs/sinks/sql.md names; then replay"
 
 
 def read(server: MetricsServer) -> dict[str, float]:
@@ -28,9 +40,9 @@ def read(server: MetricsServer) -> dict[str, float]:
 
 def test_every_metric_is_documented() -> None:
     _, document = (ROOT / "docs" / "metrics.md").read_text().split("\n## The stream\n")
-    listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", document, re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)(?:\{[\w,]+\})?` \|", document, re.MULTILINE)
     metrics = StreamMetrics()
-    metrics.watch(lambda: {"processedRowsPerSecond": 1.0, "eventTime": {"watermark": "1970-01-01T00:01:00.000Z"}})
+    metrics.watch(lambda: PROGRESS, lambda places: dict.fromkeys(places, 9))
     with (
         MetricsServer(metrics, "127.0.0.1", 0) as server,
         urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer,
@@ -40,25 +52,39 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_what_a_batch_did_is_counted() -> None:
-    metrics, last = StreamMetrics(), dict[str, Any]()
+    metrics, last = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md")), dict[str, Any]()
 
     def progress() -> Mapping[str, Any] | None:
         return last or None
 
-    metrics.watch(progress)
+    metrics.watch(progress, lambda _: {("a", 0): 9, ("a", 1): 7, ("b", 0): 3})
     with MetricsServer(metrics, "127.0.0.1", 0) as server:
         before = read(server)
         assert before["tailrace_stream_batches_total"] == 0
         assert "tailrace_stream_rows_per_second" not in before
-        metrics.held(True)
-        assert read(server)["tailrace_stream_held"] == 1
-        metrics.held(False)
+        metrics.failed("sink", "no answer")
+        held = read(server)
+        assert held["tailrace_stream_held"] == 1
+        assert LAST.format(what="sink", error="no answer", action=TRY) in held
+        metrics.goes_on()
         for lag in (7.0, 0.25):
             tables = {"shop.orders": TableProgress(4, lag)}
-            metrics.wrote(Summary(3, 2, 1), tables, {"late": 2}, seconds=0.25, held_seconds=1.5)
+            metrics.wrote(
+                Written(
+                    batch=3,
+                    records=4,
+                    summary=Summary(3, 2, 1, 5),
+                    tables=tables,
+                    marks={"late": 2},
+                    left_out={"shop.orders": 6},
+                    seconds=0.25,
+                    held_seconds=1.5,
+                )
+            )
         metrics.swept(10)
-        last.update(processedRowsPerSecond=12.5, eventTime={"watermark": "1970-01-01T00:01:00.000Z"})
+        last.update(PROGRESS)
         after = read(server)
+    error = LAST.format(what="dead letters", error="batch 3: 1 records set aside", action=REPLAY)
     assert {name: value for name, value in after.items() if "bucket" not in name} == {
         "tailrace_stream_batches_total": 2,
         'tailrace_stream_records_total{table="shop.orders"}': 8,
@@ -73,6 +99,13 @@ def test_what_a_batch_did_is_counted() -> None:
         'tailrace_stream_lag_seconds{table="shop.orders"}': 0.25,
         "tailrace_stream_last_commit_timestamp_seconds": after["tailrace_stream_last_commit_timestamp_seconds"],
         "tailrace_stream_rows_per_second": 12.5,
+        "tailrace_stream_kept_changes_total": 10,
+        'tailrace_stream_filtered_total{table="shop.orders"}': 12,
+        'tailrace_stream_retries_total{what="sink"}': 1,
+        'tailrace_stream_sink_info{location="sqlite:///t.db",sink="local",type="sql"}': 1,
+        'tailrace_stream_behind_records{topic="a"}': 4,
+        'tailrace_stream_behind_records{topic="b"}': 0,
+        error: after[error],
         "tailrace_stream_watermark_timestamp_seconds": 60,
     }
     assert after['tailrace_stream_batch_seconds_bucket{le="0.2"}'] == 0
@@ -91,4 +124,63 @@ def test_nothing_else_is_answered() -> None:
         with pytest.raises(urllib.error.HTTPError) as raised:
             urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=10)
         with raised.value as answer:
-            assert (answer.code, answer.read()) == (404, b"paths: /metrics\n")
+            assert (answer.code, answer.read()) == (404, b"paths: /metrics, /status\n")
+
+
+def status(metrics: StreamMetrics) -> dict[str, Any]:
+    with (
+        MetricsServer(metrics, "127.0.0.1", 0) as server,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/status", timeout=10) as answer,
+    ):
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+def test_the_status_says_what_waits_and_what_to_do() -> None:
+    metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    assert status(metrics)["behind_records"] is None
+    metrics.watch(lambda: PROGRESS, lambda _: {("a", 0): 6})
+    metrics.failed("sink", "no answer")
+    held = status(metrics)
+    assert held["sink"] == {"name": "local", "type": "sql", "location": "sqlite:///t.db"}
+    assert held["held"] == {"what": "sink", "words": "no answer", "action": TRY, "at": held["held"]["at"]}
+    metrics.goes_on()
+    metrics.wrote(
+        Written(batch=7, records=3, summary=Summary(2, 2), tables={"a.b": TableProgress(3, 0.5)}, seconds=0.25)
+    )
+    found = status(metrics)
+    assert (found["held"], found["last_error"]) == (None, held["held"])
+    assert found["counts"] == {
+        "batches": 1, "records": 3, "changes": 2, "rows": 2, "dead_letters": 0, "kept": 0, "filtered": 0, "retries": 1
+    }  # fmt: skip
+    assert {**found["last_batch"], "at": ""} == {
+        "batch": 7, "at": "", "records": 3, "seconds": 0.25, "held_seconds": 0
+    }  # fmt: skip
+    assert found["tables"] == {"a.b": {"records": 3, "lag_seconds": 0.5}}
+    assert found["behind_records"] == {"a": 1, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("what", "summary", "says"),
+    [
+        ("generations", None, "an agent must have run"),
+        ("", Summary(1, 1, held=2), "nothing is lost: docs/sinks/sql.md"),
+        ("", Summary(1, 1, 1, 2), "tailrace sink-letters list local"),
+    ],
+)
+def test_every_error_says_what_to_do(what: str, summary: Summary | None, says: str) -> None:
+    metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    if summary is None:
+        metrics.failed(what, "words")
+    else:
+        metrics.wrote(Written(batch=1, records=1, summary=summary))
+    assert says in status(metrics)["last_error"]["action"]
+
+
+def test_without_an_answer_of_kafka_nothing_is_said_of_what_is_behind() -> None:
+    def ends(_: object) -> dict[tuple[str, int], int]:
+        raise ServiceError("no answer")
+
+    metrics = StreamMetrics()
+    metrics.watch(lambda: PROGRESS, ends)
+    assert status(metrics)["behind_records"] is None

@@ -11,14 +11,15 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.change_log import ChangeLogSink
     from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+    from tailrace_spark.sinks.filed_log import FiledLogSink
     from tailrace_spark.sinks.http_json import HttpOutlet
     from tailrace_spark.sinks.http_sender import HttpSender
     from tailrace_spark.sinks.image_store import images_for
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
-    return ChangeLogSink(HttpOutlet(HttpSender(name, settings), settings, letters), images_for(name, settings, around))
+    outlet = HttpOutlet(HttpSender(name, settings), settings, letters)
+    return FiledLogSink(outlet, letters, images_for(name, settings, around))
 
 
 HTTP: Final = SinkType(

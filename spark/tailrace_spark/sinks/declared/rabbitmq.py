@@ -11,15 +11,15 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.change_log import ChangeLogSink
     from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+    from tailrace_spark.sinks.filed_log import FiledLogSink
     from tailrace_spark.sinks.image_store import images_for
     from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
     from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = RabbitmqOutlet(RabbitmqClient(name, settings), settings, letters)
-    return ChangeLogSink(outlet, images_for(name, settings, around))
+    return FiledLogSink(outlet, letters, images_for(name, settings, around))
 
 
 RABBITMQ: Final = SinkType(

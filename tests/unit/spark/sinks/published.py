@@ -14,6 +14,7 @@ from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.protocol import OrderedSink, Piece, Summary
 from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
@@ -46,7 +47,8 @@ class Published:
     def sink(self, **more: object) -> ChangeLogSink:
         settings = self.settings.model_copy(update=more)
         client = RabbitmqClient("there", settings)
-        return ChangeLogSink(RabbitmqOutlet(client, settings, DeadLetterFile(self.letters)))
+        letters = DeadLetterFile(self.letters)
+        return FiledLogSink(RabbitmqOutlet(client, settings, letters), letters)
 
     def behind(self, dies_after: int | None = None, **more: object) -> tuple[FrameProxy, ChangeLogSink]:
         """A sink behind a proxy."""

@@ -18,8 +18,8 @@ from tailrace_common.settings import load_settings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.http_breaker import Breaker, OpenError
 from tailrace_spark.sinks.http_json import HttpOutlet
 from tailrace_spark.sinks.http_sender import HttpSender, Pace, retry_after
@@ -58,10 +58,11 @@ class Posted:
         more = {"retry_seconds": 0.003, "lanes": 1} if dies_after is not None else {}
         return self.sink(**more)
 
-    def sink(self, **more: object) -> ChangeLogSink:
+    def sink(self, **more: object) -> FiledLogSink:
         settings = self.settings.model_copy(update=more)
         sender = HttpSender("there", settings, pace=PROMPT)
-        return ChangeLogSink(HttpOutlet(sender, settings, DeadLetterFile(self.letters)))
+        letters = DeadLetterFile(self.letters)
+        return FiledLogSink(HttpOutlet(sender, settings, letters), letters)
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         return list(self.endpoint.taken)

@@ -1,0 +1,40 @@
+"""How far a stream is behind its topics: where they end now, less where its last batch ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from tailrace_schemas.errors import TailraceError
+
+Place = tuple[str, int]
+Ends = Callable[[Collection[Place]], Mapping[Place, int]]
+"""Where partitions end, as `tailrace_common.kafka.PartitionEnds.of`."""
+
+
+def read_to(progress: Mapping[str, Any]) -> dict[Place, int]:
+    """The offset that each partition is read up to, of Spark's progress of a query from Kafka."""
+    found: dict[Place, int] = {}
+    for source in progress["sources"]:
+        for topic, partitions in (source.get("endOffset") or {}).items():
+            found.update({(topic, int(partition)): int(offset) for partition, offset in partitions.items()})
+    return found
+
+
+def behind(progress: Mapping[str, Any] | None, ends: Ends) -> dict[str, int] | None:
+    """Records behind, by topic; the ends of transactions, which have offsets too, are among them.
+
+    None where there is no progress yet, or Kafka does not answer.
+    """
+    if progress is None:
+        return None
+    reached = read_to(progress)
+    try:
+        now = ends(reached)
+    except TailraceError:
+        return None
+    found: Counter[str] = Counter()
+    for place, offset in reached.items():
+        found[place[0]] += max(0, now.get(place, offset) - offset)
+    return dict(found)

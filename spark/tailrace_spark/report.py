@@ -1,0 +1,155 @@
+"""What a stream says of itself: what it writes to, what it did, what it waits for, what went wrong last. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tailrace_spark.sinks.protocol import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """One table's part of a micro-batch: records, and seconds from the newest write in it to the sink's commit."""
+
+    records: int
+    lag_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The sink: NAME of its [sink.NAME], its type, where it writes, the document about it."""
+
+    name: str
+    type: str
+    location: str
+    document: str
+
+
+NOWHERE = Target("", "", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What went wrong, of `what`, in the words of the log, what to do about it, and when (seconds since 1970)."""
+
+    what: str
+    words: str
+    action: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """One micro-batch that was written: its number, its records, what it took; what filters left out, by table."""
+
+    batch: int
+    records: int
+    summary: Summary
+    tables: Mapping[str, TableProgress] = field(default_factory=dict)
+    marks: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    held_seconds: float = 0.0
+
+
+class Report:
+    """Kept by the thread that runs the stream; any thread may read."""
+
+    def __init__(self, target: Target = NOWHERE) -> None:
+        self.target = target
+        self.trouble: Trouble | None = None
+        self._counts: Counter[str] = Counter(
+            batches=0, records=0, changes=0, rows=0, dead_letters=0, kept=0, filtered=0, retries=0
+        )
+        self._tables: dict[str, TableProgress] = {}
+        self._last: tuple[Written, float] | None = None
+        self._held: Trouble | None = None
+
+    def failed(self, what: str, words: str, now: float) -> None:
+        """An attempt at a batch failed, and the batch waits."""
+        self._counts["retries"] += 1
+        self.trouble = self._held = Trouble(what, words, self._action(what), now)
+
+    def goes_on(self) -> None:
+        """The batch waits no more."""
+        self._held = None
+
+    def wrote(self, done: Written, now: float) -> None:
+        """A batch was written."""
+        summary = done.summary
+        self._counts.update(
+            batches=1,
+            records=done.records,
+            changes=summary.changes,
+            rows=summary.rows,
+            dead_letters=summary.dead_letters,
+            kept=summary.held,
+            filtered=sum(done.left_out.values()),
+        )
+        for name, table in done.tables.items():
+            before = self._tables.get(name)
+            records = table.records + (0 if before is None else before.records)
+            self._tables[name] = TableProgress(records, table.lag_seconds)
+        self._last = done, now
+        if summary.dead_letters:
+            words = f"batch {done.batch}: {summary.dead_letters} records set aside"
+            self.trouble = Trouble("dead letters", words, self._action("dead letters"), now)
+        elif summary.held:
+            words = f"batch {done.batch}: {summary.held} changes kept until the store takes those of their table"
+            self.trouble = Trouble("kept changes", words, self._action("kept changes"), now)
+
+    def swept(self, rows: int) -> None:
+        """Rows expired while nothing came."""
+        self._counts["rows"] += rows
+
+    def as_json(self, behind: Mapping[str, int] | None) -> dict[str, object]:
+        """For /status; `behind` is in records by topic, None where nobody could tell."""
+        target = self.target
+        return {
+            "sink": {"name": target.name, "type": target.type, "location": target.location},
+            "held": _said(self._held),
+            "counts": dict(self._counts),
+            "last_batch": None if self._last is None else _batch(*self._last),
+            "tables": {
+                name: {"records": table.records, "lag_seconds": round(table.lag_seconds, 3)}
+                for name, table in sorted(dict(self._tables).items())
+            },
+            "behind_records": None if behind is None else dict(behind),
+            "last_error": _said(self.trouble),
+        }
+
+    def _action(self, what: str) -> str:
+        again = "the batch is tried again by itself"
+        name, document = self.target.name or "NAME", self.target.document or "docs/sinks"
+        match what:
+            case "generations":
+                return f"Kafka must answer, and an agent must have run: `tailrace check` says which is missing; {again}"
+            case "sink":
+                return f"make the store of [sink.{name}] answer: `tailrace check` tries it; {again}"
+            case "kept changes":
+                return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
+            case _:
+                return f"`tailrace sink-letters list {name}` says why, or the place that {document} names; then replay"
+
+
+def _batch(done: Written, at: float) -> dict[str, object]:
+    return {
+        "batch": done.batch,
+        "at": _time(at),
+        "records": done.records,
+        "seconds": round(done.seconds, 3),
+        "held_seconds": round(done.held_seconds, 3),
+    }
+
+
+def _said(trouble: Trouble | None) -> dict[str, object] | None:
+    if trouble is None:
+        return None
+    return {"what": trouble.what, "words": trouble.words, "action": trouble.action, "at": _time(trouble.at)}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,151 @@
+"""A condition in Spark SQL, checked and evaluated by Spark itself: by its analyser, on the driver, without a job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from tailrace_schemas.errors import SettingsError
+
+# What PySpark says in them when Spark refuses something has values of rows in it.
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+class ValuesError(Exception):
+    """Spark cannot evaluate a condition of these rows; the words have none of their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of the conditions that AND puts together, and the columns that it asks for."""
+
+    column: Column
+    asks: frozenset[str]
+
+
+class Condition:
+    """One expression of the settings; `setting` names it in errors. Raises SettingsError where it is none."""
+
+    def __init__(self, spark: SparkSession, setting: str, text: str) -> None:
+        self._spark = spark
+        self.setting = setting
+        self.text = text
+        session: Any = spark
+        # Spark's catalyst: PySpark has no names for the parts of an expression, nor for what one refers to.
+        self._catalyst = session._jvm.org.apache.spark.sql  # noqa: SLF001
+        try:
+            with _silent():
+                parser = session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+                parsed = parser.parseExpression(text)
+        except ParseException as error:
+            raise SettingsError(f"{setting}: {text!r} is no expression of Spark SQL: {_words(error)}") from None
+        column = self._catalyst.classic.ExpressionUtils.column
+        self._parts = [ClassicColumn(column(part)) for part in _conjuncts(parsed)]
+
+    def checked(self, schema: Any, hint: str) -> Checked:
+        """The condition over the columns of a pyarrow Schema.
+
+        Raises SettingsError where it is not true or false, would not always answer alike, or asks for other columns:
+        with the hint.
+        """
+        frame = self._spark.createDataFrame(schema.empty_table())
+        try:
+            with _silent():
+                self._require_settled(_condition(frame.where(self.text)))
+                return Checked(self._spark, [_Part(part, _asks(frame.where(part))) for part in self._parts])
+        except AnalysisException as error:
+            raise SettingsError(f"{self.setting}: {self.text!r}: {_words(error)}; {hint}") from None
+
+    def _require_settled(self, expression: Any) -> None:
+        patterns = self._catalyst.catalyst.trees.TreePattern
+        if expression.containsPattern(patterns.PLAN_EXPRESSION()):
+            raise SettingsError(f"{self.setting}: {self.text!r} has a query in it; a filter sees one change at a time")
+        if not expression.deterministic() or expression.containsPattern(patterns.CURRENT_LIKE()):
+            raise SettingsError(
+                f"{self.setting}: {self.text!r} would not say the same of a change that comes again: it may ask for"
+                " neither the time nor chance"
+            )
+
+
+class Checked:
+    """A condition over columns that are known."""
+
+    def __init__(self, spark: SparkSession, parts: list[_Part]) -> None:
+        self._spark = spark
+        self._parts = parts
+        self._judged: dict[frozenset[str], Column | None] = {}
+
+    def holds(self, rows: Any, known: frozenset[str]) -> list[bool | None]:
+        """For each row of a pyarrow Table of the checked columns, whether it holds; None where that is null.
+
+        Of what AND puts together only that counts which asks for `known` columns alone; where nothing does, all hold.
+        Raises ValuesError where Spark cannot evaluate it.
+        """
+        if known not in self._judged:
+            self._judged[known] = _together([part.column for part in self._parts if part.asks <= known])
+        judged = self._judged[known]
+        if judged is None:
+            return [True] * len(rows)
+        try:
+            with _silent():
+                frame = self._spark.createDataFrame(rows)
+                return [row[0] for row in frame.select(judged).collect()]
+        except PySparkException as error:
+            state = error.getSqlState()
+            if state is None or state.startswith("XX"):  # Spark's own failure, such as that it was stopped
+                raise
+            raise ValuesError(f"{error.getCondition()}, SQLSTATE {state}") from None
+
+
+def _together(columns: Sequence[Column]) -> Column | None:
+    return reduce(and_, columns) if columns else None
+
+
+def _conjuncts(expression: Any) -> list[Any]:
+    if expression.getClass().getSimpleName() != "And":
+        return [expression]
+    return [*_conjuncts(expression.left()), *_conjuncts(expression.right())]
+
+
+def _condition(filtered: Any) -> Any:
+    """The condition of a filtered DataFrame, as Spark's analyser understands it."""
+    return filtered._jdf.queryExecution().analyzed().condition()  # noqa: SLF001
+
+
+def _asks(filtered: Any) -> frozenset[str]:
+    """The columns that the condition of a filtered DataFrame asks for."""
+    found = _condition(filtered).references().iterator()
+    names = set()
+    while found.hasNext():
+        names.add(found.next().name())
+    return frozenset(names)
+
+
+def _words(error: PySparkException) -> str:
+    """Spark's own words, in one line."""
+    lines = (error.getMessage() or str(error)).strip().splitlines()
+    return " ".join(line.strip() for line in lines)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """While inside, PySpark does not log what Spark refuses: it is raised, too."""
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

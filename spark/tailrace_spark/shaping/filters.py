@@ -1,0 +1,150 @@
+"""Filters: of the changes of a table those that a condition holds of, and those that it cannot be asked of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.shaping.asked import Asked, known_of
+from tailrace_spark.shaping.condition import Checked, Condition, ValuesError
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece
+
+SETTING = "stream.where"
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """The filter of one definition of a table."""
+
+    asked: Asked
+    condition: Checked
+    name: str
+
+
+class Filters:
+    """Leaves changes out by conditions, by pattern of keyspace and table; the first pattern that matches counts.
+
+    With `written` they may ask for the columns that a change writes. `left_out` counts, by "keyspace.table", what was
+    left out of the batch that is being taken. Raises SettingsError for a text that is no expression of Spark SQL.
+    """
+
+    def __init__(self, spark: SparkSession, conditions: Mapping[str, str], *, written: bool) -> None:
+        self._conditions = {
+            pattern: Condition(spark, f'{SETTING} "{pattern}"', text) for pattern, text in conditions.items()
+        }
+        self._written = written
+        self._newest: dict[UUID, tuple[int, Table]] = {}
+        self._filters: dict[int, tuple[Table, _Filter | SettingsError]] = {}
+        self.left_out: Counter[str] = Counter()
+
+    def unmatched(self, tables: Iterable[Table]) -> list[str]:
+        """The patterns that match none of these tables."""
+        names = [str(table) for table in tables]
+        return [one for one in self._conditions if not any(fnmatchcase(name, one) for name in names)]
+
+    def check(self, table: Table) -> None:
+        """Raise SettingsError where the table has a condition that cannot be asked of its changes."""
+        if self._condition(table) is not None:
+            self._filter(table)
+
+    def filtered(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces without what is left out. Changes of a table that does not fit are dead letters."""
+        self.left_out.clear()
+        for piece in pieces:
+            yield self._piece(piece)
+
+    def _piece(self, piece: Piece) -> Piece:
+        groups: dict[tuple[int, int], list[int]] = {}
+        verdicts: list[bool | str] = [True] * len(piece.changes)
+        tables: dict[int, Table] = {}
+        for place, delivered in enumerate(piece.changes):
+            if self._condition(delivered.change.table) is not None:
+                table = self._current(delivered)
+                tables[id(table)] = table
+                groups.setdefault((id(table), known_of(delivered.change)), []).append(place)
+        for (table_id, known), places in groups.items():
+            changes = [piece.changes[place].change for place in places]
+            for place, verdict in zip(places, self._judged(tables[table_id], known, changes), strict=True):
+                verdicts[place] = verdict
+        return self._sorted(piece, verdicts) if groups else piece
+
+    def _sorted(self, piece: Piece, verdicts: Sequence[bool | str]) -> Piece:
+        kept: list[Delivered] = []
+        letters = list(piece.dead_letters)
+        for delivered, verdict in zip(piece.changes, verdicts, strict=True):
+            if isinstance(verdict, str):
+                letters.append(DeadLetter(delivered.place, verdict, delivered.message))
+            elif verdict:
+                kept.append(delivered)
+            else:
+                self.left_out[str(delivered.change.table)] += 1
+        return Piece(tuple(kept), tuple(letters))
+
+    def _judged(self, table: Table, known: int, changes: Sequence[Change]) -> Iterable[bool | str]:
+        try:
+            filtering = self._filter(table)
+        except SettingsError as error:
+            return [str(error)] * len(changes)
+        return self._asked(filtering, known, changes)
+
+    def _asked(self, filtering: _Filter, known: int, changes: Sequence[Change]) -> list[bool | str]:
+        """Whether each is kept, or why that cannot be said: one that Spark stumbles over is looked for by halves."""
+        try:
+            rows = filtering.asked.rows(changes)
+            found = filtering.condition.holds(rows, filtering.asked.named(known))
+        except (ValuesError, pa.ArrowInvalid, ValueError) as error:
+            if len(changes) == 1:
+                why = error if isinstance(error, ValuesError) else "a value is none that Spark can have"
+                return [f"{filtering.name} cannot be evaluated of it: {why}"]
+            half = len(changes) // 2
+            return [
+                *self._asked(filtering, known, changes[:half]),
+                *self._asked(filtering, known, changes[half:]),
+            ]
+        return [one is True for one in found]
+
+    def _condition(self, table: Table) -> Condition | None:
+        name = str(table)
+        return next((one for pattern, one in self._conditions.items() if fnmatchcase(name, pattern)), None)
+
+    def _current(self, delivered: Delivered) -> Table:
+        """The newest definition of a change's table that was met: a key column that was renamed has its name."""
+        table = delivered.change.table
+        known = self._newest.get(table.id)
+        if known is None or known[0] < delivered.announced:
+            known = self._newest[table.id] = delivered.announced, table
+        return known[1]
+
+    def _filter(self, table: Table) -> _Filter:
+        """Tables are told apart by identity: to compare them takes longer than to look at a change."""
+        if id(table) not in self._filters:
+            self._filters[id(table)] = table, self._made(table)  # which keeps the table, and so its id
+        found = self._filters[id(table)][1]
+        if isinstance(found, SettingsError):
+            raise found
+        return found
+
+    def _made(self, table: Table) -> _Filter | SettingsError:
+        condition = self._condition(table)
+        if condition is None:
+            raise ValueError(f"no condition is about {table}")
+        asked = Asked(table, written=self._written)
+        try:
+            return _Filter(asked, condition.checked(asked.schema, self._may_ask(asked)), condition.setting)
+        except SettingsError as error:
+            return SettingsError(f"{table}: {error}")
+
+    def _may_ask(self, asked: Asked) -> str:
+        names = f"it may ask for {', '.join(asked.schema.names)}"
+        if self._written:
+            return names
+        return f"{names}: of other columns a change has only what it writes, so no table could follow them"

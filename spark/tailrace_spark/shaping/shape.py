@@ -1,0 +1,67 @@
+"""The shape of a stream's changes: filters first, by the columns as they were written, then masks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from tailrace_common.settings_stream import StreamSettings
+from tailrace_schemas.masks import Masks
+from tailrace_schemas.table import Table
+from tailrace_spark.masking import masked, masks_of
+from tailrace_spark.shaping.filters import SETTING, Filters
+from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink
+
+log = logging.getLogger("tailrace_spark")
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class Shape:
+    """Filters and masks of one stream, either of which may be missing."""
+
+    def __init__(self, filters: Filters | None, masks: Masks | None) -> None:
+        self._filters = filters
+        self._masks = masks
+
+    def check(self, tables: Iterable[Table]) -> None:
+        """Raise SettingsError where a table that is known does not fit the settings.
+
+        One that appears later, and does not fit, is told in dead letters; it holds up no other.
+        """
+        known = list(tables)
+        for table in known:
+            if self._filters is not None:
+                self._filters.check(table)
+            if self._masks is not None:
+                self._masks.check(table)
+        for pattern in () if self._filters is None else self._filters.unmatched(known):
+            log.warning('%s "%s" matches no table yet: it is checked when one appears', SETTING, pattern)
+
+    def shaped(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces as the sink is to see them."""
+        found = pieces if self._filters is None else self._filters.filtered(pieces)
+        yield from found if self._masks is None else masked(found, self._masks)
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many changes filters left out of what `shaped` gave last, by "keyspace.table"."""
+        return _NOTHING if self._filters is None else self._filters.left_out
+
+
+def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -> Shape | None:
+    """What the settings ask for; None where they ask for nothing. Filters, `stream.where`, need a session.
+
+    They may ask for what a change writes where the sink keeps a log of changes, and makes no rows of them. Raises
+    SettingsError.
+    """
+    masks = masks_of(settings)
+    if not settings.where:
+        return None if masks is None else Shape(None, masks)
+    if spark is None:
+        raise ValueError(f"{SETTING} needs a session of Spark")
+    written = isinstance(sink, OrderedSink) and not sink.has_images
+    return Shape(Filters(spark, settings.where, written=written), masks)

@@ -1,0 +1,56 @@
+"""A change log whose dead letters are in a file: they can be read back, and sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tailrace_spark.sinks.change_log import ChangeLogSink, Imaging, Outlet
+from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
+
+
+class FiledLogSink(ChangeLogSink):
+    """As ChangeLogSink; the outlet puts what it sets aside into the file.
+
+    What is sent again comes behind newer changes of its key, with its own place and write times, and without images:
+    the rows of before and after are those of another time.
+    """
+
+    def __init__(self, outlet: Outlet, file: DeadLetterFile, imaging: Imaging | None = None) -> None:
+        super().__init__(outlet, imaging)
+        self._file = file
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink has it."""
+        behind = None if after is None else _at(after)
+        return [
+            DeadLetter(
+                Place(one["topic"], one["partition"], one["offset"], bytes.fromhex(one["schema"] or "")),
+                one["reason"],
+                bytes.fromhex(one["message"] or ""),
+            )
+            for one in self._file.waiting(behind, most)
+        ]
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """Send each by itself; it goes from the letters once it is out, so a crash between the two sends it again."""
+        done = Summary()
+        waiting = {_at(letter.place) for letter in letters}
+        for piece in pieces:
+            waiting -= {_at(letter.place) for letter in piece.dead_letters}
+            done += Summary(dead_letters=len(piece.dead_letters))
+            for delivered in piece.changes:
+                done += self._again(delivered)
+                waiting.discard(_at(delivered.place))
+        self._file.taken_in(waiting)  # what filters leave out
+        return done
+
+    def _again(self, delivered: Delivered) -> Summary:
+        done = self.emit([Piece((delivered,))])
+        if not done.dead_letters:
+            self._file.taken_in([_at(delivered.place)])
+        return done
+
+
+def _at(place: Place) -> tuple[str, int, int]:
+    return place.topic, place.partition, place.offset

@@ -1,0 +1,98 @@
+"""Breakages of what a stream gives its sink, of the check of its settings, of what it tells, of dead letters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import Breakage, Needs, Red
+
+ASKED: Final = "spark/tailrace_spark/shaping/asked.py"
+CONDITION: Final = "spark/tailrace_spark/shaping/condition.py"
+FILTERS: Final = "spark/tailrace_spark/shaping/filters.py"
+KNOWN: Final = "unit/spark/shaping/test_asked.py"
+FILTERED: Final = "integration/test_filters.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="a-range-is-known-by-its-start",
+        promise="a deletion that a filter cannot be asked of goes to the sink",
+        file=ASKED,
+        old="            if start != end:\n                break\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(KNOWN, "test_known_is_what_all_rows_of_a_change_have_in_common[delete_range-2_0]", "assert known_of"),
+        ),
+    ),
+    Breakage(
+        name="what-is-not-known-is-null",
+        promise="a deletion that a filter cannot be asked of goes to the sink",
+        file=CONDITION,
+        old="[part.column for part in self._parts if part.asks <= known]",
+        new="[part.column for part in self._parts]",
+        needs=Needs.KAFKA,
+        reds=(Red(FILTERED, "test_what_cannot_be_judged_goes_through[change8-True]", "assert taken"),),
+    ),
+    Breakage(
+        name="null-goes-through",
+        promise="a table that follows filtered changes has the rows that the filter is true of",
+        file=FILTERS,
+        old="        return [one is True for one in found]\n",
+        new="        return [one is not False for one in found]\n",
+        needs=Needs.KAFKA,
+        reds=(Red(FILTERED, "test_null_is_not_true_where_the_value_is_known", "assert taken"),),
+    ),
+    Breakage(
+        name="filters-are-checked-by-their-first-change",
+        promise="filters and masks that a known table does not fit are refused at the start",
+        file="spark/tailrace_spark/pipeline.py",
+        old="        self._check_shape()\n",
+        new="",
+        needs=Needs.KAFKA,
+        reds=(Red(FILTERED, "test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="behind-only-when-a-batch-ends",
+        promise="how far a stream is behind is told while it waits",
+        file="spark/tailrace_spark/behind.py",
+        old="        now = ends(reached)\n",
+        new="        ends(reached)\n        now = reached\n",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/test_metrics.py", "test_the_status_says_what_waits_and_what_to_do", "behind_records"),),
+    ),
+    Breakage(
+        name="an-error-that-is-only-logged",
+        promise="what a stream waits for is told while it waits",
+        file="spark/tailrace_spark/pipeline.py",
+        old="                self._metrics.failed(what, str(error))\n",
+        new="",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(
+                "integration/test_stream.py",
+                "test_it_waits_for_topics_and_the_first_generation",
+                "no valid generation is published yet",
+            ),
+        ),
+    ),
+    Breakage(
+        name="letters-go-before-they-are-taken",
+        promise="a dead letter of an HTTP or RabbitMQ sink stays until it is written again",
+        file="spark/tailrace_spark/sinks/filed_log.py",
+        old="        done = self.emit([Piece((delivered,))])\n        if not done.dead_letters:\n",
+        new="        done = self.emit([Piece((delivered,))])\n        if done:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/spark/sinks/test_filed_log.py", "test_what_is_not_understood_or_refused_again_stays", "assert"),
+        ),
+    ),
+    Breakage(
+        name="a-letter-file-that-anyone-cuts",
+        promise="dead letters are replayed while the stream writes others",
+        file="spark/tailrace_spark/sinks/dead_letter_file.py",
+        old="                fcntl.flock(file, fcntl.LOCK_EX)  # closing the file lets go of it\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/sinks/test_filed_log.py", "test_one_at_a_time_has_the_file", "DID NOT RAISE"),),
+    ),
+)

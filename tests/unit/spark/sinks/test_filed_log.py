@@ -1,0 +1,153 @@
+"""Dead letters in a file: listed, sent again to a real endpoint, kept until they are taken, while others write."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tailrace_common.settings import Settings
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark import letters
+from tailrace_spark.letters import Replayed, all_letters, replayed
+from tailrace_spark.pieces import pieces
+from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.filed_log import FiledLogSink
+from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Place, Summary
+from tailrace_spark.sinks.registry import open_sink
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.endpoint import TAKEN, Answer, Request
+from tests.unit.spark.sinks.test_http import Posted
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
+LOG = Log(PLAIN)
+ENCODER = Encoder(PLAIN, "t")
+SCHEMAS = {
+    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic="t", table=PLAIN, avro=ENCODER.schema_text)
+}
+NONE: Mapping[bytes, SchemaEntry] = {}
+
+
+def letter(number: int) -> DeadLetter:
+    """A change that was not understood when it came; they spread over topics and partitions."""
+    value = ENCODER.value(LOG.insert((number,), (), 10, v=f"v{number}"))
+    return DeadLetter(Place(f"t{number % 2}", number % 3, number, ENCODER.schema_id), "what schema?", value)
+
+
+LETTERS = tuple(letter(number) for number in range(7))
+IN_ORDER = sorted(LETTERS, key=lambda one: (one.place.topic, one.place.partition, one.place.offset))
+
+
+@pytest.fixture
+def posted(tmp_path: Path) -> Iterator[Posted]:
+    """An endpoint."""
+    posted = Posted(tmp_path)
+    yield posted
+    posted.endpoint.close()
+
+
+@pytest.fixture
+def sink(posted: Posted, monkeypatch: pytest.MonkeyPatch) -> Iterator[FiledLogSink]:
+    """One that has set seven records aside; they are replayed two at a time."""
+    monkeypatch.setattr(letters, "AT_ONCE", 2)
+    with closing(posted.sink()) as sink:
+        assert list(sink.letters(None, 5)) == []
+        sink.write([Piece((), LETTERS)])
+        yield sink
+
+
+def ids(posted: Posted) -> list[int]:
+    return [one["key"]["id"] for one in posted.endpoint.taken]
+
+
+@pytest.mark.parametrize("section", [{"type": "http", "url": "http://h"}, {"type": "rabbitmq", "url": "amqp://h"}])
+def test_the_sinks_that_keep_letters_in_a_file_give_them_back(section: dict[str, str]) -> None:
+    settings = Settings.model_validate({"sink": {"x": section}})
+    with closing(open_sink("x", settings.sink["x"], "t")) as sink:
+        assert isinstance(sink, LetterSink)
+
+
+def test_they_are_listed_in_order_with_their_bytes(sink: FiledLogSink) -> None:
+    assert isinstance(sink, LetterSink)
+    assert list(all_letters(sink)) == IN_ORDER
+    assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
+
+
+def test_what_is_understood_now_is_sent_and_goes(posted: Posted, sink: FiledLogSink) -> None:
+    done = list(replayed(sink, partial(pieces, schemas=SCHEMAS)))
+    assert sum(done, Replayed()) == Replayed(taken=7)
+    assert len(done) == 4
+    assert sorted(ids(posted)) == list(range(7))
+    assert list(all_letters(sink)) == []
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed()
+
+
+def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: FiledLogSink) -> None:
+    assert sum(replayed(sink, partial(pieces, schemas=NONE)), Replayed()) == Replayed(again=7)
+
+    def answer(request: Request) -> Answer:
+        return (400, {}, b"no") if request.changes[0]["key"]["id"] in (2, 5) else TAKEN
+
+    posted.endpoint.answer = answer
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=5, again=2)
+    assert [one.place.offset for one in all_letters(sink)] == [2, 5]
+    with closing(posted.sink()) as another:
+        assert [one.place.offset for one in all_letters(another)] == [2, 5]
+
+
+def test_what_filters_leave_out_goes(posted: Posted, sink: FiledLogSink) -> None:
+    assert sink.write_again(LETTERS[:2], [Piece(())]) == Summary()
+    assert [one.place.offset for one in sorted(all_letters(sink), key=lambda one: one.place.offset)] == [2, 3, 4, 5, 6]
+    assert ids(posted) == []
+
+
+def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: FiledLogSink) -> None:
+    posted.endpoint.answer = lambda request: TAKEN if request.number < 3 else (503, {}, b"")
+    with pytest.raises(ServiceError):
+        list(replayed(sink, partial(pieces, schemas=SCHEMAS)))
+    assert len(list(all_letters(sink))) == 4
+    posted.endpoint.answer = lambda _: TAKEN
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=4)
+    assert sorted(ids(posted)) == list(range(7))
+
+
+def test_a_stream_may_write_meanwhile(tmp_path: Path) -> None:
+    """Two processes have two files open: nothing of one is lost or cut by the other."""
+    path = tmp_path / "letters.jsonl"
+    stream, command = DeadLetterFile(path), DeadLetterFile(path)
+    stream.add([said(0)])
+
+    def replay() -> None:
+        while found := command.waiting(None, 3):
+            command.taken_in([("t", 0, one["offset"]) for one in found if one["offset"] < 40])
+            if found[-1]["offset"] == 40:
+                break
+
+    replaying = threading.Thread(target=replay)
+    replaying.start()
+    for number in range(1, 41):
+        stream.add([said(number)])
+    replaying.join()
+    replay()
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert sorted(one["offset"] for one in lines if "reason" in one) == list(range(41))
+    assert sorted(one["offset"] for one in lines if "replayed" in one) == list(range(40))
+    assert [one["offset"] for one in DeadLetterFile(path).waiting(None, 500)] == [40]
+
+
+def test_one_at_a_time_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "letters.jsonl"
+    with DeadLetterFile(path)._locked("a+b"), path.open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def said(number: int) -> dict[str, object]:
+    return {"topic": "t", "partition": 0, "offset": number, "reason": "x" * 5000}
