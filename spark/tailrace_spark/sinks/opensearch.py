@@ -160,7 +160,7 @@ class OpensearchSink:
             new.note(about)
             self._indexes.switch(index, new)
             return new
-        if definition != known.definition:
+        if definition != known.definition or index.version is None:
             index.widen(documents)
         index.note(about)
         return index
