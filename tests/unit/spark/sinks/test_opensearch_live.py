@@ -20,7 +20,7 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.opensearch import OpensearchSink
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
 from tailrace_spark.sinks.registry import open_sink
 from tests import opensearch
 from tests.unit.spark.cassandra import Log
@@ -325,6 +325,21 @@ def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched:
     [letter] = searched.call("GET", f"/{searched.settings.dead_letters}/_search")["hits"]["hits"]
     assert "nested" in letter["_source"]["reason"]
     assert letter["_source"]["topic"] == "t.ks.t"
+
+
+@pytest.mark.long
+def test_dead_letters_go_into_an_index_that_is_there_already(searched: Searched) -> None:
+    """Each place in Kafka once, with its bytes."""
+    searched.call("PUT", f"/{searched.settings.dead_letters}")
+    letter = DeadLetter(Place("t", 1, 2, b"\xab" * 8), "no change", b"\0bytes")
+    for _ in range(2):
+        with closing(searched.open()) as sink:
+            assert sink.write([Piece((), (letter,))]) == Summary(0, 0, 1)
+    assert searched.dead_letters() == 1
+    [kept] = searched.call("GET", f"/{searched.settings.dead_letters}/_search")["hits"]["hits"]
+    assert kept["_source"] == {
+        "topic": "t", "partition": 1, "offset": 2, "schema": "ab" * 8, "reason": "no change", "message": "AGJ5dGVz",
+    }  # fmt: skip
 
 
 @pytest.mark.long
@@ -667,7 +682,7 @@ def test_the_registry_opens_it_and_the_page_s_example_runs(
         sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     assert searched.rows(PLAIN, "id", "v") == [(1, "a")]
     run("opensearch", url=searched.url)
-    assert capsys.readouterr().out == "1 {'id': 1, 'v': 'a'}\n"
+    assert capsys.readouterr().out == "1 a\n"
 
 
 @pytest.mark.long
