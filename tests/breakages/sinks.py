@@ -21,7 +21,6 @@ BREAKAGES: Final = (
         old='    action = "index" if op.version is not None or op.unchecked else "create"\n',
         new='    where, action = {"_id": op.id}, "index"\n',
         needs=Needs.NOTHING,
-        session="search",
         reds=(
             Red(LIVE, "test_of_two_writers_neither_loses_what_the_other_wrote", ASSERTED),
             Red(LIVE, "test_who_is_overtaken_reads_and_merges_again[_bulk]", ASSERTED),
@@ -34,7 +33,6 @@ BREAKAGES: Final = (
         old="self._head_op(read, key, replace(head, pending=True), shown or None)",
         new="self._head_op(read, key, head, shown or None)",
         needs=Needs.NOTHING,
-        session="search",
         reds=(Red(LIVE, "test_a_crash_at_any_request_heals[whole-drop after]", r"died after \d+ requests"),),
     ),
     Breakage(
@@ -44,7 +42,6 @@ BREAKAGES: Final = (
         old="        if wrote:\n",
         new="        if wrote and not self._headed:\n",
         needs=Needs.NOTHING,
-        session="search",
         reds=(Red(LIVE, "test_a_deletion_by_another_while_a_new_row_is_written_covers_it", ASSERTED),),
     ),
     Breakage(
@@ -54,7 +51,6 @@ BREAKAGES: Final = (
         old="/_bulk?require_alias=true",
         new="/_bulk?require_alias=false",
         needs=Needs.NOTHING,
-        session="search",
         reds=(
             Red(
                 LIVE,
