@@ -33,7 +33,7 @@ BREAKAGES: Final = (
         old="self._head_op(read, key, replace(head, pending=True), shown or None)",
         new="self._head_op(read, key, head, shown or None)",
         needs=Needs.NOTHING,
-        reds=(Red(LIVE, "test_a_crash_at_any_request_heals[whole-drop after]", r"died after \d+ requests"),),
+        reds=(Red(LIVE, "test_a_deletion_cut_off_at_any_request_is_brought_to_its_end", ASSERTED),),
     ),
     Breakage(
         name="nobody-looks-back",
@@ -51,12 +51,6 @@ BREAKAGES: Final = (
         old="/_bulk?require_alias=true",
         new="/_bulk?require_alias=false",
         needs=Needs.NOTHING,
-        reds=(
-            Red(
-                LIVE,
-                "test_an_index_that_is_taken_away_is_made_again_and_never_by_the_server",
-                r"DID NOT RAISE|_cat/indices",
-            ),
-        ),
+        reds=(Red(LIVE, "test_an_index_taken_away_under_a_request_is_not_made_by_it", r"DID NOT RAISE|_cat/indices"),),
     ),
 )

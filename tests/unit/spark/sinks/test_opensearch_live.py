@@ -138,6 +138,34 @@ def test_a_crash_at_any_request_heals(proxy: SearchProxy, again: str, lost: Answ
 
 
 @pytest.mark.long
+def test_a_deletion_cut_off_at_any_request_is_brought_to_its_end(proxy: SearchProxy) -> None:
+    """Also where the partition is next written by another batch, of another row."""
+    of = table({"id": "int"}, {"c": "int"}, regular={"v": "text"}, keyspace="shop", name="lines")
+    log = Log(of)
+    first = [log.insert((key,), (n,), 1, v="a") for key in (1, 2) for n in range(4)]
+    deletions = [log.delete_range((1,), (1,), (2,), 5), log.delete_partition((2,), 5)]
+    other = [log.insert((1,), (9,), 1, v="b"), log.insert((2,), (9,), 9, v="b")]
+    for step in count():
+        proxy.answer = lambda _: "pass"
+        searched = Searched(proxy.url, proxy.address, retry_seconds=0.01)
+        write(searched, *first)
+        proxy.answer = dying(len(proxy.asked) + step, "drop after")
+        died = False
+        try:
+            write(searched, *deletions)
+        except ServiceError:
+            died = True
+        proxy.answer = lambda _: "pass"
+        again = deletions if step % 2 else []
+        write(searched, *other, *again)
+        write(searched, *deletions)
+        assert searched.rows(of, "id", "c", "v") == selected(of, [*first, *deletions, *other], "id", "c", "v"), step
+        if not died:
+            assert step >= 5
+            return
+
+
+@pytest.mark.long
 def test_a_process_killed_in_the_middle_of_a_batch(searched: Searched) -> None:
     """SIGKILL at several moments of a batch of many bulk requests, which then comes again."""
     rows = 600
@@ -439,6 +467,23 @@ def test_an_index_that_is_taken_away_is_made_again_and_never_by_the_server(searc
         assert searched.call("GET", f"/_cat/indices/{searched.prefix}*?format=json") == []
         sink.write([piece([log.insert((2,), (), 1, v="b")])])
     assert searched.rows(PLAIN, "id", "v") == [(2, "b")]
+
+
+@pytest.mark.long
+def test_an_index_taken_away_under_a_request_is_not_made_by_it(proxy: SearchProxy) -> None:
+    searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
+    write(searched, log.insert((1,), (), 1, v="a"))
+    [index] = searched.call("GET", f"/_alias/{searched.alias(PLAIN)}")
+
+    def answer(asked: Asked) -> Answer:
+        if "_bulk" in asked.path:
+            searched.call("DELETE", f"/{index}")
+        return "pass"
+
+    proxy.answer = answer
+    with pytest.raises(ServiceError, match="no such index"):
+        write(searched, log.insert((2,), (), 1, v="b"))
+    assert searched.call("GET", f"/_cat/indices/{searched.prefix}*?format=json") == []
 
 
 @pytest.mark.long
