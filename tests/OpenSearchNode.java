@@ -10,7 +10,7 @@ import org.opensearch.node.Node;
 import org.opensearch.plugins.Plugin;
 import org.opensearch.transport.Netty4Plugin;
 
-/** One OpenSearch node with HTTP and nothing else: home, address, HTTP port, transport port, then name=value. */
+/** One node with HTTP and nothing else: home, address, HTTP port, transport port. */
 class OpenSearchNode {
     static class Served extends Node {
         Served(Environment environment, Collection<Class<? extends Plugin>> plugins) {
@@ -21,7 +21,7 @@ class OpenSearchNode {
     public static void main(String[] arguments) throws Exception {
         Path home = Path.of(arguments[0]);
         Files.createDirectories(home.resolve("config"));
-        Settings.Builder settings = Settings.builder()
+        Settings settings = Settings.builder()
                 .put("path.home", home.toString())
                 .put("cluster.name", "tailrace")
                 .put("node.name", "one")
@@ -31,13 +31,10 @@ class OpenSearchNode {
                 .put("transport.port", arguments[3])
                 .put("http.type", "netty4")
                 .put("transport.type", "netty4")
-                .put("cluster.routing.allocation.disk.threshold_enabled", false);
-        for (int at = 4; at < arguments.length; at++) {
-            String[] setting = arguments[at].split("=", 2);
-            settings.put(setting[0], setting[1]);
-        }
+                .put("cluster.routing.allocation.disk.threshold_enabled", false)
+                .build();
         Environment environment =
-                InternalSettingsPreparer.prepareEnvironment(settings.build(), Map.of(), home.resolve("config"), () -> "one");
+                InternalSettingsPreparer.prepareEnvironment(settings, Map.of(), home.resolve("config"), () -> "one");
         Node node = new Served(environment, List.of(Netty4Plugin.class));
         node.start();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
@@ -47,7 +44,7 @@ class OpenSearchNode {
                 error.printStackTrace();
             }
         }));
-        System.out.println("OpenSearch answers");
+        System.out.println("The node answers");
         Thread.currentThread().join();
     }
 }

@@ -48,6 +48,15 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         ),
         True,
     ),
+    # The last Elasticsearch of which the same can be made.
+    "elasticsearch": (
+        (
+            "org.elasticsearch:elasticsearch:7.17.28",
+            "org.elasticsearch.plugin:transport-netty4-client:7.17.28",
+            "org.apache.logging.log4j:log4j-core:2.17.1",
+        ),
+        True,
+    ),
     # Everything else that these need is among pyspark's own jars.
     "spark": (
         (

@@ -1,4 +1,4 @@
-"""The Java archives of Cassandra, Kafka and Spark's connectors: named sets in a lock file, fetched once per user.
+"""The Java archives of servers and of Spark's connectors: named sets in a lock file, fetched once per user.
 
 Every jar is pinned by coordinate, size and SHA-256 in jars.lock.json (written by tools/lock_jars.py). A file counts
 only after its checksum was computed from the bytes on disk.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages import capture, copies, delivery, generations, images, schema, services, shaping, streaming
+from tests.breakages import capture, copies, delivery, generations, images, schema, services, shaping, sinks, streaming
 from tests.breakages.breakage import Breakage
 
 BREAKAGES: Final[tuple[Breakage, ...]] = (
@@ -17,4 +17,5 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *images.BREAKAGES,
     *copies.BREAKAGES,
     *shaping.BREAKAGES,
+    *sinks.BREAKAGES,
 )

@@ -160,7 +160,7 @@ class OpensearchSink:
             new.note(about)
             self._indexes.switch(index, new)
             return new
-        if definition != known.definition:
+        if definition != known.definition or index.version is None:
             index.widen(documents)
         index.note(about)
         return index
@@ -209,9 +209,11 @@ class OpensearchSink:
             return
         index = self._settings.dead_letters
         if not self._letters_there:
-            if self._client.get(f"/{name(index)}/_alias") is None:
-                body = {"mappings": _LETTERS, "aliases": {f"{index}-write": {}}}
-                self._client.put(f"/{name(index)}", body)
+            alias = f"{index}-write"
+            if self._client.get(f"/{name(index)}") is None:
+                self._client.put(f"/{name(index)}", {"mappings": _LETTERS, "aliases": {alias: {}}})
+            elif self._client.get(f"/_alias/{name(alias)}") is None:
+                self._client.put(f"/{name(index)}/_alias/{name(alias)}", {})
             self._letters_there = True
         ops = []
         for letter in letters:

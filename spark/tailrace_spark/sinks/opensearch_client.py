@@ -113,7 +113,7 @@ class SearchClient:
         found: dict[str, Found] = {}
         for at in range(0, len(ids), self._settings.bulk_documents):
             body = {"ids": ids[at : at + self._settings.bulk_documents]}
-            answer = self._json("POST", path, body, check=_require_answers)
+            answer = self._json("POST", path, body, check=self._require_answers)
             found |= {one["_id"]: _found(one) for one in answer["docs"] if one["found"]}
         return found
 
@@ -271,6 +271,15 @@ class SearchClient:
             raise self._failed(f"HTTP {answer.status_code}: {what}")
         return decoded
 
+    def _require_answers(self, answer: Mapping[str, Any]) -> None:
+        """Of each document: the request succeeds also where shards are not there yet."""
+        for one in answer["docs"]:
+            if "error" in one:
+                words = f"{one['_index']}: {_said(one)}"
+                if one["error"].get("type") == "index_not_found_exception":
+                    raise self._failed(words)
+                raise _TryAgainError(words)
+
     def _require_whole(self, index: str, answer: Mapping[str, Any]) -> None:
         if answer["_shards"]["failed"] or answer["timed_out"]:
             raise self._failed(f"{index}: not all of its shards answer")
@@ -303,13 +312,6 @@ def _found(one: Mapping[str, Any]) -> Found:
     stored = one.get("fields", {}).get(STATE)
     state = b"" if stored is None else base64.b64decode(stored[0])
     return Found(one["_id"], (one["_seq_no"], one["_primary_term"]), state, one.get("_source"))
-
-
-def _require_answers(answer: Mapping[str, Any]) -> None:
-    """Of each document: the request succeeds also where shards are not there yet."""
-    for one in answer["docs"]:
-        if "error" in one:
-            raise _TryAgainError(f"{one['_index']}: {_said(one)}")
 
 
 def _said(answer: Mapping[str, Any]) -> str:

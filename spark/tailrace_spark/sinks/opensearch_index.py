@@ -20,6 +20,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch_client import Op, SearchClient, Version, name
 from tailrace_spark.sinks.opensearch_documents import OWN, TABLE_ID, Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch_state import FIELDS, KIND_TABLE, About, decode_about, encode_about, own
+from tailrace_spark.sinks.sql_names import fit
 
 log = logging.getLogger("tailrace_spark")
 
@@ -27,6 +28,7 @@ _META: Final = "tailrace"
 _WRITE: Final = "-write"
 _LEAST_FIELDS, _LEAST_NESTED = 1000, 50  # the servers' own limits
 _ROOM: Final = 200
+_LONGEST_NAME: Final = 230  # bytes; 255 with what stands behind it
 
 
 @dataclass(slots=True)
@@ -139,7 +141,8 @@ class Indexes:
 
     def _find(self, table: Table) -> tuple[str, TableIndex | None]:
         """The name under which a table stands, or is to stand: the first of NAME, NAME-2, ... that is its."""
-        base = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower()).lstrip("-_+")
+        named = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower())
+        base = fit(named.lstrip("-_+"), _LONGEST_NAME)
         for number in count(1):
             alias = base if number == 1 else f"{base}-{number}"
             said = self._client.get(f"/_alias/{name(alias)}")

@@ -35,10 +35,10 @@ from tailrace_spark.sinks.sql_stored import RowKey
 VERSION: Final = 1
 KIND_ROW, KIND_HEAD, KIND_TABLE = "row", "partition", "table"
 FIELDS: Final[Mapping[str, Any]] = {
-    "kind": {"type": "keyword"},
+    "kind": {"type": "keyword", "doc_values": False},
     "there": {"type": "boolean", "doc_values": False},
-    "partition": {"type": "keyword"},
-    "clustering": {"type": "keyword"},
+    "partition": {"type": "keyword", "doc_values": False},
+    "clustering": {"type": "keyword", "doc_values": False},
     "expires": {"type": "long"},
     "state": {"type": "binary", "store": True},
 }
