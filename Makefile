@@ -34,16 +34,16 @@ $(VENV)/.runtime-$(HASH):
 demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
 	@$(BIN)/tailrace demo $(ARGS)
 
-# One core compiles and then tests what it compiled, the other tests the pure code; what the first says follows.
+# The integration tests take one core and a third of the next; the unit tests have what they leave, and tell when each ends.
 test: check ## Everything that a change must pass: check, units pure and compiled, integration
-	@compiled=; status=0; mkdir -p build; \
-	if tools/can_compile.sh $(BIN)/python; then \
-	  $(MAKE) --no-print-directory unit-compiled > build/unit-compiled.log 2>&1 & compiled=$$!; \
-	else echo "The unit tests on compiled code are left out: no C compiler with Python's headers here." >&2; fi; \
-	$(MAKE) --no-print-directory unit || status=$$?; \
-	if [ -n "$$compiled" ]; then wait "$$compiled" || status=$$?; cat build/unit-compiled.log; fi; \
-	exit "$$status"
-	@$(MAKE) --no-print-directory integration
+	@mkdir -p build; units=; for target in unit $$(tools/can_compile.sh $(BIN)/python && echo unit-compiled); do \
+	  { status=0; nice -n 10 $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
+	    printf '\n%s\n' "$$(cat build/$$target.log)"; exit $$status; } & units="$$units $$!"; \
+	done; \
+	case "$$units" in *' '*' '*) ;; *) \
+	  echo "The unit tests on compiled code are left out: no C compiler with Python's headers here." >&2;; esac; \
+	status=0; $(MAKE) --no-print-directory integration || status=$$?; \
+	for one in $$units; do wait "$$one" || status=$$?; done; exit "$$status"
 
 check: $(STAMP) ## Style, types, layers, generated files
 	$(BIN)/ruff check .

@@ -39,6 +39,15 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         ),
         True,
     ),
+    # What tests of the opensearch sink start: a server without plugins but its HTTP.
+    "opensearch": (
+        (
+            "org.opensearch:opensearch:2.19.3",
+            "org.opensearch.plugin:transport-netty4-client:2.19.3",
+            "org.apache.logging.log4j:log4j-core:2.21.0",
+        ),
+        True,
+    ),
     # Everything else that these need is among pyspark's own jars.
     "spark": (
         (

@@ -22,7 +22,8 @@ from tailrace_common.settings_cdc_raw import CdcRawSettings
 from tailrace_common.settings_generations import GenerationSettings
 from tailrace_common.settings_mirror import MirrorSettings
 from tailrace_common.settings_section import Port, Positive, Seconds, Section
-from tailrace_common.settings_sinks import AnySinkSettings, LogTablesSinkSettings, SinkSettings, SqlSinkSettings
+from tailrace_common.settings_sink_cassandra import LogTablesSinkSettings
+from tailrace_common.settings_sinks import AnySinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
 from tailrace_common.settings_stream import StreamSettings
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tailrace_common.passthrough import Properties, Scalar
+from tailrace_common.passthrough import Properties, RegistrySettings, Scalar
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive
 
@@ -42,16 +42,23 @@ class KafkaSinkSettings(ImagesSection):
     key: Literal["partition", "primary"] = Field(
         default="partition", description='Kafka\'s key of a change, as JSON: its "partition" key or "primary" key'
     )
-    format: Literal["json", "debezium"] = Field(
+    format: Literal["change", "debezium"] = Field(
+        default="change",
+        description='"change": each change as it was written; "debezium": each row that it changed as an event of '
+        "Debezium's, by the row's primary key. Needs `images`",
+    )
+    encoding: Literal["json", "avro"] = Field(
         default="json",
-        description='"json": each change as it was written; "debezium": each row that it changed as an event of '
-        "Debezium's, in the JSON of Kafka Connect with schemas, by the row's primary key. Needs `images`",
+        description='"json"; Debezium\'s in the form of Kafka Connect with schemas. "avro": under the ids of '
+        "`registry`, as Confluent's clients read it",
     )
     tombstones: bool = Field(
         default=True, description="A record without a value behind each of Debezium's deletions, for compacted topics"
     )
-    cloudevents: bool = Field(
-        default=False, description="Wrap each change as a CloudEvents 1.0 event, in structured mode"
+    cloudevents: Literal["none", "structured", "binary"] = Field(
+        default="none",
+        description='Each change as an event of CloudEvents 1.0: "structured": in its JSON; "binary": its attributes '
+        "as headers",
     )
     largest_record: Annotated[int, Field(ge=1024)] = Field(
         default=_MIB - 1024, description="Changes of more bytes become dead letters; the topic's max.message.bytes"
@@ -69,6 +76,17 @@ class KafkaSinkSettings(ImagesSection):
         description="The Kafka to write to, where it is another than the stream's",
     )
 
+    register_schemas: bool = Field(
+        default=True,
+        description="Register schemas that the registry lacks. false: somebody else does, and until then changes that "
+        "need them are dead letters",
+    )
+    registry: RegistrySettings = Field(
+        default=RegistrySettings({}),
+        description='The registry of encoding = "avro", by the names of confluent-kafka\'s SchemaRegistryClient. Needs '
+        "tailrace[registry]",
+    )
+
     @field_validator("topic")
     @classmethod
     def _check_topic(cls, value: str) -> str:
@@ -82,9 +100,19 @@ class KafkaSinkSettings(ImagesSection):
     def _check_format(self) -> Self:
         if self.format == "debezium" and self.images is None:
             raise ValueError('format = "debezium" needs images, the database that keeps what they are made from')
-        if self.format == "debezium" and self.cloudevents:
-            raise ValueError('cloudevents is for format = "json"')
+        if self.format == "debezium" and self.cloudevents != "none":
+            raise ValueError('cloudevents is for format = "change"')
+        if self.encoding == "avro":
+            self._check_avro()
         return self
+
+    def _check_avro(self) -> None:
+        if "url" not in self.registry.root:
+            raise ValueError('encoding = "avro" needs registry.url')
+        if self.cloudevents == "structured":
+            raise ValueError('cloudevents = "structured" is JSON: with encoding = "avro" it may be "binary"')
+        if self.format == "change" and self.images is not None:
+            raise ValueError('encoding = "avro" has images with format = "debezium" alone')
 
     @property
     def location(self) -> str:

@@ -9,17 +9,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Discriminator, Field, SecretStr, Tag, field_validator
 
 from tailrace_common.secrets import redact
-from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_images import ImagesSection
-from tailrace_common.settings_section import Positive, Section
+from tailrace_common.settings_section import Section
+from tailrace_common.settings_sink_cassandra import DAY_SECONDS, CassandraSinkSettings, LogTablesSinkSettings
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
+from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
-
-DAY_SECONDS: Final = 86_400
-_LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
 
 
 class SqlSinkSettings(Section):
@@ -63,42 +61,6 @@ class SqlSinkSettings(Section):
         return redact(self.url.get_secret_value())
 
 
-class LogTablesSinkSettings(CassandraSettings):
-    """Tables like ScyllaDB's CDC log in a Cassandra or ScyllaDB cluster: each change a row, docs/log-tables.md."""
-
-    type: Literal["log-tables"] = Field(default="log-tables", description="What kind of sink this is")
-    keyspace: str = Field(
-        default="{keyspace}",
-        description="Keyspace of a source table's log table, which must exist. Unset: one of the source's name",
-    )
-    ttl_seconds: Annotated[int, Field(ge=0, le=_LONGEST_TTL)] = Field(
-        default=DAY_SECONDS, description="Log rows vanish so long after they were written; 0: never"
-    )
-    consistency: Literal["ONE", "QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"] = Field(
-        default="LOCAL_QUORUM", description="Consistency level of the writes"
-    )
-    datacenter: str | None = Field(
-        default=None,
-        examples=["dc1"],
-        description="Datacenter whose nodes are written to. Unset: that of the first contact point",
-    )
-    concurrency: Positive = Field(default=32, description="Most writes under way at once")
-
-    @field_validator("keyspace")
-    @classmethod
-    def _check_keyspace(cls, value: str) -> str:
-        try:
-            value.format(keyspace="k")
-        except (KeyError, IndexError, ValueError):
-            raise ValueError("may contain {keyspace}, and no other braces") from None
-        return value
-
-    @property
-    def location(self) -> str:
-        """Where it writes, for people."""
-        return f"{self.contact_points[0]}:{self.port}"
-
-
 class ConsoleSinkSettings(ImagesSection):
     """Changes on stdout: a table on a terminal, JSON lines when piped."""
 
@@ -116,21 +78,25 @@ class ConsoleSinkSettings(ImagesSection):
 SinkSettings = (
     SqlSinkSettings
     | LogTablesSinkSettings
+    | CassandraSinkSettings
     | KafkaSinkSettings
     | HttpSinkSettings
     | RabbitmqSinkSettings
     | FilesSinkSettings
     | DeltaSinkSettings
+    | OpensearchSinkSettings
     | ConsoleSinkSettings
 )
 SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "sql": SqlSinkSettings,
     "log-tables": LogTablesSinkSettings,
+    "cassandra": CassandraSinkSettings,
     "kafka": KafkaSinkSettings,
     "http": HttpSinkSettings,
     "rabbitmq": RabbitmqSinkSettings,
     "files": FilesSinkSettings,
     "delta": DeltaSinkSettings,
+    "opensearch": OpensearchSinkSettings,
     "console": ConsoleSinkSettings,
 }
 
@@ -149,11 +115,13 @@ def _named(types: Mapping[str, object]) -> str:
 AnySinkSettings = Annotated[
     Annotated[SqlSinkSettings, Tag("sql")]
     | Annotated[LogTablesSinkSettings, Tag("log-tables")]
+    | Annotated[CassandraSinkSettings, Tag("cassandra")]
     | Annotated[KafkaSinkSettings, Tag("kafka")]
     | Annotated[HttpSinkSettings, Tag("http")]
     | Annotated[RabbitmqSinkSettings, Tag("rabbitmq")]
     | Annotated[FilesSinkSettings, Tag("files")]
     | Annotated[DeltaSinkSettings, Tag("delta")]
+    | Annotated[OpensearchSinkSettings, Tag("opensearch")]
     | Annotated[ConsoleSinkSettings, Tag("console")],
     Discriminator(
         _type_of,

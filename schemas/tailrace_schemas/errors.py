@@ -68,6 +68,10 @@ class RefusedError(ServiceError):
         self.topic = topic
 
 
+class SchemaRefusedError(ServiceError):
+    """A schema registry refuses one schema: the rule of its subject, or nobody has registered it."""
+
+
 class FencedError(TailraceError):
     """Another process took our place, an agent its host's, or a sink its name's: this one may write nothing more."""
 

@@ -87,7 +87,7 @@ class HadoopFiles:
     @property
     def local(self) -> bool:
         """Whether it is this machine's."""
-        return bool(self._files.getScheme() == "file")
+        return bool(self._files.getUri().getScheme() == "file")
 
     def read(self, name: str) -> str | None:
         """As Files says."""

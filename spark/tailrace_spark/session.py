@@ -26,6 +26,10 @@ _DEFAULTS: Final = {
     # What it shows of a query has the options of its source in it: of Kafka's, passwords and keys.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # The plan of each batch as text, for a UI that is off unless asked for: as short as Spark has it.
+    "spark.sql.ui.explainMode": "simple",
 }
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 

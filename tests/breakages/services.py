@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages.breakage import Breakage, Needs, Red
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 AGENT: Final = "connector/tailrace/cli/agent.py"
 SECURITY: Final = "integration/test_security.py"
@@ -127,6 +127,51 @@ BREAKAGES: Final = (
                 "integration/test_registry.py",
                 "test_what_breaks_a_rule_is_reported_and_held_until_the_rule_gives_way",
                 r"prefix, topic\)\) == 2",
+            ),
+        ),
+    ),
+    Breakage(
+        name="types-that-are-named-by-who-comes-first",
+        promise="the registry finds each version of a table's schema compatible",
+        file="schemas/tailrace_schemas/avro/schema.py",
+        old='        return self._once(f"{wanted} {cql_type}" if self._outward else str(cql_type), wanted, fields)\n',
+        new="        return self._once(str(cql_type), wanted, fields)\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/test_kafka_avro.py",
+                "test_a_column_that_comes_or_goes_renames_no_type_of_another",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-refused-schema-stays-refused-in-the-kafka-sink",
+        promise="goes on when the rule gives way",
+        file="spark/tailrace_spark/sinks/kafka_avro.py",
+        old="        self._refused.clear()\n",
+        new="        self._refused.update({})\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/test_kafka_avro.py",
+                "test_what_is_refused_is_asked_for_once_in_each_batch",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="what-a-registry-refuses-is-left-out",
+        promise="a table whose schema the registry refuses is set aside with its reason",
+        file="spark/tailrace_spark/sinks/kafka.py",
+        old="            self._letter(DeadLetter(record.place, str(error), record.message))\n",
+        new="            assert error\n",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(
+                "integration/test_kafka_avro.py",
+                "test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on",
+                r"dead_letters=1",
             ),
         ),
     ),

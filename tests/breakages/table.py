@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages import capture, delivery, generations, images, schema, services, shaping, streaming
+from tests.breakages import capture, copies, delivery, generations, images, schema, services, shaping, streaming
 from tests.breakages.breakage import Breakage
 
 BREAKAGES: Final[tuple[Breakage, ...]] = (
@@ -15,5 +15,6 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *services.BREAKAGES,
     *streaming.BREAKAGES,
     *images.BREAKAGES,
+    *copies.BREAKAGES,
     *shaping.BREAKAGES,
 )

@@ -145,7 +145,7 @@ def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -
                     "topic": "{prefix}-out.{keyspace}.{table}",
                     "partitions": 3,
                     "key": "primary",
-                    "cloudevents": True,
+                    "cloudevents": "structured",
                     "largest_record": 1024,
                 }
             },

@@ -71,6 +71,9 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
     said = stream.log.read_text()
     assert "finishing the current batch" in said
     assert "1 rows changed" in said
+    names = {file.name for file in (tmp_path / "checkpoint" / "offsets").iterdir()}
+    assert "0" in names
+    assert ".0.crc" not in names  # Hadoop starts a process for each file that has one
     assert "Traceback" not in said
     database.engine.dispose()
 

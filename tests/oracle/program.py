@@ -9,7 +9,7 @@ from typing import Final
 
 _KEYSPACE: Final = "{keyspace}"
 _WRITTEN: Final = re.compile(r"TIMESTAMP (\d{16})\b")
-_NEAR: Final = re.compile(r"TTL \d\b|default_time_to_live = \d\b")
+_NEAR: Final = re.compile(r"TTL [1-9]\b|default_time_to_live = [1-9]\b")
 _UNTIL: Final = re.compile(r"TTL \{until\+(\d+)\}")
 _TOLD: Final = re.compile(r"TIMESTAMP \{now([+-]\d+)\}")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -70,6 +70,14 @@ class Outgoing(Protocol):
 
     @property
     def value(self) -> bytes | None: ...
+
+
+@runtime_checkable
+class Headed(Protocol):
+    """A record that has headers, names and values; `send_all` is for records without."""
+
+    @property
+    def headers(self) -> Iterable[tuple[str, bytes]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,5 +366,6 @@ class KafkaProducer(ABC):
 
 
 def _produce(producer: Producer, record: Outgoing) -> None:
-    producer.produce(record.topic, value=record.value, key=record.key, partition=record.partition)
+    headers: list[tuple[str, str | bytes | None]] = list(record.headers) if isinstance(record, Headed) else []
+    producer.produce(record.topic, value=record.value, key=record.key, partition=record.partition, headers=headers)
     producer.poll(0)

@@ -47,6 +47,15 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
 }
 
 
+# What outward schemas say of the values besides: Avro's own words, where they lose nothing.
+_LOGICAL: Final[Mapping[str, str]] = {
+    "timestamp": "timestamp-millis",
+    "date": "date",
+    "uuid": "uuid",
+    "timeuuid": "uuid",
+}
+
+
 def _field(name: str, type_of: object, **more: object) -> Json:
     return {"name": name, "type": type_of, **more}
 
@@ -76,9 +85,14 @@ def _prefix_fields() -> list[Json]:
 
 
 class _Types:
-    """Avro types of CQL types, each named type defined where it is first met and named from then on."""
+    """Avro types of CQL types, each named type defined where it is first met and named from then on.
 
-    def __init__(self) -> None:
+    `outward` ones have logical types, and their names follow from the column alone: two columns of one type have types
+    of their own, so that none gets another name, which no rule of a registry allows, when a column comes or goes.
+    """
+
+    def __init__(self, *, outward: bool = False) -> None:
+        self._outward = outward
         self._names = Names(_RESERVED)
         self._defined: dict[str, str] = {}
 
@@ -88,16 +102,19 @@ class _Types:
             case "list" | "set" | "vector":
                 return _array(["null", self.value(cql_type.args[0], hint + "_item")])
             case "map":
-                return _array(self._once(str(cql_type), hint + "_entry", lambda: self._entry(cql_type, hint)))
+                return _array(self._unnamed(cql_type, hint + "_entry", lambda: self._entry(cql_type, hint)))
             case "tuple":
-                return self._once(str(cql_type), hint + "_tuple", lambda: self._tuple(cql_type, hint))
+                return self._unnamed(cql_type, hint + "_tuple", lambda: self._tuple(cql_type, hint))
             case "udt":
                 return self.user_type(cql_type)
             case "duration":
                 return self._duration()
             case "counter":
                 return _array(self._shard())
-        return _PRIMITIVES[cql_type.kind]
+        primitive = _PRIMITIVES[cql_type.kind]
+        if self._outward and cql_type.kind in _LOGICAL:
+            return {"type": primitive, "logicalType": _LOGICAL[cql_type.kind]}
+        return primitive
 
     def user_type(self, cql_type: CqlType) -> object:
         """A record of nullable fields, one per user type and schema."""
@@ -107,6 +124,9 @@ class _Types:
     def claim(self, wanted: str) -> str:
         """A name that no other type of this schema has."""
         return self._names.claim(wanted)
+
+    def _unnamed(self, cql_type: CqlType, wanted: str, fields: FieldsOf) -> object:
+        return self._once(f"{wanted} {cql_type}" if self._outward else str(cql_type), wanted, fields)
 
     def _once(self, identity: str, wanted: str, fields: FieldsOf) -> object:
         if identity in self._defined:
@@ -221,9 +241,12 @@ def _source() -> Json:
     )
 
 
-def value_schema(table: Table, prefix: str) -> Json:
-    """The schema of a table's changes, as a JSON value."""
-    types = _Types()
+def value_schema(table: Table, prefix: str, *, outward: bool = False) -> Json:
+    """The schema of a table's changes, as a JSON value; `outward`: with logical types, for readers of other programs.
+
+    The binary form of a record is the same under both.
+    """
+    types = _Types(outward=outward)
     key = _record("Key", _key_fields(table.key, types))
     columns = _record("Columns", [_column_field(column, types) for column in table.columns])
     bound = [*_key_fields(table.clustering, types), _field("count", "int"), _field("inclusive", "boolean")]
@@ -245,11 +268,12 @@ def value_schema(table: Table, prefix: str) -> Json:
     )
 
 
-def key_schema(table: Table, prefix: str, key: KeyChoice = "partition") -> Json:
+def key_schema(table: Table, prefix: str, key: KeyChoice = "partition", *, outward: bool = False) -> Json:
     """The schema of a table's Kafka keys: a record of the partition key's columns, or of all of the primary key's."""
+    types = _Types(outward=outward)
     return _record(
         "PartitionKey" if key == "partition" else "PrimaryKey",
-        _key_fields(table.partition_key if key == "partition" else table.key, _Types()),
+        _key_fields(table.partition_key if key == "partition" else table.key, types),
         namespace=namespace(prefix, table.keyspace, table.name),
         **{"cql.name": str(table), "cql.table_id": str(table.id)},
     )

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_spark.rowstate.deletions import stronger
 
 _MICROS: Final = 1_000_000
 
@@ -52,6 +53,19 @@ class TruncationState:
         if not last or now < min(one.seen for one in last) + ring_delay * 1000:
             return None
         return _deletion(min(one.written for one in last))
+
+    def floor(self, at: int | None, ring_delay: float, erased: Deletion | None = None) -> Deletion | None:
+        """What is covered for certain at a time, in seconds since the epoch; None is a time that never comes.
+
+        That is what is older than the newest truncation by a ring delay, whatever other hosts still tell, what
+        `erasing` says, and what was `erased` before.
+        """
+        newest = max((one.written for one in self.latest), default=None)
+        if newest is None:
+            return erased
+        certain = _deletion(newest - int(ring_delay * _MICROS))
+        due = None if at is None else self.erasing(at * 1000, ring_delay)
+        return stronger(stronger(certain, due), erased)
 
     def _last(self, ring_delay: float) -> list[Truncation]:
         newest = max((one.written for one in self.latest), default=0)

@@ -1,4 +1,4 @@
-"""A Cassandra or ScyllaDB cluster that log tables are written to. The Spark half's one importer of cassandra-driver."""
+"""A Cassandra or ScyllaDB cluster that sinks write to. The Spark half's one importer of cassandra-driver."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from cassandra import AlreadyExists, ConsistencyLevel, InvalidRequest
 from cassandra.auth import PlainTextAuthProvider
@@ -17,8 +18,9 @@ from cassandra.protocol import ConfigurationException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from tailrace_common.secrets import redact
-from tailrace_common.settings_sinks import LogTablesSinkSettings
+from tailrace_common.settings_sink_cassandra import CassandraTargetSettings
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.cql_writes import ABSENT, Mutation, Value
 
 _FIRST_UNSET: Final = 4  # the native protocol's first version in which a value may be left out without being deleted
 
@@ -35,6 +37,15 @@ class Batch:
     rows: tuple[tuple[bytes | None, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of a table's primary key there: `kind` as system_schema says it."""
+
+    name: str
+    kind: str
+    descending: bool
+
+
 class CassandraStore:
     """A connection to one cluster, made when it is first needed. One thread at a time.
 
@@ -42,7 +53,7 @@ class CassandraStore:
     where it refuses what was asked of it.
     """
 
-    def __init__(self, settings: LogTablesSinkSettings, section: str) -> None:
+    def __init__(self, settings: CassandraTargetSettings, section: str) -> None:
         """`section` names the settings in messages. Raises SettingsError for TLS files that cannot be read."""
         self._settings = settings
         self._where = settings.location
@@ -71,6 +82,24 @@ class CassandraStore:
         )
         return dict(rows)
 
+    def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]:
+        """A table's primary key, in its order; empty where there is no such table."""
+        rows = self._execute(
+            "SELECT kind, position, column_name, clustering_order FROM system_schema.columns WHERE keyspace_name = %s "
+            "AND table_name = %s",
+            (keyspace, table),
+        )
+        key = sorted((row for row in rows if row[1] >= 0), key=lambda row: (row[0] != "partition_key", row[1]))
+        return tuple(KeyColumn(name, kind, order == "desc") for kind, _, name, order in key)
+
+    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None:
+        """The id and the comment of a table; None where there is no such table."""
+        rows = self._execute(
+            "SELECT id, comment FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
+            (keyspace, table),
+        )
+        return (rows[0][0], rows[0][1]) if rows else None
+
     def fields(self, keyspace: str, user_type: str) -> Sequence[str]:
         """The fields of a user type; empty where there is no such type."""
         rows = self._execute(
@@ -86,9 +115,13 @@ class CassandraStore:
 
     def write(self, batches: Iterable[Batch]) -> None:
         """Write batches in any order, several at a time; some of them may be written where it raises."""
+        self.apply(Mutation(tuple((batch.statement, _row(row)) for row in batch.rows)) for batch in batches)
+
+    def apply(self, mutations: Iterable[Mutation]) -> None:
+        """Write mutations in any order, several at a time; some of them may be written where it raises."""
         self.connect()
         assert self._session is not None  # noqa: S101 - connect made it
-        statements = [(self._statement(batch), ()) for batch in batches]
+        statements = [(self._statement(mutation), ()) for mutation in mutations]
         try:
             execute_concurrent(
                 self._session, statements, concurrency=self._settings.concurrency, raise_on_first_error=True
@@ -105,21 +138,21 @@ class CassandraStore:
         if cluster is not None:
             cluster.shutdown()
 
-    def _statement(self, batch: Batch) -> BoundStatement | BatchStatement:
-        prepared = self._prepare(batch.statement)
-        bound = [self._bind(prepared, row) for row in batch.rows]
+    def _statement(self, mutation: Mutation) -> BoundStatement | BatchStatement:
+        bound = [self._bind(statement, values) for statement, values in mutation.statements]
         if len(bound) == 1:
             return bound[0]
         together = BatchStatement(batch_type=BatchType.UNLOGGED)
-        for statement in bound:
-            together.add(statement)
+        for one in bound:
+            together.add(one)
         return together
 
-    def _bind(self, prepared: PreparedStatement, row: Sequence[bytes | None]) -> BoundStatement:
+    def _bind(self, statement: str, row: Sequence[Value]) -> BoundStatement:
         """Cassandra's own bytes as they are; the driver would only make them again, and not always the same."""
+        prepared = self._prepare(statement)
         bound = BoundStatement(prepared)
         absent = UNSET_VALUE if prepared.protocol_version >= _FIRST_UNSET else None
-        bound.values = [absent if value is None else value for value in row]
+        bound.values = [absent if value is ABSENT else value for value in row]
         return bound
 
     def _prepare(self, statement: str) -> PreparedStatement:
@@ -150,12 +183,16 @@ class CassandraStore:
         return ServiceError(f"Cassandra at {self._where}: {_said(error)}")
 
 
+def _row(values: Iterable[bytes | None]) -> tuple[Value, ...]:
+    return tuple(ABSENT if value is None else value for value in values)
+
+
 def _said(error: Exception) -> str:
     """In one line, without secrets."""
     return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
 
 
-def _driver(settings: LogTablesSinkSettings, tls: Any) -> Cluster:
+def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
     policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.datacenter or ""))
     profile = ExecutionProfile(
         load_balancing_policy=policy,

@@ -1,4 +1,5 @@
-"""Row images as Debezium's change events, in the JSON of Kafka Connect's JsonConverter with schemas. No I/O.
+"""Row images as Debezium's change events: values of Kafka Connect, which its JsonConverter with schemas, or what a
+caller brings (Avro's), makes bytes of. No I/O.
 
 So Debezium's own transforms and sinks take them for a relational connector's (docs/sinks/kafka.md): envelope and key
 by `Envelope` and `Key`, logical types by their names.
@@ -14,6 +15,7 @@ from functools import lru_cache
 from importlib.metadata import version as version_of
 from typing import Any, Final
 
+from tailrace_schemas.avro.subjects import Part
 from tailrace_schemas.change import Change, Origin, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
@@ -69,6 +71,9 @@ _SOURCE: Final = (
     ("offset", "int64", False),
 )
 Schema = dict[str, Any]
+Write = Callable[[Mapping[str, Any]], bytes]
+Writer = Callable[[str, Part, Schema], Write]
+"""What writes the keys or values of a topic that have a schema of Connect's, in the form of JsonConverter."""
 _Convert = Callable[[Any], Any]
 
 
@@ -93,10 +98,14 @@ def connect_type(cql_type: CqlType) -> tuple[str, str | None]:
 
 
 class DebeziumForm:
-    """Makes the events of a stream. `name` is the source's prefix, as `source.name` says it."""
+    """Makes the events of a stream. `name` is the source's prefix, as `source.name` says it.
 
-    def __init__(self, name: str, *, tombstones: bool = True) -> None:
+    What `writer` raises, `events` and `expired` do.
+    """
+
+    def __init__(self, name: str, *, tombstones: bool = True, writer: Writer | None = None) -> None:
         self._name = name
+        self._writer = writer or json_writer
         self._tombstones = tombstones
         self._shapes: dict[tuple[int, str, bool], _Shape] = {}
 
@@ -144,7 +153,8 @@ class DebeziumForm:
         named = id(table), topic, static
         shape = self._shapes.get(named)
         if shape is None:
-            shape = self._shapes[named] = _Shape(table, topic, static=static)  # which keeps the table, and so its id
+            shape = _Shape(table, topic, self._writer, static=static)  # which keeps the table, and so its id
+            self._shapes[named] = shape
         return shape
 
     def _source(self, change: Change, place: Place) -> dict[str, Any]:
@@ -177,7 +187,7 @@ class DebeziumForm:
 class _Shape:
     """The schemas of one definition's rows, or static rows, and what brings values into them."""
 
-    def __init__(self, table: Table, topic: str, *, static: bool) -> None:
+    def __init__(self, table: Table, topic: str, writer: Writer, *, static: bool) -> None:
         self._table = table
         name = topic + STATIC if static else topic
         keys = table.partition_key if static else table.key
@@ -197,15 +207,11 @@ class _Shape:
             ],
             version=2,
         )
-        self._key_schema, self._schema = _text(key), _text(envelope)
+        self._write_key, self.value = writer(name, "key", key), writer(name, "value", envelope)
 
     def key(self, image: RowImage) -> bytes:
         """The record's key. Raises UnsupportedError as `DebeziumForm.events` does."""
-        return _message(self._key_schema, self._key_values(image))
-
-    def value(self, payload: Mapping[str, Any]) -> bytes:
-        """The record's value."""
-        return _message(self._schema, payload)
+        return self._write_key(self._key_values(image))
 
     def row(self, image: RowImage, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """A whole row: its key, and each column, null where there is no value."""
@@ -261,8 +267,10 @@ def _int64(value: int) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
-def _message(schema: str, payload: object) -> bytes:
-    return f'{{"schema":{schema},"payload":{_text(payload)}}}'.encode()
+def json_writer(topic: str, part: Part, schema: Schema) -> Write:  # noqa: ARG001 - a Writer's
+    """Writes as JsonConverter with `schemas.enable`: the schema in each message."""
+    text = _text(schema)
+    return lambda payload: f'{{"schema":{text},"payload":{_text(payload)}}}'.encode()
 
 
 def _text(value: object) -> str:
@@ -274,4 +282,15 @@ def _version() -> str:
     return version_of("tailrace")
 
 
-__all__ = ["CONNECTOR", "STATIC", "DebeziumForm", "Event", "connect_type", "converter"]
+__all__ = [
+    "CONNECTOR",
+    "STATIC",
+    "DebeziumForm",
+    "Event",
+    "Schema",
+    "Write",
+    "Writer",
+    "connect_type",
+    "converter",
+    "json_writer",
+]

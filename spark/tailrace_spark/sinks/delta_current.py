@@ -19,28 +19,25 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace_schemas.change import Deletion, Op
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.definitions import merge_definitions
-from tailrace_spark.rowstate.deletions import stronger, supersedes
-from tailrace_spark.rowstate.row import state_of
+from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.delta_history import DeltaHistory, table_name
-from tailrace_spark.sinks.delta_merge import Merge, Merged
 from tailrace_spark.sinks.delta_spool import Spool
 from tailrace_spark.sinks.delta_state import (
     BATCH,
     IDENTITY,
     SCHEMA,
     About,
-    Known,
     StateTable,
     about_rows,
     state_rows,
 )
 from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
 from tailrace_spark.sinks.delta_visible import BUCKET, Shown, bucket_of
+from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.sql_gathered import Gathered, gather
 from tailrace_spark.sinks.sql_held import newest_definition
@@ -49,7 +46,6 @@ from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 
 log = logging.getLogger("tailrace_spark")
 
-_MICROS: Final = 1_000_000
 _STATE: Final = "-state"
 _GONE: Final = pa.field("gone", pa.bool_())
 _NAMED_BY: Final = (BUCKET, KEY, CLUSTERING)
@@ -138,7 +134,7 @@ class DeltaCurrent:
         try:
             return followed.merge(gather(changes), about, at, self._ring_delay)
         except DecodeError:
-            good = _mergeable(changes, about, refused)
+            good = mergeable(changes, Shown(about.definition, about.buckets), refused)
             return followed.merge(gather(good), about, at, self._ring_delay)
 
     def _followed(self, table: Table) -> tuple[str, _Followed | None]:
@@ -217,7 +213,7 @@ class _Followed:
         self._show(shown, merged, changed, before, at)
         return merged.rows
 
-    def _write_state(self, merged: Merged, about: About) -> bool:
+    def _write_state(self, merged: Merged[list[object]], about: About) -> bool:
         """Commit what becomes of the state, and whether there was anything."""
         batch = self.state.batch + 1
         rows = state_rows(merged.kept, merged.gone, batch, about.buckets)
@@ -239,7 +235,7 @@ class _Followed:
         self.state.batch = batch
         return True
 
-    def _show(self, shown: Shown, merged: Merged, changed: bool, before: int, at: int) -> None:
+    def _show(self, shown: Shown, merged: Merged[list[object]], changed: bool, before: int, at: int) -> None:
         """Have the table show the state: by what changed now, by what a crash left out, or made anew."""
         stored = self.store.open(self.name)
         batch = 0 if stored is None else stored.version_of(BATCH) or 0
@@ -308,36 +304,11 @@ def rows_of(shown: Shown, partitions: Mapping[bytes, Known], at: int) -> dict[Ro
 
 
 def _erasing(about: About, found: Gathered, at: int, ring_delay: float) -> tuple[About, bool]:
-    """What is known of truncations now, and whether that takes more away than before; see sql_merge."""
+    """What is known of truncations now, and whether that takes more away than before."""
     known = merge_truncations(about.truncations, found.truncations)
-    newest = max((one.written for one in known.latest), default=None)
-    if newest is None:
-        return about, False
-    certain = newest - int(ring_delay * _MICROS)
-    floor = stronger(Deletion(certain, certain // _MICROS), known.erasing(at * 1000, ring_delay))
-    floor = stronger(floor, about.erased)
+    floor = known.floor(at, ring_delay, about.erased)
     erases = floor is not None and (about.erased is None or supersedes(floor, about.erased))
     return replace(about, truncations=known, erased=floor if erases else about.erased), erases
-
-
-def _mergeable(changes: Sequence[Delivered], about: About, refused: list[DeadLetter]) -> list[Delivered]:
-    """The changes that can be merged and shown; the others are refused."""
-    shown = Shown(about.definition, about.buckets)
-    good = []
-    for one in changes:
-        try:
-            gather([one])
-            if one.change.op in (Op.INSERT, Op.UPDATE, Op.READ) and one.change.key is not None:
-                state = state_of(one.change)
-                if one.change.static:
-                    shown.partition(one.change.key, state, [], None)
-                else:
-                    shown.row((one.change.key, b""), (state, one.change.clustering or ()), None)
-        except DecodeError as error:
-            refused.append(DeadLetter(one.place, str(error), one.message))
-        else:
-            good.append(one)
-    return good
 
 
 def _widens(before: About, after: About) -> bool:

@@ -8,7 +8,7 @@ What is said of the whole table stands under the bucket -1, an empty key and a n
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,13 +19,13 @@ from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
-from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.delta_store import StoredTable
 from tailrace_spark.sinks.delta_visible import bucket_of
-from tailrace_spark.sinks.sql_heads import Head, HeadRow, head_of
+from tailrace_spark.sinks.partition_merge import Kept, Known, KnownRow
+from tailrace_spark.sinks.sql_heads import HeadRow, head_of
 from tailrace_spark.sinks.sql_names import ROW
-from tailrace_spark.sinks.sql_stored import Encoded, RowKey, StateRow, Stored
+from tailrace_spark.sinks.sql_stored import RowKey
 
 BATCH: Final = "tailrace/batch"
 """The application id under which both tables note the number of the last batch that they have."""
@@ -53,30 +53,6 @@ class About:
     truncations: TruncationState = field(default_factory=TruncationState)
     erased: Deletion | None = None
     since: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KnownRow:
-    """A row as it is there."""
-
-    stored: Encoded
-    written_as: tuple[bytes | None, ...]
-    next_expiry: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A partition as it is there: its head, and its rows by their clustering values."""
-
-    deletions: PartitionState
-    static: Stored | None
-    static_expiry: int | None
-    rows: Mapping[bytes, KnownRow]
-
-
-NOTHING: Final = Known(Head().deletions, None, None, {})
-Kept = tuple[StateRow, Sequence[bytes | None] | None]
-"""A row to be put there, and its clustering columns."""
 
 
 class StateTable:

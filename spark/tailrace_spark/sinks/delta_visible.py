@@ -18,16 +18,13 @@ from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.delta_times import nearest
 from tailrace_spark.sinks.delta_types import conform, delta_schema, sayable
 from tailrace_spark.sinks.parquet_schema import value_type
+from tailrace_spark.sinks.partition_merge import Clustering, State
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, STATIC, claim
 from tailrace_spark.sinks.sql_stored import RowKey
 
 BUCKET: Final = "__bucket"
 _HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))
 _LONGEST_NAME: Final = 255
-
-Clustering = Sequence[bytes | None]
-State = tuple[RowState, Clustering]
-"""A row's state, and its clustering columns as they were written."""
 
 
 def bucket_of(key: bytes, buckets: int) -> int:

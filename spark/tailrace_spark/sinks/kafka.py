@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, Sizes, read_to_end
 from tailrace_common.kafka.making import TopicMaker
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import SettingsError, UnsupportedError
+from tailrace_schemas.errors import SchemaRefusedError, SettingsError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import topic_component
-from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, key_of, letter_value
-from tailrace_spark.sinks.debezium import STATIC, DebeziumForm, Event
+from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, letter_value
+from tailrace_spark.sinks.debezium import STATIC, DebeziumForm, Event, json_writer
+from tailrace_spark.sinks.kafka_avro import AvroChanges, AvroWriters, Registry
+from tailrace_spark.sinks.kafka_forms import ChangeForm, CloudEvents, Headers, JsonChanges, event_headers
 from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
 from tailrace_spark.sinks.row_image import Imaged
 
@@ -29,7 +29,6 @@ Next = dict[tuple[str, int], int]
 
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _KEPT: Final = {"cleanup.policy": "delete"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,7 @@ class Sent:
     partition: int
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class KafkaTarget:
     dead_letters: str
     partitions: int = 12
     whole_key: bool = False
-    cloudevents: bool = False
+    cloudevents: CloudEvents = "none"
     debezium: bool = False
     tombstones: bool = True
     largest_record: int = 1 << 20
@@ -79,6 +79,7 @@ class KafkaOutlet:
 
     The transaction that has a batch's records also has, in the topic `progress`, the next offset of each partition that
     they came from; a start reads it when older transactions have ended. `open_producer` makes the transactions' client.
+    With a `registry` records are Avro under its ids, else JSON.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class KafkaOutlet:
         config: Config,
         target: KafkaTarget,
         open_producer: Callable[[Config, KafkaTarget], KafkaTransactions] | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self._config = dict(config)
         self._target = target
@@ -94,15 +96,32 @@ class KafkaOutlet:
         self._counts: dict[str, int] = {}
         self._producer: KafkaTransactions | None = None
         self._next: Next = {}
-        self.events: DebeziumForm = DebeziumForm(target.prefix, tombstones=target.tombstones)
+        self._registry = registry
+        self._writers = None if registry is None else AvroWriters(registry)
+        self.events: DebeziumForm = DebeziumForm(
+            target.prefix,
+            tombstones=target.tombstones,
+            writer=json_writer if self._writers is None else self._writers.connect,
+        )
         """Makes Debezium's events of images, where the target wants them."""
+        self.form: ChangeForm = (
+            JsonChanges(whole=target.whole_key, structured=target.cloudevents == "structured")
+            if self._writers is None
+            else AvroChanges(self._writers, target.prefix, "primary" if target.whole_key else "partition")
+        )
+        """Makes records of changes."""
 
     def reach(self) -> None:
-        """Ask for the topics. Raises ServiceError where no broker answers, SettingsError for a setting of Kafka's."""
+        """Ask for the topics, and the registry. Raises ServiceError where nobody answers, SettingsError for a setting
+        of Kafka's."""
         self._topics.partitions()
+        if self._registry is not None:
+            self._registry.reach()
 
     def begin(self) -> Batch:
         """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError."""
+        if self._writers is not None:
+            self._writers.begin()
         if self._producer is None:
             self._ensure(self._target.progress, 1, _COMPACTED)
             self._ensure(self._target.dead_letters, 1, _KEPT)
@@ -127,8 +146,10 @@ class KafkaOutlet:
             producer.close()
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Leave Kafka, and the registry."""
         self.abandon()
+        if self._registry is not None:
+            self._registry.close()
 
     def _ensure(self, topic: str, partitions: int, settings: Mapping[str, str]) -> int:
         if topic not in self._counts:
@@ -179,7 +200,7 @@ class _Batch:
                 found += self._events(record, self._outlet.events.events)
             else:
                 found.append(self._change(record))
-        except UnsupportedError as error:
+        except (UnsupportedError, SchemaRefusedError) as error:
             self._letter(DeadLetter(record.place, str(error), record.message))
         small = [one for one in found if _size(one) <= largest]
         if len(small) < len(found):
@@ -192,11 +213,11 @@ class _Batch:
 
     def _change(self, record: LogRecord) -> Sent:
         """The change as one record; where its images make it too large, without them."""
-        target, images = self._target, record.images
+        target, images, form = self._target, record.images, self._outlet.form
         topic = target.topic_of(record.change.table)
         partition = record.place.partition % self._outlet.partitions(topic)
-        key = key_of(record, whole=target.whole_key)
-        sent = Sent(topic, partition, key, encoded(cloud_event(record) if target.cloudevents else record.value))
+        headers = event_headers(record, form.content_type) if target.cloudevents == "binary" else ()
+        sent = Sent(topic, partition, form.key(topic, record), form.value(topic, record), headers)
         if images is None or (images.images is None and not images.expired) or _size(sent) <= target.largest_record:
             return sent
         return self._change(replace(record, images=Imaged(images.table, None)))
@@ -249,20 +270,5 @@ class _Batch:
 
 
 def _size(sent: Sent) -> int:
-    return len(sent.key or b"") + len(sent.value or b"")
-
-
-def cloud_event(record: LogRecord) -> dict[str, object]:
-    """A change as an event of CloudEvents 1.0: `id` is its place, `source` its topic, `time` its write time."""
-    place, written = record.place, record.record["written"]
-    event: dict[str, object] = {
-        "specversion": "1.0",
-        "id": f"{place.partition}/{place.offset}",
-        "source": f"/tailrace/{place.topic}",
-        "type": f"tailrace.change.{record.change.op.value}",
-        "subject": str(record.change.table),
-        "datacontenttype": "application/json",
-    }
-    with suppress(OverflowError):  # before year 1 or after 9999, which RFC 3339 cannot say; the change itself has it
-        event["time"] = (_EPOCH + timedelta(microseconds=int(str(written)))).isoformat()
-    return {**event, "data": record.value}
+    headers = sum(len(name) + len(value) for name, value in sent.headers)
+    return len(sent.key or b"") + len(sent.value or b"") + headers

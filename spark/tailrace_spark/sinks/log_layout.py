@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -148,10 +148,10 @@ def insert_statement(log: LogTable) -> str:
     return f"INSERT INTO {log.cql_name} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?"  # noqa: S608 - names are quoted
 
 
-def user_types(log: LogTable) -> tuple[CqlType, ...]:
-    """The user types that the log's columns need, each behind those that it needs itself."""
+def user_types(types: Iterable[CqlType]) -> tuple[CqlType, ...]:
+    """The user types that columns of these types need, each behind those that it needs itself."""
     found: dict[str, CqlType] = {}
-    for cql_type in log.columns.values():
+    for cql_type in types:
         for user_type in _user_types(cql_type):
             found.setdefault(user_type.name, user_type)
     return tuple(found.values())

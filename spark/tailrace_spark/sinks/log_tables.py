@@ -4,51 +4,25 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import DecodeError, ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import table_of_topic
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
-from tailrace_spark.sinks.log_layout import (
-    LogTable,
-    add_field_statement,
-    add_statement,
-    create_statement,
-    create_type_statement,
-    insert_statement,
-    log_table,
-    user_types,
-)
+from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, Letters, Store, make_types
+from tailrace_spark.sinks.log_layout import LogTable, add_statement, create_statement, insert_statement, log_table
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 
 log = logging.getLogger("tailrace_spark")
 
-DEAD_LETTERS: Final = "tailrace_dead_letters"
 # Of one partition, so one mutation to Cassandra; far below the least that any segment size allows.
 _BATCH_ROWS: Final = 32
 _BATCH_BYTES: Final = 64 * 1024
-
-
-class LogStore(Protocol):
-    """What the sink asks of a cluster (tailrace_spark.sinks.cassandra.CassandraStore, which see)."""
-
-    def connect(self) -> None: ...
-
-    def columns(self, keyspace: str, table: str) -> Mapping[str, str]: ...
-
-    def fields(self, keyspace: str, user_type: str) -> Sequence[str]: ...
-
-    def define(self, statement: str) -> None: ...
-
-    def write(self, batches: Iterable[Batch]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +51,13 @@ class LogTablesSink:
     the cluster refuses, goes to `tailrace_dead_letters` in the same keyspace, update by update.
     """
 
-    def __init__(
-        self, store: LogStore, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400
-    ) -> None:
+    def __init__(self, store: Store, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400) -> None:
         """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever)."""
         self._store = store
-        self._prefix = prefix
         self._keyspace = keyspace
         self._ttl = ttl_seconds
         self._targets: dict[int, tuple[Table, _Target | UnsupportedError]] = {}
-        self._buried: set[str] = set()
+        self._letters = Letters(store, prefix, self._keyspace_of)
 
     def write_times(self, change: Change) -> Iterable[int]:
         """The times under which a change stands in the log."""
@@ -104,7 +75,7 @@ class LogTablesSink:
                 summary += self._piece(piece)
         except BaseException:
             self._targets.clear()  # what the cluster has may have changed meanwhile
-            self._buried.clear()
+            self._letters.forget()
             raise
         return summary
 
@@ -121,7 +92,7 @@ class LogTablesSink:
             self._targets.clear()  # somebody may have dropped a log table, which is made anew then
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
             updates = [update for update in again if self._alone(update, letters)]
-        self._bury(letters)
+        self._letters.bury(letters)
         changes = sum(len(update.changes) for update in updates if update.target is not None)
         return Summary(changes, sum(len(update.rows) for update in updates), len(letters))
 
@@ -158,7 +129,7 @@ class LogTablesSink:
 
     def _prepare(self, wanted: LogTable) -> _Target:
         try:
-            self._make_types(wanted)
+            make_types(self._store, wanted.keyspace, wanted.columns.values())
             there = self._store.columns(wanted.keyspace, wanted.name)
             if not there:
                 self._store.define(create_statement(wanted, self._ttl))
@@ -179,37 +150,8 @@ class LogTablesSink:
                 )
         return _Target(wanted, insert_statement(wanted))
 
-    def _make_types(self, wanted: LogTable) -> None:
-        for user_type in user_types(wanted):
-            fields = self._store.fields(wanted.keyspace, user_type.name)
-            if not fields:
-                self._store.define(create_type_statement(wanted.keyspace, user_type))
-                continue
-            for name in user_type.fields:
-                if name not in fields:
-                    self._store.define(add_field_statement(wanted.keyspace, user_type, name))
-
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)
-
-    def _bury(self, letters: Sequence[DeadLetter]) -> None:
-        """Note records that are in no log table, in the keyspace of the table whose topic they are in."""
-        if letters:
-            log.warning("%d records are in no log table; the first: %s", len(letters), _words(letters[0]))
-        by_keyspace: dict[str, list[DeadLetter]] = {}
-        for letter in letters:
-            table = table_of_topic(self._prefix, letter.place.topic)
-            if table is not None:
-                by_keyspace.setdefault(self._keyspace_of(table[0]), []).append(letter)
-        for keyspace, some in by_keyspace.items():
-            place = f'"{keyspace.replace(chr(34), chr(34) * 2)}".{DEAD_LETTERS}'
-            try:
-                if keyspace not in self._buried:
-                    self._store.define(_create_letters(place))
-                    self._buried.add(keyspace)
-                self._store.write(Batch(_insert_letter(place), (_letter_row(letter),)) for letter in some)
-            except RefusedError as error:
-                raise ServiceError(f"{place}: {error}; the keyspace must exist") from error
 
 
 def _updates(changes: Iterable[Delivered]) -> Iterator[tuple[Delivered, ...]]:
@@ -248,29 +190,3 @@ def _batches(updates: Iterable[_Update], ttl_seconds: int) -> Iterator[Batch]:
 def _bound(target: _Target, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
     values = [row.values.get(name) for name in target.log.columns]
     return (*values, struct.pack(">q", row.written), struct.pack(">i", ttl_seconds))
-
-
-def _create_letters(place: str) -> str:
-    return (
-        f"CREATE TABLE IF NOT EXISTS {place} (topic text, partition int, offset bigint, schema_id text, reason text, "
-        "PRIMARY KEY ((topic, partition), offset))"
-    )
-
-
-def _insert_letter(place: str) -> str:
-    return f"INSERT INTO {place} (topic, partition, offset, schema_id, reason) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
-
-
-def _letter_row(letter: DeadLetter) -> tuple[bytes, ...]:
-    place = letter.place
-    return (
-        place.topic.encode(),
-        struct.pack(">i", place.partition),
-        struct.pack(">q", place.offset),
-        place.schema_id.hex().encode(),
-        letter.reason.encode(),
-    )
-
-
-def _words(letter: DeadLetter) -> str:
-    return f"{letter.place.topic}, partition {letter.place.partition}, offset {letter.place.offset}: {letter.reason}"

@@ -8,19 +8,21 @@ from typing import Final
 from tailrace_common.passthrough import Scalar
 from tailrace_common.settings import SinkSettings
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.declared.cassandra_tables import CASSANDRA
 from tailrace_spark.sinks.declared.console import CONSOLE
 from tailrace_spark.sinks.declared.delta import DELTA
 from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP
 from tailrace_spark.sinks.declared.kafka import KAFKA
 from tailrace_spark.sinks.declared.log_tables import LOG_TABLES
+from tailrace_spark.sinks.declared.opensearch import OPENSEARCH
 from tailrace_spark.sinks.declared.rabbitmq import RABBITMQ
 from tailrace_spark.sinks.declared.sql import SQL
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import SinkType, Surroundings
 
 SINKS: Final[Mapping[str, SinkType]] = {
-    kind.name: kind for kind in (SQL, LOG_TABLES, KAFKA, HTTP, RABBITMQ, FILES, DELTA, CONSOLE)
+    kind.name: kind for kind in (SQL, LOG_TABLES, CASSANDRA, KAFKA, HTTP, RABBITMQ, FILES, DELTA, OPENSEARCH, CONSOLE)
 }
 """In the order in which people are told of them. A further sink is a module of `declared`, and an entry here."""
 

@@ -47,12 +47,7 @@ class Truncations:
 
     def floor(self, at: int | None) -> Deletion | None:
         """What is covered for certain at a time, in seconds since the epoch; None is a time that never comes."""
-        newest = max((one.written for one in self.known.latest), default=None)
-        if newest is None:
-            return None
-        certain = newest - int(self.ring_delay * _MICROS)
-        due = None if at is None else self.known.erasing(at * 1000, self.ring_delay)
-        return stronger(stronger(Deletion(certain, certain // _MICROS), due), self.erased)
+        return self.known.floor(at, self.ring_delay, self.erased)
 
     def erase(self, connection: sa.Connection, floor: Deletion) -> None:
         """Keep up to where rows are erased; the caller does so."""

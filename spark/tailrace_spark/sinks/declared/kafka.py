@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+if TYPE_CHECKING:
+    from tailrace_spark.sinks.kafka_avro import Registry
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
@@ -32,7 +35,24 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     )
     if not own and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
         raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
-    return ChangeLogSink(KafkaOutlet(own or dict(around.kafka), target), images_for(name, settings, around))
+    outlet = KafkaOutlet(own or dict(around.kafka), target, registry=_registry(name, settings))
+    return ChangeLogSink(outlet, images_for(name, settings, around))
+
+
+def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:
+    if settings.encoding == "json":
+        return None
+    try:
+        from tailrace_common.kafka.registry import SchemaRegistry
+    except ImportError as cause:
+        words = f"sink.{name}: encoding = \"avro\" needs {cause.name}: pip install 'tailrace[registry]'"
+        raise SettingsError(words) from None
+    return SchemaRegistry(
+        settings.registry.reveal(),
+        register=settings.register_schemas,
+        section=f"sink.{name}.registry",
+        setting=f"sink.{name}.register_schemas",
+    )
 
 
 KAFKA: Final = SinkType(

@@ -277,4 +277,4 @@ def test_settings_that_do_not_go_together() -> None:
     with pytest.raises(ValueError, match="needs images"):
         KafkaSinkSettings.model_validate({"format": "debezium"})
     with pytest.raises(ValueError, match="cloudevents is for"):
-        KafkaSinkSettings.model_validate({"format": "debezium", "images": "sqlite://", "cloudevents": True})
+        KafkaSinkSettings.model_validate({"format": "debezium", "images": "sqlite://", "cloudevents": "binary"})

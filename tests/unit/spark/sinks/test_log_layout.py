@@ -91,7 +91,7 @@ def test_rows_are_written_with_their_own_time() -> None:
 
 def test_user_types_come_before_those_that_hold_them() -> None:
     log = log_table(EVERYTHING, "Other")
-    [addr] = user_types(log)
+    [addr] = user_types(log.columns.values())
     assert create_type_statement("Other", addr) == (
         'CREATE TYPE IF NOT EXISTS "Other".addr (street text, zip int, tags frozen<set<text>>)'
     )

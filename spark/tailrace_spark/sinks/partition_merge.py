@@ -1,11 +1,16 @@
-"""Merges changes of one table with what is known of its partitions: what becomes of states, and of what is shown."""
+"""Merges changes of one table with what is known of its partitions: what becomes of states, and of what is shown.
+
+For stores that keep the state of a row as `sql_stored` has it, and show a row as they like.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
-from tailrace_schemas.change import Deletion
+from tailrace_schemas.change import Deletion, Op
+from tailrace_schemas.errors import DecodeError
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
@@ -15,42 +20,100 @@ from tailrace_spark.rowstate.deletions import (
     stronger,
     supersedes,
 )
-from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.delta_state import NOTHING, Kept, Known
-from tailrace_spark.sinks.delta_visible import Shown, State
-from tailrace_spark.sinks.sql_gathered import Gathered, Said
-from tailrace_spark.sinks.sql_heads import deletion_row, deletion_rows
+from tailrace_spark.rowstate.row import RowState, state_of
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered
+from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
+from tailrace_spark.sinks.sql_heads import Head, deletion_row, deletion_rows
 from tailrace_spark.sinks.sql_names import ROW, STATIC
-from tailrace_spark.sinks.sql_stored import RowKey, Stored, state_row, stored_as
+from tailrace_spark.sinks.sql_stored import Encoded, RowKey, StateRow, Stored, state_row, stored_as
+
+Shape = TypeVar("Shape")
+"""What a store shows of a row."""
+ShapeOut = TypeVar("ShapeOut", covariant=True)
+Clustering = Sequence[bytes | None]
+State = tuple[RowState, Clustering]
+"""A row's state, and its clustering columns as they were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRow:
+    """A row as it is there."""
+
+    stored: Encoded
+    written_as: tuple[bytes | None, ...]
+    next_expiry: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A partition as it is there: its head, and its rows by their clustering values."""
+
+    deletions: PartitionState
+    static: Stored | None
+    static_expiry: int | None
+    rows: Mapping[bytes, KnownRow]
+
+
+NOTHING = Known(Head().deletions, None, None, {})
+Kept = tuple[StateRow, Clustering | None]
+"""A row to be put there, and its clustering columns."""
+
+
+class Shows(Protocol[ShapeOut]):
+    """What a store shows of a source table, by one definition of it."""
+
+    @property
+    def whole_partitions(self) -> bool:
+        """Whether rows of a partition show what others of it say, so that all of them are made together."""
+
+    def row(self, row_key: RowKey, state: State, at: int | None) -> ShapeOut | None:
+        """What a row of a table without static columns shows; None: no row. Raises DecodeError."""
+
+    def partition(
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, State]], at: int | None
+    ) -> Mapping[RowKey, ShapeOut]:
+        """All rows that a partition shows, by their keys; one without rows has its static columns, under STATIC.
+
+        Raises DecodeError.
+        """
 
 
 @dataclass(slots=True)
-class Merged:
+class Merged(Generic[Shape]):
     """What becomes of a table's rows: states put there and taken away, likewise what is shown; how many rows."""
 
     kept: list[Kept] = field(default_factory=list)
     gone: list[RowKey] = field(default_factory=list)
-    shown: dict[RowKey, list[object]] = field(default_factory=dict)
+    shown: dict[RowKey, Shape] = field(default_factory=dict)
     hidden: set[RowKey] = field(default_factory=set)
     rows: int = 0
 
 
-class Merge:
+class Merge(Generic[Shape]):
     """Merges by one definition; `erased` is what a truncation took from the whole table, `at` now, in seconds."""
 
-    def __init__(self, shown: Shown, erased: Deletion | None, at: int, *, everything: bool = False) -> None:
-        """With `everything`, all rows are looked at, since `erased` may be new."""
+    def __init__(
+        self,
+        shown: Shows[Shape],
+        erased: Deletion | None,
+        at: int,
+        *,
+        everything: bool = False,
+        anew: Collection[bytes] = (),
+    ) -> None:
+        """With `everything`, all rows are looked at, since `erased` may be new; of partitions `anew` likewise."""
         self._shown = shown
         self._erased = erased
         self._at = at
         self._everything = everything
+        self._anew = anew
 
-    def merge(self, known: Mapping[bytes, Known], found: Gathered) -> Merged:
+    def merge(self, known: Mapping[bytes, Known], found: Gathered) -> Merged[Shape]:
         """Merge what was gathered into partitions, all of those that it touches. Raises DecodeError as rendering does.
 
         Partitions of which nothing is said are looked at for what has expired.
         """
-        merged = Merged()
+        merged = Merged[Shape]()
         rows: dict[bytes, dict[bytes, Said]] = {key: {} for key in {*known, *found.deletions, *found.statics}}
         for (key, clustering), said in found.rows.items():
             rows.setdefault(key, {})[clustering] = said
@@ -58,7 +121,9 @@ class Merge:
             self._partition(key, known.get(key, NOTHING), found, rows[key], merged)
         return merged
 
-    def _partition(self, key: bytes, known: Known, found: Gathered, said: Mapping[bytes, Said], to: Merged) -> None:
+    def _partition(
+        self, key: bytes, known: Known, found: Gathered, said: Mapping[bytes, Said], to: Merged[Shape]
+    ) -> None:
         deletions = self._left(merge_partitions(known.deletions, found.deletions.get(key, NOTHING_DELETED)))
         deleted = deletions != known.deletions
         if deleted:
@@ -66,7 +131,8 @@ class Merge:
             to.rows += key in found.deletions
         states: dict[bytes, State] = {}
         changed = set[bytes]()
-        for clustering in sorted({*known.rows, *said} if deleted or self._everything else {*said, *self._due(known)}):
+        anew = deleted or self._everything or key in self._anew
+        for clustering in sorted({*known.rows, *said} if anew else {*said, *self._due(known)}):
             state, encoded = self._row(clustering, known, said.get(clustering), deletions)
             states[clustering] = state
             if encoded is not None:
@@ -78,11 +144,11 @@ class Merge:
             for clustering in changed:
                 row = self._shown.row((key, clustering), states[clustering], self._at)
                 self._show((key, clustering), row, to)
-        elif changed or static_changed or deleted:
+        elif changed or static_changed or deleted or key in self._anew:
             self._show_all(key, known, static, states, to)
 
     def _show_all(
-        self, key: bytes, known: Known, static: RowState | None, states: dict[bytes, State], to: Merged
+        self, key: bytes, known: Known, static: RowState | None, states: dict[bytes, State], to: Merged[Shape]
     ) -> None:
         for clustering, row in known.rows.items():
             if clustering not in states:
@@ -118,7 +184,7 @@ class Merge:
         return (stored.state, there.written_as), None if same and not due else now
 
     def _static(
-        self, key: bytes, known: Known, said: RowState | None, deletions: PartitionState, to: Merged
+        self, key: bytes, known: Known, said: RowState | None, deletions: PartitionState, to: Merged[Shape]
     ) -> tuple[RowState | None, bool]:
         there = known.static
         if there is None and said is None:
@@ -137,7 +203,7 @@ class Merge:
             self._put((key, STATIC), state, None, to)
         return state, differs
 
-    def _keep_deletions(self, key: bytes, before: PartitionState, after: PartitionState, to: Merged) -> None:
+    def _keep_deletions(self, key: bytes, before: PartitionState, after: PartitionState, to: Merged[Shape]) -> None:
         old, new = deletion_rows(before), deletion_rows(after)
         to.kept += [(deletion_row((key, at), part, self._at), None) for at, part in new.items() if old.get(at) != part]
         to.gone += [(key, at) for at in old if at not in new]
@@ -156,7 +222,7 @@ class Merge:
         row_key: RowKey,
         state: RowState,
         written_as: Sequence[bytes | None] | None,
-        to: Merged,
+        to: Merged[Shape],
         encoded: bytes | None = None,
     ) -> None:
         if state.empty:
@@ -164,8 +230,27 @@ class Merge:
         else:
             to.kept.append((state_row(row_key, state, self._at, encoded), written_as))
 
-    def _show(self, row_key: RowKey, row: list[object] | None, to: Merged) -> None:
+    def _show(self, row_key: RowKey, row: Shape | None, to: Merged[Shape]) -> None:
         if row is None:
             to.hidden.add(row_key)
         else:
             to.shown[row_key] = row
+
+
+def mergeable(changes: Iterable[Delivered], shown: Shows[object], refused: list[DeadLetter]) -> list[Delivered]:
+    """The changes that can be merged and shown; the others are refused."""
+    good = []
+    for one in changes:
+        try:
+            gather([one])
+            if one.change.op in (Op.INSERT, Op.UPDATE, Op.READ) and one.change.key is not None:
+                state = state_of(one.change)
+                if one.change.static:
+                    shown.partition(one.change.key, state, [], None)
+                else:
+                    shown.row((one.change.key, b""), (state, one.change.clustering or ()), None)
+        except DecodeError as error:
+            refused.append(DeadLetter(one.place, str(error), one.message))
+        else:
+            good.append(one)
+    return good

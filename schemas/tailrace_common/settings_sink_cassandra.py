@@ -1,0 +1,71 @@
+"""The settings of sinks that write into a Cassandra or ScyllaDB cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from tailrace_common.settings_cassandra import CassandraSettings
+from tailrace_common.settings_section import Positive
+
+DAY_SECONDS: Final = 86_400
+_LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
+
+
+class CassandraTargetSettings(CassandraSettings):
+    """What every such sink has."""
+
+    keyspace: str = Field(
+        default="{keyspace}",
+        description="Keyspace of what is written of a source table, which must exist. Unset: one of the source's name",
+    )
+    consistency: Literal["ONE", "QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"] = Field(
+        default="LOCAL_QUORUM", description="Consistency level of the writes"
+    )
+    datacenter: str | None = Field(
+        default=None,
+        examples=["dc1"],
+        description="Datacenter whose nodes are written to. Unset: that of the first contact point",
+    )
+    concurrency: Positive = Field(default=32, description="Most writes under way at once")
+
+    @field_validator("keyspace")
+    @classmethod
+    def _check_keyspace(cls, value: str) -> str:
+        try:
+            value.format(keyspace="k")
+        except (KeyError, IndexError, ValueError):
+            raise ValueError("may contain {keyspace}, and no other braces") from None
+        return value
+
+    @property
+    def location(self) -> str:
+        """Where it writes, for people."""
+        return f"{self.contact_points[0]}:{self.port}"
+
+
+class LogTablesSinkSettings(CassandraTargetSettings):
+    """Tables like ScyllaDB's CDC log in a Cassandra or ScyllaDB cluster: each change a row, docs/log-tables.md."""
+
+    type: Literal["log-tables"] = Field(default="log-tables", description="What kind of sink this is")
+    ttl_seconds: Annotated[int, Field(ge=0, le=_LONGEST_TTL)] = Field(
+        default=DAY_SECONDS, description="Log rows vanish so long after they were written; 0: never"
+    )
+
+
+class CassandraSinkSettings(CassandraTargetSettings):
+    """The source's tables in another Cassandra cluster, or under another keyspace, write times and TTLs included."""
+
+    type: Literal["cassandra"] = Field(default="cassandra", description="What kind of sink this is")
+    lists: Literal["refuse", "map"] = Field(
+        default="refuse",
+        description="Tables with lists that are not frozen, whose elements CQL cannot write at their places: "
+        '"refuse": their changes are dead letters; "map": such a list is a map by time UUID there, in its order',
+    )
+
+    @model_validator(mode="after")
+    def _check_protocol(self) -> Self:
+        if self.protocol_version == 3:
+            raise ValueError("protocol_version must be 4 at least: with 3 no statement can leave columns as they are")
+        return self

@@ -1,0 +1,104 @@
+"""The section of a sink that writes to OpenSearch or Elasticsearch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from tailrace_common.settings_section import Positive, Seconds, Section
+
+
+class OpensearchSinkSettings(Section):
+    """An index for each source table, whose documents follow its rows: docs/sinks/opensearch.md."""
+
+    type: Literal["opensearch"] = Field(default="opensearch", description="What kind of sink this is")
+    url: str = Field(
+        examples=["https://search.example.org:9200"], description="Address of the cluster, without user and password"
+    )
+    username: str | None = Field(default=None, examples=["tailrace"], description="User, for basic authentication")
+    password: SecretStr | None = Field(default=None, examples=["..."], description="Password of that user")
+    password_file: Path | None = Field(
+        default=None, examples=["/run/secrets/opensearch"], description="File that holds it, instead of `password`"
+    )
+    api_key: SecretStr | None = Field(
+        default=None, examples=["..."], description="Sent as Authorization: ApiKey, instead of user and password"
+    )
+    api_key_file: Path | None = Field(
+        default=None, examples=["/run/secrets/opensearch-key"], description="File that holds it, instead of `api_key`"
+    )
+    tls_ca_file: Path | None = Field(
+        default=None,
+        examples=["/etc/tailrace/opensearch-ca.pem"],
+        description="PEM file of the authorities to trust. Unset: the system's",
+    )
+    index: str = Field(
+        default="{keyspace}.{table}",
+        description="Name under which a source table is searched: an alias, in lower case, of an index NAME-000001",
+    )
+    shards: Positive | None = Field(
+        default=None, examples=[1], description="Shards of indexes that are made. Unset: as the cluster has it"
+    )
+    replicas: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, examples=[1], description="Their replicas. Unset: as the cluster has it"
+    )
+    dead_letters: str = Field(default="tailrace-dead-letters", description="Index of what cannot be written, and why")
+    bulk_kibibytes: Positive = Field(default=5120, description="A bulk request is ended at about this size")
+    bulk_documents: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=2000, description="and at so many documents; no more are read at a time either"
+    )
+    timeout_seconds: Seconds = Field(default=60, description="How long an answer may take")
+    retry_seconds: Seconds = Field(default=30, description="A request is tried again so long; then the batch waits")
+    sweep_seconds: Seconds = Field(default=10, description="What has expired is looked for so often")
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.username or parts.password or "@" in parts.netloc:
+            raise ValueError("must be without user and password: give username and password_file")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must begin with http:// or https:// and a host")
+        if parts.query or parts.fragment:
+            raise ValueError("must end behind host, port and path")
+        return value.rstrip("/")
+
+    @field_validator("index")
+    @classmethod
+    def _check_index(cls, value: str) -> str:
+        try:
+            name = value.format(keyspace="k", table="t")
+        except (KeyError, IndexError, ValueError, AttributeError):
+            raise ValueError("may contain {keyspace} and {table}, and no other braces") from None
+        if "{table}" not in value:
+            raise ValueError("must contain {table}")
+        return _checked(value, name)
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _check_dead_letters(cls, value: str) -> str:
+        return _checked(value, value)
+
+    @model_validator(mode="after")
+    def _check_credentials(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password need each other")
+        if self.username is not None and self.api_key is not None:
+            raise ValueError("username and api_key are both given: keep one")
+        if self.tls_ca_file is not None and not self.url.startswith("https:"):
+            raise ValueError("tls_ca_file needs a url that begins with https://")
+        return self
+
+    @property
+    def location(self) -> str:
+        """Where it writes, for people."""
+        return self.url
+
+
+def _checked(value: str, name: str) -> str:
+    """The value, whose name a server takes for an index."""
+    if name != name.lower() or name[0] in "-_+." or any(character in '\\/*?"<>| ,#:' for character in name):
+        raise ValueError('must be in lower case, without \\ / * ? " < > | , # : and spaces, and not begin with - _ + .')
+    return value

@@ -1,0 +1,219 @@
+"""The sink of another Cassandra cluster: each change written again with its own write times and TTLs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+from uuid import UUID
+
+from tailrace_schemas.cql.types import CqlType, quote_identifier
+from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError, UnsupportedError
+from tailrace_schemas.table import ColumnKind, Table
+from tailrace_spark.sinks.cassandra import KeyColumn, RefusedError
+from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, Letters, Store, make_types
+from tailrace_spark.sinks.cql_writes import Mutation, Writes, check_writable, target_type
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+
+log = logging.getLogger("tailrace_spark")
+
+_FOLLOWS: Final = "follows the table "
+
+
+class TableStore(Store, Protocol):
+    """What the sink asks of a cluster besides."""
+
+    def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]: ...
+
+    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None: ...
+
+    def apply(self, mutations: Iterable[Mutation]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A change, and its statements."""
+
+    delivered: Delivered
+    mutation: Mutation
+
+
+class CassandraTablesSink:
+    """Writes changes into tables like the source's, in keyspaces that must exist; tables are made and widened.
+
+    Each change is one mutation there, with the times of its cells. So a batch that comes again, whole or in part, and
+    changes in any order, leave what they would have left once and in order. What CQL cannot say
+    (docs/sinks/cassandra.md) or the cluster refuses goes to `tailrace_dead_letters` in the same keyspace.
+    """
+
+    def __init__(
+        self, store: TableStore, prefix: str, *, keyspace: str = "{keyspace}", lists: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """`prefix` is the topics'; `lists`: lists that are not frozen are maps there; `clock`: seconds since 1970."""
+        self._store = store
+        self._keyspace = keyspace
+        self._lists = lists
+        self._clock = clock
+        self._letters = Letters(store, prefix, self._keyspace_of)
+        self._targets: dict[int, tuple[Table, Writes | UnsupportedError]] = {}
+
+    def reach(self) -> None:
+        """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
+        self._store.connect()
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
+        SettingsError where a table there is the source's own."""
+        summary = Summary()
+        try:
+            for piece in pieces:
+                summary += self._piece(piece)
+        except BaseException:
+            self._forget()
+            raise
+        return summary
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._store.close()
+
+    def _piece(self, piece: Piece) -> Summary:
+        letters, now = list(piece.dead_letters), int(self._clock())
+        written = self._made(piece.changes, letters, now)
+        try:
+            self._store.apply(one.mutation for one in written)
+        except RefusedError:
+            self._forget()  # somebody may have dropped a table, which is made anew then
+            again = self._made([one.delivered for one in written], letters, now)
+            written = [one for one in again if self._alone(one, letters)]
+        self._letters.bury(letters)
+        set_aside = len(letters) - len(piece.dead_letters)
+        return Summary(changes=len(piece.changes) - set_aside, rows=len(written), dead_letters=len(letters))
+
+    def _made(self, changes: Iterable[Delivered], letters: list[DeadLetter], now: int) -> list[_Written]:
+        found: list[_Written] = []
+        for delivered in changes:
+            try:
+                mutation = self._target(delivered.change.table).mutation(delivered.change, now)
+            except DecodeError as error:
+                letters.append(DeadLetter(delivered.place, str(error), delivered.message))
+                continue
+            if mutation is not None:
+                found.append(_Written(delivered, mutation))
+        return found
+
+    def _alone(self, one: _Written, letters: list[DeadLetter]) -> bool:
+        """Write one change, since the cluster refused it or another; False where it is this one."""
+        try:
+            self._store.apply([one.mutation])
+        except RefusedError as error:
+            delivered = one.delivered
+            letters.append(DeadLetter(delivered.place, f"Cassandra refuses it: {error}", delivered.message))
+            return False
+        return True
+
+    def _target(self, table: Table) -> Writes:
+        """What writes a definition's changes; its table is made or widened first. Raises UnsupportedError."""
+        known = self._targets.get(id(table))
+        if known is None or known[0] is not table:
+            try:
+                found: Writes | UnsupportedError = self._prepare(table)
+            except UnsupportedError as error:
+                found = error
+                log.error("%s; its changes go to %s", error, DEAD_LETTERS)
+            known = self._targets[id(table)] = table, found
+        if isinstance(known[1], UnsupportedError):
+            raise known[1]
+        return known[1]
+
+    def _prepare(self, table: Table) -> Writes:
+        check_writable(table, lists=self._lists)
+        keyspace = self._keyspace_of(table.keyspace)
+        name = f"{quote_identifier(keyspace)}.{quote_identifier(table.name)}"
+        wanted = {column.name: target_type(column.type) for column in (*table.key, *table.columns)}
+        try:
+            make_types(self._store, keyspace, wanted.values())
+            there = self._store.columns(keyspace, table.name)
+            if not there:
+                self._store.define(_create(table, name, wanted))
+                log.info("%s is followed by %s", table, name)
+                there = self._store.columns(keyspace, table.name)
+            _identify(table, name, self._store.identity(keyspace, table.name))
+            _check(table, name, wanted, there, self._store.key(keyspace, table.name))
+            static = {column.name for column in table.static}
+            for column in [column for column in wanted if column not in there]:
+                kind = " STATIC" if column in static else ""
+                self._store.define(f"ALTER TABLE {name} ADD {quote_identifier(column)} {wanted[column]}{kind}")
+                log.info("%s: column %s added", name, column)
+        except RefusedError as error:
+            raise ServiceError(
+                f"table {name}: {error}; the keyspace must exist, and this role may make and alter tables in it"
+            ) from error
+        return Writes(table, name)
+
+    def _forget(self) -> None:
+        self._targets.clear()
+        self._letters.forget()
+
+    def _keyspace_of(self, keyspace: str) -> str:
+        return self._keyspace.format(keyspace=keyspace)
+
+
+def _identify(table: Table, name: str, there: tuple[UUID, str] | None) -> None:
+    """Raises SettingsError where the table there is the source's own, UnsupportedError where it was made for another of
+    its name. One that somebody made beforehand says nothing."""
+    if there is None:
+        return
+    own, comment = there
+    if own == table.id:
+        raise SettingsError(
+            f"{name} is the source's own table: the sink would write what it reads. Choose another cluster, or another "
+            "keyspace"
+        )
+    if comment.startswith(_FOLLOWS) and comment != _comment(table):
+        raise UnsupportedError(
+            f"{name} {comment}, and {table} was dropped and made again since, as {table.id}: drop it there, and start "
+            "the stream again"
+        )
+
+
+def _comment(table: Table) -> str:
+    return f"{_FOLLOWS}{table.id}"
+
+
+def _create(table: Table, name: str, wanted: Mapping[str, CqlType]) -> str:
+    static = {column.name for column in table.static}
+    columns = ", ".join(
+        f"{quote_identifier(column)} {cql_type}{' STATIC' if column in static else ''}"
+        for column, cql_type in wanted.items()
+    )
+    partition = ", ".join(quote_identifier(column.name) for column in table.partition_key)
+    clustering = "".join(f", {quote_identifier(column.name)}" for column in table.clustering)
+    order = ", ".join(
+        f"{quote_identifier(column.name)} {'DESC' if column.descending else 'ASC'}" for column in table.clustering
+    )
+    options = f"{f'CLUSTERING ORDER BY ({order}) AND ' if order else ''}comment = '{_comment(table)}'"
+    return f"CREATE TABLE IF NOT EXISTS {name} ({columns}, PRIMARY KEY (({partition}){clustering})) WITH {options}"
+
+
+def _check(
+    table: Table, name: str, wanted: Mapping[str, CqlType], there: Mapping[str, str], key: Sequence[KeyColumn]
+) -> None:
+    """Raises UnsupportedError where the table there has another key, or a column of another type."""
+    own = [
+        KeyColumn(column.name, column.kind.value, column.kind is ColumnKind.CLUSTERING and column.descending)
+        for column in table.key
+    ]
+    if list(key) != own:
+        raise UnsupportedError(
+            f"{name} has another primary key than {table}: rename or drop it there, or write into another keyspace"
+        )
+    for column, cql_type in wanted.items():
+        if there.get(column, str(cql_type)) != str(cql_type):
+            raise UnsupportedError(
+                f"{name}: column {column} is {there[column]} there, and {cql_type} is to be written; drop or rename "
+                "the table there, or write into another keyspace"
+            )

@@ -1,0 +1,304 @@
+"""A change as CQL statements with its own write times, which leave the same cells in another cluster. No I/O.
+
+What Cassandra keeps of a change is cells, a row marker and deletions, each with its time; what CQL has for each:
+
+- a marker: INSERT, with the plain cells of its time; other plain cells: UPDATE, one for each time and TTL;
+- an element: `c = c + ?`, `c = c - ?`, a field of a user type `c.f = ?`: none deletes what is there besides;
+- a deleted collection: DELETE of the column; rows, partitions and ranges: DELETE, USING TIMESTAMP too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from tailrace_schemas.change import Bound, Cell, Change, Marker, Op
+from tailrace_schemas.cql.types import CqlType, quote_identifier
+from tailrace_schemas.cql.values import split_key
+from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.table import Column, Table
+
+_Times = tuple[int, int]
+"""Write time in microseconds, and seconds to live, 0 for ever."""
+_LISTS: Final = "a list that is not frozen: CQL cannot write its elements at their places"
+_BRIEFLY: Final = 1
+
+
+class Absent(Enum):
+    """The one value ABSENT: of a column that a statement leaves as it is."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+Value = bytes | Absent | None
+"""Cassandra's bytes, None to delete."""
+Part = tuple[str, tuple[Value, ...]]
+"""A statement and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """Statements of one partition, which the cluster takes as one."""
+
+    statements: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows whose first clustering columns have these values, and the next one is within the bounds, in CQL's order.
+
+    A bound is a value and whether it is in the slice itself; None: open.
+    """
+
+    prefix: tuple[bytes, ...]
+    lower: tuple[bytes, bool] | None = None
+    upper: tuple[bytes, bool] | None = None
+
+
+def target_type(cql_type: CqlType) -> CqlType:
+    """The type of a column there: a list that is not frozen is the map of its elements by their time UUIDs."""
+    if cql_type.kind == "list" and cql_type.multicell:
+        return CqlType("map", (CqlType("timeuuid"), cql_type.args[0]))
+    return cql_type
+
+
+def check_writable(table: Table, *, lists: bool) -> None:
+    """Raises UnsupportedError for a table that CQL cannot write as it is, in words that say why; `lists`: as maps."""
+    if table.is_counter:
+        raise UnsupportedError(f"{table}: counters cannot be written with a time; leave the table out of the stream")
+    if {"dense", "super"} & table.flags or any(column.type.kind == "empty" for column in table.columns):
+        raise UnsupportedError(f"{table}: a table of COMPACT STORAGE, which CQL cannot make elsewhere")
+    found = [column.name for column in table.columns if column.type.kind == "list" and column.type.multicell]
+    if found and not lists:
+        raise UnsupportedError(f'{table}: {", ".join(found)} is {_LISTS}; lists = "map" makes it a map by time UUID')
+
+
+class Writes:
+    """Makes the statements for changes of one definition; `name` is the table's there, quoted where it must be."""
+
+    def __init__(self, table: Table, name: str) -> None:
+        self._table = table
+        self._name = name
+        self._types = [column.type for column in table.partition_key]
+        self._simple = {
+            static: [column for column in columns if not column.type.multicell]
+            for static, columns in ((True, table.static), (False, table.regular))
+        }
+        self._live = {column.name_bytes for column in table.columns}
+        self._dropped = {one.column.name_bytes: one.dropped_at for one in table.dropped}
+        keys = [quote_identifier(column.name) for column in table.key]
+        self._where = {
+            static: " AND ".join(f"{name} = ?" for name in (keys[: len(self._types)] if static else keys))
+            for static in (True, False)
+        }
+        columns = [*keys, *(quote_identifier(column.name) for column in self._simple[False])]
+        marks = ", ".join("?" * len(columns))
+        self._insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?"  # noqa: S608 - names are quoted
+
+    def mutation(self, change: Change, now: int) -> Mutation | None:
+        """The change's statements, None where nothing of it is left; `now` in seconds since the epoch.
+
+        What expires has the seconds that are left; what has expired is deleted at its write time, which a row marker
+        cannot be: it is written to expire at once. Raises UnsupportedError for what CQL cannot say.
+        """
+        parts = tuple(self._parts(change, now))
+        return Mutation(parts) if parts else None
+
+    def _parts(self, change: Change, now: int) -> Iterator[Part]:
+        if change.op is Op.TRUNCATE or change.key is None:
+            raise UnsupportedError("a truncation, which CQL has no time for: truncate the table there by hand")
+        partition = tuple(split_key(self._types, change.key))
+        if change.deletion is not None:
+            yield from self._deletion(change, partition, change.deletion.written)
+        if change.clustering is None and not change.static:
+            return
+        key = partition if change.static else (*partition, *_bound(change.clustering or ()))
+        yield from self._columns(change, key)
+        yield from self._row(change, key, now)
+        yield from self._elements(change, key, now)
+
+    # -- deletions
+
+    def _deletion(self, change: Change, partition: tuple[bytes, ...], written: int) -> Iterator[Part]:
+        at = struct.pack(">q", written)
+        if change.start is not None and change.end is not None:
+            for one in slices(self._table, change.start, change.end):
+                where, values = self._slice(one)
+                yield f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {where}", (at, *partition, *values)  # noqa: S608 - names are quoted
+            return
+        whole = change.clustering is None
+        values = () if whole else _bound(change.clustering or ())
+        where = self._where[whole]
+        yield f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {where}", (at, *partition, *values)  # noqa: S608 - names are quoted
+
+    def _slice(self, one: Slice) -> tuple[str, tuple[bytes, ...]]:
+        names = [quote_identifier(column.name) for column in self._table.clustering]
+        where = [self._where[True], *(f"{name} = ?" for name in names[: len(one.prefix)])]
+        values = list(one.prefix)
+        for bound, sign in ((one.lower, ">"), (one.upper, "<")):
+            if bound is not None:
+                where.append(f"{names[len(one.prefix)]} {sign}{'=' if bound[1] else ''} ?")
+                values.append(bound[0])
+        return " AND ".join(where), tuple(values)
+
+    def _columns(self, change: Change, key: tuple[bytes, ...]) -> Iterator[Part]:
+        for one in change.column_deletions:
+            if self._is_live(one.column, one.deletion.written):
+                at = struct.pack(">q", one.deletion.written)
+                column = quote_identifier(one.column.name)
+                yield (
+                    f"DELETE {column} FROM {self._name} USING TIMESTAMP ? WHERE {self._where[change.static]}",
+                    (at, *key),
+                )
+
+    # -- plain cells
+
+    def _row(self, change: Change, key: tuple[bytes, ...], now: int) -> Iterator[Part]:
+        """The marker with the plain cells of its time, and those of other times."""
+        groups: dict[_Times, dict[bytes, bytes | None]] = {}
+        marked = None if change.marker is None else _marked(change.marker, now)
+        if marked is not None:
+            groups[marked] = {}
+        for cell in change.cells:
+            if cell.path is None and self._is_live(cell.column, cell.written):
+                times, value = _present(cell, now)
+                if value is None:  # a tombstone has no TTL: whichever statement has its time
+                    times = next((one for one in groups if one[0] == times[0]), times)
+                groups.setdefault(times, {})[cell.column.name_bytes] = value
+        for times, values in groups.items():
+            if not change.static and times == marked:
+                yield self._insert, (*key, *self._values(values, False), *_packed(times))
+            elif values:
+                yield self._update(change.static), (*_packed(times), *self._values(values, change.static), *key)
+
+    def _values(self, values: dict[bytes, bytes | None], static: bool) -> list[Value]:
+        return [values.get(column.name_bytes, ABSENT) for column in self._simple[static]]
+
+    def _update(self, static: bool) -> str:
+        sets = ", ".join(f"{quote_identifier(column.name)} = ?" for column in self._simple[static])
+        return f"UPDATE {self._name} USING TIMESTAMP ? AND TTL ? SET {sets} WHERE {self._where[static]}"  # noqa: S608 - names are quoted
+
+    # -- elements
+
+    def _elements(self, change: Change, key: tuple[bytes, ...], now: int) -> Iterator[Part]:
+        groups: dict[tuple[bytes, int, int, bool], list[tuple[Cell, bytes | None]]] = {}
+        columns: dict[bytes, Column] = {}
+        for cell in change.cells:
+            if cell.path is not None and self._is_live(cell.column, cell.written):
+                times, value = _present(cell, now)
+                columns[cell.column.name_bytes] = cell.column
+                groups.setdefault((cell.column.name_bytes, *times, value is None), []).append((cell, value))
+        for (name, written, left, gone), cells in groups.items():
+            times = written, left
+            column = columns[name]
+            if column.type.kind == "udt":
+                yield from self._fields(column, times, cells, key, change.static)
+            else:
+                yield self._edit(column, times, cells, key, change.static, gone)
+
+    def _fields(
+        self, column: Column, times: _Times, cells: Sequence[tuple[Cell, bytes | None]], key: tuple[bytes, ...],
+        static: bool,
+    ) -> Iterator[Part]:  # fmt: skip
+        for cell, value in cells:
+            index = int.from_bytes(cell.path or b"", "big")
+            if index >= len(column.type.fields):
+                raise UnsupportedError(f"a field of {column.name} that its definition does not know")
+            field = f"{quote_identifier(column.name)}.{quote_identifier(column.type.fields[index])}"
+            statement = f"UPDATE {self._name} USING TIMESTAMP ? AND TTL ? SET {field} = ? WHERE {self._where[static]}"  # noqa: S608 - names are quoted
+            yield statement, (*_packed(times), value, *key)
+
+    def _edit(
+        self, column: Column, times: _Times, cells: Sequence[tuple[Cell, bytes | None]], key: tuple[bytes, ...],
+        static: bool, gone: bool,
+    ) -> Part:  # fmt: skip
+        name, sign = quote_identifier(column.name), "-" if gone else "+"
+        statement = (
+            f"UPDATE {self._name} USING TIMESTAMP ? AND TTL ? SET {name} = {name} {sign} ? WHERE {self._where[static]}"  # noqa: S608 - names are quoted
+        )
+        keyed = gone or column.type.kind == "set"
+        items = [cell.path if keyed else (cell.path, value) for cell, value in cells]
+        return statement, (*_packed(times), _collection(items), *key)
+
+    def _is_live(self, column: Column, written: int) -> bool:
+        """Whether the definition has the column, and did not drop an earlier one of its name later than this."""
+        name = column.name_bytes
+        return name in self._live and written > self._dropped.get(name, written - 1)
+
+
+def slices(table: Table, start: Bound, end: Bound) -> list[Slice]:
+    """A deleted range, whose bounds are in storage order, as slices that CQL can delete, whatever the order of columns.
+
+    Raises UnsupportedError for all rows of a partition of which the static row stays, which CQL cannot say.
+    """
+    low, high = _bound(start.values), _bound(end.values)
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    prefix = low[:same]
+    if not same and not low and not high:
+        if table.static:
+            raise UnsupportedError("a deletion of all rows of a partition without its static row")
+        return [Slice(())]
+    if (len(low) == same and not start.inclusive) or (len(high) == same and not end.inclusive):
+        return []
+    found = [Slice(low[:at], (low[at], start.inclusive and at == len(low) - 1)) for at in range(same + 1, len(low))]
+    found.append(
+        Slice(
+            prefix,
+            (low[same], start.inclusive and len(low) == same + 1) if len(low) > same else None,
+            (high[same], end.inclusive and len(high) == same + 1) if len(high) > same else None,
+        )
+    )
+    found += [
+        Slice(high[:at], None, (high[at], end.inclusive and at == len(high) - 1)) for at in range(same + 1, len(high))
+    ]
+    return [_in_cql(table, one) for one in found]
+
+
+def _in_cql(table: Table, one: Slice) -> Slice:
+    """Bounds of a column that is stored in descending order change places."""
+    at = len(one.prefix)
+    if at < len(table.clustering) and table.clustering[at].descending:
+        return replace(one, lower=one.upper, upper=one.lower)
+    return one
+
+
+def _bound(values: Sequence[bytes | None]) -> tuple[bytes, ...]:
+    if any(value is None for value in values):
+        raise UnsupportedError("a clustering column without a value, which CQL cannot name")
+    return tuple(value for value in values if value is not None)
+
+
+def _left(ttl: int | None, expires: int | None, now: int) -> int:
+    """The seconds that something has left, 0 for none."""
+    return 0 if ttl is None or expires is None else max(0, expires - now)
+
+
+def _marked(marker: Marker, now: int) -> _Times:
+    """A marker's times as it is to be written now: there is no tombstone of one, so it expires at once."""
+    return marker.written, 0 if marker.ttl is None else _left(marker.ttl, marker.expires, now) or _BRIEFLY
+
+
+def _present(cell: Cell, now: int) -> tuple[_Times, bytes | None]:
+    """A cell as it is to be written now: what has expired is a tombstone of its time."""
+    if cell.value is None or cell.ttl is None:
+        return (cell.written, 0), cell.value
+    left = _left(cell.ttl, cell.expires, now)
+    return ((cell.written, left), cell.value) if left else ((cell.written, 0), None)
+
+
+def _packed(times: _Times) -> tuple[bytes, bytes]:
+    return struct.pack(">q", times[0]), struct.pack(">i", times[1])
+
+
+def _collection(items: Sequence[bytes | tuple[bytes | None, bytes | None] | None]) -> bytes:
+    """A collection's bytes as the native protocol has them from version 3 on: count, then each with its length."""
+    out = [struct.pack(">i", len(items))]
+    for item in items:
+        for one in item if isinstance(item, tuple) else (item,):
+            data = one or b""
+            out += [struct.pack(">i", len(data)), data]
+    return b"".join(out)

@@ -1,0 +1,31 @@
+"""The type `cassandra`: the source's tables in another Cassandra cluster, write times and TTLs included."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_common.settings_sink_cassandra import CassandraSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: CassandraSinkSettings, around: Surroundings) -> ReachableSink:
+    from tailrace_spark.sinks.cassandra import CassandraStore
+    from tailrace_spark.sinks.cassandra_tables import CassandraTablesSink
+
+    store = CassandraStore(settings, f"sink.{name}")
+    return CassandraTablesSink(store, around.prefix, keyspace=settings.keyspace, lists=settings.lists == "map")
+
+
+CASSANDRA: Final = SinkType(
+    name="cassandra",
+    settings=CassandraSinkSettings,
+    kind=Kind.CASSANDRA,
+    guarantee="Each change is written with its own write times and TTLs: in any order and however often, a table "
+    "reads as SELECT reads the source.",
+    extra="spark",
+    packages=("cassandra",),
+    document="docs/sinks/cassandra.md",
+    open=_open,
+    where="contact_points",
+)

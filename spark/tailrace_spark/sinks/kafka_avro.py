@@ -1,0 +1,197 @@
+"""Keys and values of Kafka in Confluent's Avro: 00, the 4 bytes of a registry's id, the body. Asks by what it is given.
+
+Changes are the record of docs/contracts.md 3 with their place; Connect's schemas are translated as Confluent's
+AvroConverter does (io.confluent.connect.avro.AvroData), so that it gives back the same ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from fastavro import parse_schema, schemaless_writer
+
+from tailrace_schemas.avro.frames import frame
+from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, value_schema
+from tailrace_schemas.avro.subjects import Part, subject_of
+from tailrace_schemas.errors import SchemaRefusedError
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.avro_calendar import Calendar
+from tailrace_spark.sinks.change_log import LogRecord
+from tailrace_spark.sinks.debezium import Write
+from tailrace_spark.sinks.protocol import Place
+
+_Schema = dict[str, Any]
+_CONNECT_PRIMITIVES: Final[Mapping[str, Any]] = {
+    "int8": {"type": "int", "connect.type": "int8"},
+    "int16": {"type": "int", "connect.type": "int16"},
+    "int32": "int",
+    "int64": "long",
+}
+_PLACE: Final[list[_Schema]] = [
+    {"name": "topic", "type": "string"},
+    {"name": "partition", "type": "int"},
+    {"name": "offset", "type": "long"},
+    {"name": "schema", "type": ["null", "bytes"], "default": None},
+    {"name": "generation", "type": ["null", "long"], "default": None},
+    {"name": "stream_id", "type": ["null", "bytes"], "default": None},
+]
+
+
+class Registry(Protocol):
+    """Who gives schemas their ids: tailrace_common.kafka.registry."""
+
+    def id_of(self, subject: str, text: str) -> int: ...
+
+    def reach(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class AvroWriters:
+    """What writes the values of one schema under its id; subjects are <topic>-key and <topic>-value.
+
+    A schema that was refused is asked for once more in each batch, which `begin` begins.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._refused: dict[tuple[str, str], SchemaRefusedError] = {}
+
+    def begin(self) -> None:
+        """Forget what was refused."""
+        self._refused.clear()
+
+    def of(self, topic: str, part: Part, schema: _Schema) -> Callable[[object], bytes]:
+        """Raises SchemaRefusedError, and ServiceError where the registry does not answer or refuses us."""
+        text = canonical_text(schema)
+        head = frame(self._id(subject_of("TopicName", topic, part, text), text).to_bytes(4, "big"))
+        parsed = parse_schema(schema)
+
+        def write(value: object) -> bytes:
+            buffer = io.BytesIO(head)
+            buffer.seek(len(head))
+            schemaless_writer(buffer, parsed, value)
+            return buffer.getvalue()
+
+        return write
+
+    def _id(self, subject: str, text: str) -> int:
+        refused = self._refused.get((subject, text))
+        if refused is not None:
+            raise SchemaRefusedError(str(refused))
+        try:
+            return self._registry.id_of(subject, text)
+        except SchemaRefusedError as error:
+            self._refused[subject, text] = error
+            raise
+
+    def connect(self, topic: str, part: Part, schema: _Schema) -> Write:
+        """What writes the values of one of Connect's schemas. Raises as `of`."""
+        write = self.of(topic, part, avro_of_connect(schema))
+        return lambda value: write(_avro_value(schema, value))
+
+
+class AvroChanges:
+    """Changes and their keys; `prefix` stands before the namespaces of the schemas."""
+
+    content_type = "application/avro"
+
+    def __init__(self, writers: AvroWriters, prefix: str, key: KeyChoice) -> None:
+        self._writers = writers
+        self._prefix = prefix
+        self._key_choice = key
+        self._shapes: dict[tuple[int, str], _Shape] = {}
+
+    def key(self, topic: str, record: LogRecord) -> bytes | None:
+        """The key's columns; None for a truncation. Raises as `AvroWriters.of`."""
+        shape = self._shape(topic, record.change.table)
+        found = shape.calendar.within(record.record)["key"]
+        return None if found is None else shape.key(found)
+
+    def value(self, topic: str, record: LogRecord) -> bytes:
+        """The change with its place. Raises as `AvroWriters.of`."""
+        shape = self._shape(topic, record.change.table)
+        return shape.value({**shape.calendar.within(record.record), **_place(record)})
+
+    def _shape(self, topic: str, table: Table) -> _Shape:
+        shape = self._shapes.get((id(table), topic))
+        if shape is None:
+            shape = _Shape(self._writers, topic, table, self._prefix, self._key_choice)  # which keeps the table's id
+            self._shapes[id(table), topic] = shape
+        return shape
+
+
+class _Shape:
+    """What writes the changes of one definition into one topic."""
+
+    def __init__(self, writers: AvroWriters, topic: str, table: Table, prefix: str, key: KeyChoice) -> None:
+        self.table = table
+        self.calendar = Calendar(table)
+        self.value = writers.of(topic, "value", change_schema(table, prefix))
+        self.key = writers.of(topic, "key", key_schema(table, prefix, key, outward=True))
+
+
+def change_schema(table: Table, prefix: str) -> _Schema:
+    """The schema of a table's changes with their places."""
+    found: dict[str, Any] = value_schema(table, prefix, outward=True)
+    return {**found, "fields": [*found["fields"], *_PLACE]}
+
+
+def _place(record: LogRecord) -> dict[str, object]:
+    place: Place = record.place
+    assignment = record.assignment
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset,
+        "schema": place.schema_id or None,
+        "generation": None if assignment is None else assignment.generation,
+        "stream_id": None if assignment is None else assignment.stream_id,
+    }
+
+
+def avro_of_connect(schema: Mapping[str, Any]) -> _Schema:
+    """The Avro schema of a struct of Connect's, in the form of its JsonConverter."""
+    found = _connected(schema, set())
+    assert isinstance(found, dict)  # noqa: S101 - of a struct it is a record
+    return found
+
+
+def _connected(schema: Mapping[str, Any], known: set[str]) -> Any:
+    if schema["type"] == "struct":
+        return _record(schema, known)
+    kind = _CONNECT_PRIMITIVES.get(schema["type"], schema["type"])
+    if "name" not in schema:
+        return kind
+    typed = kind if isinstance(kind, dict) else {"type": kind}
+    return {**typed, "connect.version": schema["version"], "connect.name": schema["name"]}
+
+
+def _record(schema: Mapping[str, Any], known: set[str]) -> Any:
+    name = ".".join(map(avro_name, schema["name"].split(".")))
+    if name in known:
+        return name
+    known.add(name)
+    fields = [_connected_field(field, known) for field in schema["fields"]]
+    version = {"connect.version": schema["version"]} if "version" in schema else {}
+    return {"type": "record", "name": name, "fields": fields, **version, "connect.name": schema["name"]}
+
+
+def _connected_field(field: Mapping[str, Any], known: set[str]) -> _Schema:
+    name, kind = avro_name(field["field"]), _connected(field, known)
+    return (
+        {"name": name, "type": ["null", kind], "default": None} if field["optional"] else {"name": name, "type": kind}
+    )
+
+
+def _avro_value(schema: Mapping[str, Any], value: Any) -> Any:
+    """A value as JsonConverter has it, as Avro does."""
+    if value is None:
+        return None
+    if schema["type"] == "struct":
+        return {avro_name(field["field"]): _avro_value(field, value[field["field"]]) for field in schema["fields"]}
+    return base64.b64decode(value) if schema["type"] == "bytes" else value

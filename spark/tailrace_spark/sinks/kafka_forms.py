@@ -1,0 +1,72 @@
+"""Changes as records of Kafka in JSON, and as events of CloudEvents 1.0, structured or binary. No I/O."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, Protocol
+
+from tailrace_spark.sinks.change_log import LogRecord, encoded, key_of
+
+CloudEvents = Literal["none", "structured", "binary"]
+Headers = tuple[tuple[str, bytes], ...]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ChangeForm(Protocol):
+    """What makes keys and values of changes; `content_type` is the values' media type.
+
+    Both raise SchemaRefusedError where the change's table cannot be written so.
+    """
+
+    content_type: str
+
+    def key(self, topic: str, record: LogRecord) -> bytes | None:
+        """None for a truncation."""
+
+    def value(self, topic: str, record: LogRecord) -> bytes: ...
+
+
+class JsonChanges:
+    """Changes as JSON (docs/change-json.md); `whole`: by their primary key; `structured`: each in its event."""
+
+    content_type = "application/json"
+
+    def __init__(self, *, whole: bool, structured: bool) -> None:
+        self._whole = whole
+        self._structured = structured
+
+    def key(self, topic: str, record: LogRecord) -> bytes | None:  # noqa: ARG002 - the form's
+        """The key's columns as a JSON object; None for a truncation."""
+        return key_of(record, whole=self._whole)
+
+    def value(self, topic: str, record: LogRecord) -> bytes:  # noqa: ARG002 - the form's
+        """The change, or its event."""
+        return encoded(cloud_event(record) if self._structured else record.value)
+
+
+def cloud_event(record: LogRecord) -> dict[str, object]:
+    """A change as an event of CloudEvents 1.0 in structured mode."""
+    return {**_attributes(record), "datacontenttype": "application/json", "data": record.value}
+
+
+def event_headers(record: LogRecord, content_type: str) -> Headers:
+    """The headers that make a record of Kafka an event in binary mode (the Kafka protocol binding, 3.2)."""
+    named = [(f"ce_{name}", value.encode()) for name, value in _attributes(record).items()]
+    return (*named, ("content-type", content_type.encode()))
+
+
+def _attributes(record: LogRecord) -> dict[str, str]:
+    """`id` is the change's place, `source` its topic, `time` its write time."""
+    place, written = record.place, record.record["written"]
+    found = {
+        "specversion": "1.0",
+        "id": f"{place.partition}/{place.offset}",
+        "source": f"/tailrace/{place.topic}",
+        "type": f"tailrace.change.{record.change.op.value}",
+        "subject": str(record.change.table),
+    }
+    with suppress(OverflowError):  # before year 1 or after 9999, which RFC 3339 cannot say; the change itself has it
+        found["time"] = (_EPOCH + timedelta(microseconds=int(str(written)))).isoformat()
+    return found

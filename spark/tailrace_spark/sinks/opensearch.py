@@ -1,0 +1,249 @@
+"""Indexes of OpenSearch or Elasticsearch that follow the source: what searches see is what SELECT returns."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.table import Table
+from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.rowstate.deletions import supersedes
+from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
+from tailrace_spark.sinks.opensearch_client import Op, SearchClient, name
+from tailrace_spark.sinks.opensearch_copy import copy
+from tailrace_spark.sinks.opensearch_documents import OWN, Documents
+from tailrace_spark.sinks.opensearch_index import Indexes, TableIndex, settled
+from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome, StaleError
+from tailrace_spark.sinks.opensearch_state import KIND_HEAD, KIND_ROW, decode_head, decode_row
+from tailrace_spark.sinks.partition_merge import Clustering, mergeable
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.sinks.sql_gathered import Gathered, gather
+from tailrace_spark.sinks.sql_held import newest_definition
+from tailrace_spark.sinks.sql_joined import joined
+from tailrace_spark.sinks.sql_names import ROW, STATIC
+from tailrace_spark.sinks.sql_stored import RowKey
+
+_TRIES: Final = 10
+ROWS: Final[dict[str, Any]] = {"terms": {f"{OWN}.kind": [KIND_ROW, KIND_HEAD]}}
+"""All documents but the table's own."""
+_LETTERS: Final[dict[str, Any]] = {
+    "dynamic": False,
+    "properties": {
+        "topic": {"type": "keyword"}, "partition": {"type": "integer"}, "offset": {"type": "long"},
+        "schema": {"type": "keyword"}, "reason": {"type": "text"}, "message": {"type": "binary"},
+    },
+}  # fmt: skip
+
+
+class OpensearchSink:
+    """Follows source tables; see `Sink` and `SweepingSink` for the promises.
+
+    Each document is written by itself. Of a batch some are done and others not when it fails: it is then written again,
+    and every row comes out as if once.
+    """
+
+    def __init__(
+        self,
+        client: SearchClient,
+        settings: OpensearchSinkSettings,
+        *,
+        ring_delay: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`ring_delay`: see SqlSink. `clock` tells the seconds since the epoch by which what expires is gone."""
+        self._client = client
+        self._settings = settings
+        self._ring_delay = ring_delay
+        self._clock = clock
+        self._swept = 0.0
+        self._indexes = Indexes(client, settings)
+        self._letters_there = False
+
+    def reach(self) -> None:
+        """See that the cluster answers. Raises ServiceError."""
+        self._client.reach()
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
+        summary = Summary()
+        try:
+            for piece in joined(pieces):
+                summary += self._piece(piece)
+        except BaseException:
+            self._indexes.forget()
+            self._letters_there = False
+            raise
+        return summary
+
+    def sweep(self) -> int:
+        """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
+
+        It is looked for every `sweep_seconds`.
+        """
+        if self._clock() < self._swept + self._settings.sweep_seconds:
+            return 0
+        self._swept = self._clock()
+        at, swept = int(self._clock()), 0
+        try:
+            for index in list(self._indexes.all()):
+                swept += self._sweep(index, at)
+        except StaleError:
+            self._indexes.forget()
+        except BaseException:
+            self._indexes.forget()
+            raise
+        return swept
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+    def _piece(self, piece: Piece) -> Summary:
+        by_table: dict[UUID, list[Delivered]] = {}
+        for delivered in piece.changes:
+            by_table.setdefault(delivered.change.table.id, []).append(delivered)
+        letters = list(piece.dead_letters)
+        summary = Summary()
+        for changes in by_table.values():
+            refused = list[DeadLetter]()
+            rows = self._table(changes, refused)
+            summary += Summary(len(changes) - len(refused), rows)
+            letters += refused
+        self._bury(letters)
+        return summary + Summary(dead_letters=len(letters))
+
+    def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
+        for _ in range(_TRIES):
+            try:
+                return self._follow(changes, refused)
+            except StaleError:
+                self._indexes.forget(changes[0].change.table.id)
+                refused.clear()
+        raise ServiceError(f"{changes[0].change.table}: another writer changes its index again and again")
+
+    def _follow(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
+        table, announced = newest_definition(changes)
+        index = self._indexes.of(table) or self._indexes.make(table, announced)
+        index = self._define(index, table, announced)
+        documents = Documents(index.about.definition)
+        at = int(self._clock())
+        try:
+            found = gather(changes)
+            erased = self._truncate(index, documents, found.truncations, at)
+            outcome = DocumentMerge(self._client, index, documents, at).run(found)
+        except DecodeError:
+            changes = mergeable(changes, documents, refused)
+            found = gather(changes)
+            erased = self._truncate(index, documents, found.truncations, at)
+            outcome = DocumentMerge(self._client, index, documents, at).run(found)
+        refused += _refused(changes, outcome)
+        return erased + len(outcome.rows)
+
+    def _define(self, index: TableIndex, table: Table, announced: int) -> TableIndex:
+        """The index with all columns of a definition, and of those before."""
+        known = index.about
+        definition = merge_definitions(known.definition, table, second_newer=announced >= known.announced)
+        about, widens = settled(index, definition, max(announced, known.announced))
+        if about == known and index.version is not None:
+            return index
+        documents = Documents(definition)
+        if not widens:
+            new = self._indexes.successor(index, documents)
+            copy(self._client, index, new, documents, int(self._clock()))
+            new.note(about)
+            self._indexes.switch(index, new)
+            return new
+        if definition != known.definition:
+            index.widen(documents)
+        index.note(about)
+        return index
+
+    def _truncate(self, index: TableIndex, documents: Documents, said: TruncationState, at: int) -> int:
+        """Keep what is said of truncations, and erase what is covered for certain; how many rows that changed."""
+        known = merge_truncations(index.about.truncations, said)
+        floor, before = known.floor(at, self._ring_delay, index.about.erased), index.about.erased
+        if floor is not None and (before is None or supersedes(floor, before)):
+            index.note(replace(index.about, truncations=known, erased=floor, pending=True))
+        else:
+            index.note(replace(index.about, truncations=known))
+        if not index.about.pending:
+            return 0
+        erased = self._look_at(index, documents, ROWS, at, everything=True)
+        index.note(replace(index.about, pending=False))
+        return erased
+
+    def _sweep(self, index: TableIndex, at: int) -> int:
+        documents = Documents(index.about.definition)
+        swept = self._truncate(index, documents, TruncationState(), at)
+        due = {"range": {f"{OWN}.expires": {"lte": at}}}
+        return swept + self._look_at(index, documents, due, at)
+
+    def _look_at(
+        self, index: TableIndex, documents: Documents, query: dict[str, Any], at: int, *, everything: bool = False
+    ) -> int:
+        """Merge what a query finds with nothing: for what has expired, or is covered by now; how many rows changed."""
+        self._client.refresh(index.index)
+        changed = 0
+        for page in self._client.search(index.index, query):
+            rows: dict[RowKey, Clustering] = {}
+            for one in page:
+                if one.id.startswith("#partition-"):
+                    rows[decode_head(one.state)[0], STATIC] = ()
+                else:
+                    key, row = decode_row(one.state)
+                    rows[key, ROW + clustering_key(documents.table, row.written_as)] = row.written_as
+            merge = DocumentMerge(self._client, index, documents, at, everything=everything)
+            changed += len(merge.run(Gathered(), rows).rows)
+        return changed
+
+    def _bury(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep dead letters, each place in Kafka once."""
+        if not letters:
+            return
+        index = self._settings.dead_letters
+        if not self._letters_there:
+            if self._client.get(f"/{name(index)}/_alias") is None:
+                body = {"mappings": _LETTERS, "aliases": {f"{index}-write": {}}}
+                self._client.put(f"/{name(index)}", body)
+            self._letters_there = True
+        ops = []
+        for letter in letters:
+            place = letter.place
+            document = {
+                "topic": place.topic, "partition": place.partition, "offset": place.offset,
+                "schema": place.schema_id.hex(), "reason": letter.reason,
+                "message": base64.b64encode(letter.message).decode(),
+            }  # fmt: skip
+            identity = f"{place.topic}-{place.partition}-{place.offset}"
+            ops.append(Op(identity, None, document, unchecked=True))
+        written = self._client.bulk(f"{index}-write", ops)
+        if written.refused:
+            [why, *_] = written.refused.values()
+            raise ServiceError(f"{self._settings.location}, {index}: dead letters are refused: {why}")
+
+
+def _refused(changes: Iterable[Delivered], outcome: Outcome) -> list[DeadLetter]:
+    """The changes of rows whose documents the store refused."""
+    if not outcome.refused:
+        return []
+    letters = []
+    for one in changes:
+        why = outcome.refused.get(_row_key(one))
+        if why is not None:
+            letters.append(DeadLetter(one.place, why, one.message))
+    return letters
+
+
+def _row_key(one: Delivered) -> RowKey:
+    change = one.change
+    key = change.key or b""
+    if change.static or change.clustering is None:
+        return key, STATIC
+    return key, ROW + clustering_key(change.table, change.clustering)

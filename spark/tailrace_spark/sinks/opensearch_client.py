@@ -1,0 +1,341 @@
+"""The few requests of OpenSearch's API that the sink makes: tried again while that may help, refusals told apart."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx2
+import stamina
+
+from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.http_sender import Pace, retry_after
+
+STATE: Final = "__tailrace.state"
+_TRIED_AGAIN: Final = frozenset({408, 429, 502, 503, 504})
+_TOO_LARGE: Final = 413
+_CONFLICT: Final = 409
+_SHOWN: Final = 300
+_SCROLL: Final = "5m"
+_PAGE: Final = 1000
+
+Version = tuple[int, int]
+"""(sequence number, primary term): what names one version of a document to the concurrency check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document as it is there. `source` is what searches return of it, None where it was not asked for."""
+
+    id: str
+    version: Version
+    state: bytes
+    source: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One document to be put in place of a version, or taken away; version None: there must be none yet.
+
+    With `unchecked` it is put there whatever is. `document` None takes away.
+    """
+
+    id: str
+    version: Version | None
+    document: Mapping[str, Any] | None
+    unchecked: bool = False
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of operations, by id: the new versions, those that lost to another write, those refused and why."""
+
+    done: dict[str, Version] = field(default_factory=dict)
+    conflicts: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class _TryAgainError(Exception):
+    """It may be answered later; `after`: seconds that the server asks to wait."""
+
+    def __init__(self, words: str, after: float | None = None) -> None:
+        super().__init__(words)
+        self.after = after
+
+
+class SearchClient:
+    """One cluster. One thread at a time."""
+
+    def __init__(self, name: str, settings: OpensearchSinkSettings, *, pace: Pace | None = None) -> None:
+        """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""
+        self._settings = settings
+        self._pace = pace or Pace()
+        self._client = httpx2.Client(
+            headers=_authorization(settings),
+            timeout=settings.timeout_seconds,
+            verify=_verification(name, settings),
+        )
+
+    def reach(self) -> None:
+        """See that a server of this API answers. Raises ServiceError."""
+        answer = self.get("/")
+        version = answer.get("version") if isinstance(answer, dict) else None
+        if not isinstance(version, dict) or "number" not in version:
+            raise self._failed("what answers there is neither OpenSearch nor Elasticsearch: look at url")
+
+    def get(self, path: str) -> Any:
+        """The answer of a GET as JSON; None where there is no such thing. Raises ServiceError."""
+        return self._json("GET", path, None, absent=True)
+
+    def put(self, path: str, body: Any) -> Any:
+        """The answer of a PUT as JSON. Raises ServiceError, with what the server says, where it refuses."""
+        return self._json("PUT", path, body)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """The same of a POST."""
+        return self._json("POST", path, body)
+
+    def delete(self, path: str) -> None:
+        """Take away what may not be there. Raises ServiceError."""
+        self._json("DELETE", path, None, absent=True)
+
+    def documents(self, index: str, ids: Sequence[str], *, source: bool = False) -> dict[str, Found]:
+        """These documents, the newest whether searches see them yet or not; those that are not there are left out."""
+        path = f"/{name(index)}/_mget?stored_fields={STATE}&_source={json.dumps(source)}"
+        found: dict[str, Found] = {}
+        for at in range(0, len(ids), self._settings.bulk_documents):
+            body = {"ids": ids[at : at + self._settings.bulk_documents]}
+            answer = self._json("POST", path, body, check=_require_answers)
+            found |= {one["_id"]: _found(one) for one in answer["docs"] if one["found"]}
+        return found
+
+    def search(self, index: str, query: Mapping[str, Any], *, source: bool = False) -> Iterator[list[Found]]:
+        """All documents of a query as they were when it began, in pages and in no order. `refresh` before."""
+        body = {
+            "query": query, "size": _PAGE, "sort": ["_doc"], "seq_no_primary_term": True, "_source": source,
+            "stored_fields": [STATE],
+        }  # fmt: skip
+        answer = self.post(f"/{name(index)}/_search?scroll={_SCROLL}", body)
+        scroll = answer["_scroll_id"]
+        try:
+            while hits := answer["hits"]["hits"]:
+                self._require_whole(index, answer)
+                yield [_found(hit) for hit in hits]
+                if len(hits) < _PAGE:
+                    break
+                answer = self.post("/_search/scroll", {"scroll": _SCROLL, "scroll_id": scroll})
+                scroll = answer["_scroll_id"]
+            self._require_whole(index, answer)
+        finally:
+            with suppress(httpx2.RequestError):  # it ends by itself, later
+                self._client.request("DELETE", self._settings.url + "/_search/scroll", json={"scroll_id": [scroll]})
+
+    def refresh(self, index: str) -> None:
+        """Let searches see all that was written."""
+        self.post(f"/{name(index)}/_refresh")
+
+    def bulk(self, alias: str, ops: Sequence[Op]) -> Written:
+        """Write documents, each by itself. Raises ServiceError where the server does not take some of them now."""
+        written = Written()
+        lines: list[bytes] = []
+        some: list[Op] = []
+        size = 0
+        for op in ops:
+            line = _lines(op)
+            if some and (
+                size + len(line) > self._settings.bulk_kibibytes << 10 or len(some) >= self._settings.bulk_documents
+            ):
+                self._bulk(alias, some, lines, written)
+                lines, some, size = [], [], 0
+            lines.append(line)
+            some.append(op)
+            size += len(line)
+        if some:
+            self._bulk(alias, some, lines, written)
+        return written
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _bulk(self, alias: str, ops: Sequence[Op], lines: Sequence[bytes], written: Written) -> None:
+        path = f"/{name(alias)}/_bulk?require_alias=true"
+        left = list(range(len(ops)))
+
+        def send() -> None:
+            nonlocal left
+            answer = self._request("POST", path, b"".join(lines[at] for at in left), "application/x-ndjson")
+            if answer.status_code == _TOO_LARGE:
+                raise _TooLargeError
+            again: list[int] = []
+            words = ""
+            items = self._decoded(answer)["items"]
+            for at, item in zip(left, items, strict=True):
+                [result] = item.values()
+                status, identity = result["status"], result["_id"]
+                if status < 300:
+                    written.done[identity] = (result["_seq_no"], result["_primary_term"])
+                elif status == _CONFLICT or (status == 404 and "error" not in result):
+                    written.conflicts.add(identity)
+                elif status == 400:
+                    written.refused[identity] = _said(result)
+                elif status in _TRIED_AGAIN:
+                    again.append(at)
+                    words = _said(result)
+                else:
+                    raise self._failed(f"{alias}: HTTP {status}: {_said(result)}")
+            left = again
+            if again:
+                raise _TryAgainError(f"{alias}: {words}")
+
+        try:
+            self._patiently(send)
+        except _TooLargeError:
+            if len(ops) == 1:
+                written.refused[ops[0].id] = f"the server takes no request of {len(lines[0])} bytes"
+                return
+            half = len(ops) // 2
+            self._bulk(alias, ops[:half], lines[:half], written)
+            self._bulk(alias, ops[half:], lines[half:], written)
+
+    def _json(
+        self, method: str, path: str, body: Any, *, absent: bool = False, check: Callable[[Any], None] | None = None
+    ) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        result: Any = None
+
+        def send() -> None:
+            nonlocal result
+            answer = self._request(method, path, content, "application/json")
+            result = None if absent and answer.status_code == 404 else self._decoded(answer)
+            if check is not None:
+                check(result)
+
+        self._patiently(send)
+        return result
+
+    def _patiently(self, send: Callable[[], None]) -> None:
+        try:
+            for attempt in stamina.retry_context(
+                self._wait_after,
+                attempts=None,
+                timeout=self._settings.retry_seconds,
+                wait_initial=self._pace.first,
+                wait_max=self._pace.longest,
+                wait_jitter=self._pace.jitter,
+            ):
+                with attempt:
+                    send()
+        except _TryAgainError as error:
+            raise self._failed(str(error)) from error
+
+    def _wait_after(self, error: Exception) -> bool | float:
+        if not isinstance(error, _TryAgainError):
+            return False
+        if error.after is None:
+            return True
+        return error.after if error.after <= self._settings.retry_seconds else False
+
+    def _request(self, method: str, path: str, content: bytes | None, kind: str) -> Any:
+        """The answer, if it is none of those after which the same is to be asked again."""
+        headers = {} if content is None else {"Content-Type": kind}
+        try:
+            answer = self._client.request(method, self._settings.url + path, content=content, headers=headers)
+        except httpx2.RequestError as error:
+            raise _TryAgainError(str(error) or type(error).__name__) from error
+        if answer.status_code in _TRIED_AGAIN:
+            after = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
+            asks = "" if after is None else f"; it asks to come again in {after:.0f} s"
+            raise _TryAgainError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", after)
+        return answer
+
+    def _decoded(self, answer: Any) -> Any:
+        try:
+            decoded = answer.json()
+        except ValueError:
+            decoded = None
+        if answer.status_code in (401, 403):
+            what = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
+            advice = "look at username and password, or api_key, and what they may do"
+            raise self._failed(f"HTTP {answer.status_code}: {what}; {advice}")
+        if answer.status_code >= 300 or decoded is None:
+            what = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
+            raise self._failed(f"HTTP {answer.status_code}: {what}")
+        return decoded
+
+    def _require_whole(self, index: str, answer: Mapping[str, Any]) -> None:
+        if answer["_shards"]["failed"] or answer["timed_out"]:
+            raise self._failed(f"{index}: not all of its shards answer")
+
+    def _failed(self, words: str) -> ServiceError:
+        return ServiceError(f"{self._settings.location}: {words}")
+
+
+class _TooLargeError(Exception):
+    """HTTP 413: the request in smaller parts may be taken."""
+
+
+def name(index: str) -> str:
+    """An index's name as a part of a path."""
+    return quote(index, safe="")
+
+
+def _lines(op: Op) -> bytes:
+    where: dict[str, object] = {"_id": op.id}
+    if op.version is not None:
+        where["if_seq_no"], where["if_primary_term"] = op.version
+    if op.document is None:
+        return json.dumps({"delete": where}).encode() + b"\n"
+    action = "index" if op.version is not None or op.unchecked else "create"
+    document = json.dumps(op.document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps({action: where}).encode() + b"\n" + document.encode() + b"\n"
+
+
+def _found(one: Mapping[str, Any]) -> Found:
+    stored = one.get("fields", {}).get(STATE)
+    state = b"" if stored is None else base64.b64decode(stored[0])
+    return Found(one["_id"], (one["_seq_no"], one["_primary_term"]), state, one.get("_source"))
+
+
+def _require_answers(answer: Mapping[str, Any]) -> None:
+    """Of each document: the request succeeds also where shards are not there yet."""
+    for one in answer["docs"]:
+        if "error" in one:
+            raise _TryAgainError(f"{one['_index']}: {_said(one)}")
+
+
+def _said(answer: Mapping[str, Any]) -> str:
+    """What the server says of an error, with its causes."""
+    error = answer.get("error")
+    if not isinstance(error, dict):
+        return str(error)[:_SHOWN]
+    words = [str(error.get("reason") or error.get("type"))]
+    while isinstance(error := error.get("caused_by"), dict):
+        words.append(str(error.get("reason") or error.get("type")))
+    return ": ".join(words)[:_SHOWN]
+
+
+def _authorization(settings: OpensearchSinkSettings) -> dict[str, str]:
+    if settings.api_key is not None:
+        return {"Authorization": f"ApiKey {settings.api_key.get_secret_value()}"}
+    if settings.username is None or settings.password is None:
+        return {}
+    both = f"{settings.username}:{settings.password.get_secret_value()}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(both).decode()}"}
+
+
+def _verification(name: str, settings: OpensearchSinkSettings) -> Any:
+    if settings.tls_ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=settings.tls_ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"sink.{name}.tls_ca_file: {settings.tls_ca_file}: {error}") from None

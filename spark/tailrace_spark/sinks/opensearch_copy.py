@@ -1,0 +1,104 @@
+"""Makes a table's documents anew in another index, of the states in its present one: where columns go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient
+from tailrace_spark.sinks.opensearch_documents import OWN, Document, Documents, digest, head_id
+from tailrace_spark.sinks.opensearch_index import TableIndex
+from tailrace_spark.sinks.opensearch_state import (
+    KIND_HEAD,
+    KIND_ROW,
+    PartitionHead,
+    decode_head,
+    decode_row,
+    encode_head,
+    encode_row,
+    own,
+)
+from tailrace_spark.sinks.partition_merge import KnownRow
+from tailrace_spark.sinks.sql_names import ROW, STATIC
+from tailrace_spark.sinks.sql_stored import RowKey, stored_as
+
+
+def copy(client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, at: int) -> None:
+    """Put every row and partition of `old` into `new`, as `documents` show it. Raises ServiceError, DecodeError.
+
+    Of partitions with static columns all rows are made together, so they must fit into memory.
+    """
+    client.refresh(old.index)
+    _Copy(client, old, new, documents, at).run()
+
+
+class _Copy:
+    def __init__(self, client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, at: int) -> None:
+        self._client = client
+        self._old = old
+        self._new = new
+        self._documents = documents
+        self._at = at
+
+    def run(self) -> None:
+        of_heads = {"term": {f"{OWN}.kind": KIND_HEAD}}
+        for page in self._client.search(self._old.index, of_heads):
+            for one in page:
+                key, head = decode_head(one.state)
+                self._put(self._partition(key, head))
+        of_rows = {"term": {f"{OWN}.kind": KIND_ROW}}
+        for page in self._client.search(self._old.index, of_rows):
+            self._put(self._rows(page))
+
+    def _partition(self, key: bytes, head: PartitionHead) -> Iterator[Op]:
+        """A head, and where it has static columns the partition's rows."""
+        shown: dict[RowKey, Document] = {}
+        static = head.head.static
+        if static is not None:
+            rows: dict[bytes, KnownRow] = {}
+            within = {
+                "bool": {"filter": [{"term": {f"{OWN}.kind": KIND_ROW}}, {"term": {f"{OWN}.partition": digest(key)}}]}
+            }
+            for page in self._client.search(self._old.index, within):
+                rows |= {self._place(row): row for _, row in (decode_row(one.state) for one in page)}
+            states = [(place, (stored_as(*row.stored).state, row.written_as)) for place, row in rows.items()]
+            shown = self._documents.partition(key, static.state, states, self._at)
+            for place, row in rows.items():
+                yield self._row((key, place), row, shown.get((key, place)))
+        alone = shown.get((key, STATIC))
+        encoded = encode_head(key, head)
+        fields = own(KIND_HEAD, encoded, there=alone is not None, row_key=(key, STATIC), expires=head.expires)
+        yield Op(head_id(key), None, {**(alone or {}), OWN: fields}, unchecked=True)
+
+    def _rows(self, page: list[Found]) -> Iterator[Op]:
+        """Rows of partitions without static columns."""
+        decoded = [decode_row(one.state) for one in page]
+        with_statics: set[bytes] = set()
+        if self._documents.whole_partitions:
+            heads = {head_id(key): key for key, _ in decoded}
+            for identity, there in self._client.documents(self._old.index, list(heads)).items():
+                if decode_head(there.state)[1].head.static is not None:
+                    with_statics.add(heads[identity])
+        for key, row in decoded:
+            if key not in with_statics:
+                row_key = key, self._place(row)
+                shown = self._documents.partition(
+                    key, None, [(row_key[1], (stored_as(*row.stored).state, row.written_as))], self._at
+                )
+                yield self._row(row_key, row, shown.get(row_key))
+
+    def _row(self, row_key: RowKey, row: KnownRow, shown: Document | None) -> Op:
+        encoded = encode_row(row_key[0], row)
+        fields = own(KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry)
+        identity = self._documents.id_of(row_key, row.written_as)
+        return Op(identity, None, {**(shown or {}), OWN: fields}, unchecked=True)
+
+    def _place(self, row: KnownRow) -> bytes:
+        return ROW + clustering_key(self._documents.table, row.written_as)
+
+    def _put(self, ops: Iterator[Op]) -> None:
+        written = self._client.bulk(self._new.write_alias, list(ops))
+        if written.refused:
+            [(identity, why), *_] = written.refused.items()
+            raise ServiceError(f"{self._new.index}: the document {identity} is refused: {why}")

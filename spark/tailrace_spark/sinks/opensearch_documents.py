@@ -1,0 +1,178 @@
+"""What an index shows of a source table: its mapping, its rows' documents and their ids, by one definition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.cql.coding import Codec
+from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.table import Column, Table
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.sinks.opensearch_types import Render, field_of, render
+from tailrace_spark.sinks.partition_merge import Clustering, State
+from tailrace_spark.sinks.sql_names import STATIC, claim
+from tailrace_spark.sinks.sql_stored import RowKey
+
+OWN: Final = "__tailrace"
+"""The field below which all stands that is not the source's; no `_source` has it."""
+TABLE_ID: Final = "#table"
+_LONGEST_ID: Final = 512  # bytes
+_LONGEST_NAME: Final = 255
+# What a document must not have as a field: the servers' own.
+_RESERVED: Final = frozenset(
+    {"_id", "_index", "_type", "_source", "_routing", "_field_names", "_ignored", "_nested_path", "_seq_no", "_version",
+     "_primary_term", "_doc_count", "_size", "_tier", "_data_stream_timestamp", "_score", "_feature", OWN}
+)  # fmt: skip
+# Key types of which a value says which bytes it stands for, so that its text may stand for the row.
+_TELLING: Final = frozenset(
+    {"ascii", "text", "tinyint", "smallint", "int", "bigint", "uuid", "timeuuid", "timestamp", "date", "time"}
+)
+Document = dict[str, Any]
+
+
+class Documents:
+    """The documents of one source table, by one definition of it."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._regular = VisibleColumns(table)
+        self._static = VisibleColumns(table, static=True)
+        columns: tuple[Column, ...] = (*table.key, *self._static.columns, *self._regular.columns)
+        names = _names(columns)
+        self.properties: dict[str, Any] = {
+            name: field_of(column.type) for name, column in zip(names, columns, strict=True)
+        }
+        """The mapping's fields of the source's columns, in its order."""
+        shown = [(name, render(column.type)) for name, column in zip(names, columns, strict=True)]
+        keys, statics = len(table.key), len(self._static.columns)
+        self._key_shown = shown[:keys]
+        self._static_shown = shown[keys : keys + statics]
+        self._regular_shown = shown[keys + statics :]
+        self._codecs: list[Codec] = [codec(column.type) for column in table.key]
+        self._key_types = tuple(column.type for column in table.partition_key)
+        self._telling = all(column.type.kind in _TELLING for column in table.key)
+
+    @property
+    def whole_partitions(self) -> bool:
+        """See `Shows`."""
+        return bool(self.table.static)
+
+    def row(self, row_key: RowKey, state: State, at: int | None) -> Document | None:
+        """See `Shows`; without what is the sink's own."""
+        values = self._regular.values(state[0], None, at)
+        if values is None:
+            return None
+        document = self._keys(row_key[0], state[1])
+        _put(document, self._regular_shown, values)
+        return document
+
+    def partition(
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, State]], at: int | None
+    ) -> dict[RowKey, Document]:
+        """See `Shows`."""
+        statics = None if static is None else self._static.values(static, None, at)
+        found: dict[RowKey, Document] = {}
+        for clustering, state in rows:
+            document = self.row((key, clustering), state, at)
+            if document is not None:
+                _put(document, self._static_shown, statics or ())
+                found[key, clustering] = document
+        if not found and statics is not None:
+            document = self._keys(key, [None] * len(self.table.clustering))
+            _put(document, self._static_shown, statics)
+            found[key, STATIC] = document
+        return found
+
+    def id_of(self, row_key: RowKey, written_as: Clustering) -> str:
+        """The id of a row's document: its key's values as they are shown, or a digest.
+
+        The value alone where the key has one column, else a JSON array. A digest where that has more than 512 bytes or
+        where several texts could stand for one row, or one for several.
+        """
+        text = self._text(row_key[0], written_as) if self._telling else None
+        return "#" + digest(*row_key) if text is None else text
+
+    def _text(self, key: bytes, written_as: Clustering) -> str | None:
+        values: list[object] = []
+        try:
+            parts = (*split_key(self._key_types, key), *written_as)
+            for part, of, (_, convert) in zip(parts, self._codecs, self._key_shown, strict=True):
+                value = None if part is None else of.decode(part)
+                if value is None or of.encode(value) != part:
+                    return None
+                values.append(value if convert is None else convert(value))
+        except DecodeError:
+            return None
+        [first, *others] = values
+        text = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if others else str(first)
+        return text if text and text[0] != "#" and len(text.encode()) <= _LONGEST_ID else None
+
+    def _keys(self, key: bytes, clustering: Clustering) -> Document:
+        parts = (*split_key(self._key_types, key), *clustering)
+        values = [None if part is None else of.decode(part) for of, part in zip(self._codecs, parts, strict=True)]
+        document: Document = {}
+        _put(document, self._key_shown, values)
+        return document
+
+
+def head_id(key: bytes) -> str:
+    """The id of what is kept of a partition beside its rows."""
+    return "#partition-" + digest(key)
+
+
+def digest(*parts: bytes) -> str:
+    """Forty hexadecimal digits for some bytes, in parts whose limits count."""
+    found = blake2b(digest_size=20)
+    for part in parts:
+        found.update(len(part).to_bytes(4, "big"))
+        found.update(part)
+    return found.hexdigest()
+
+
+def covers(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether fields that are there need only be added to, at any depth, to be the wanted ones."""
+    for name, field in there.items():
+        now = wanted.get(name)
+        if now is None:
+            return False
+        inner, inner_now = field.get("properties"), now.get("properties")
+        if inner is None or inner_now is None:
+            if field != now:
+                return False
+        elif field.get("type") != now.get("type") or not covers(inner, inner_now):
+            return False
+    return True
+
+
+def count_fields(properties: Mapping[str, Any]) -> tuple[int, int]:
+    """How many fields there are in a mapping's, at any depth, and how many of them are nested."""
+    fields = nested = 0
+    for field in properties.values():
+        inner = count_fields({**field.get("properties", {}), **field.get("fields", {})})
+        fields += 1 + inner[0]
+        nested += (field.get("type") == "nested") + inner[1]
+    return fields, nested
+
+
+def _put(document: Document, shown: list[tuple[str, Render | None]], values: Iterable[Any]) -> None:
+    """Nulls are left out, as a field without a value is none."""
+    for (name, convert), value in zip(shown, values, strict=False):
+        if value is not None:
+            document[name] = value if convert is None else convert(value)
+
+
+def _names(columns: Iterable[Column]) -> list[str]:
+    """The columns' names, none of them twice or a name of the server's."""
+    taken = set(_RESERVED)
+    names = []
+    for column in columns:
+        name = claim(avro_name(column.name), _LONGEST_NAME, taken)
+        taken.add(name.lower())
+        names.append(name)
+    return names

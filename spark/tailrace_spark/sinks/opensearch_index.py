@@ -1,0 +1,217 @@
+"""The index of one source table: made, found again, widened, and made anew where columns go.
+
+NAME is an alias that readers search, with a filter for the rows that SELECT shows, of an index NAME-000001. Documents
+are written through a second alias, NAME-000001-write, which goes with its index: where an index was taken away, no
+request makes one with a mapping that the server guesses. NAME is the table's whose id the mapping's `_meta` has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Final
+from uuid import UUID
+
+from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.opensearch_client import Op, SearchClient, Version, name
+from tailrace_spark.sinks.opensearch_documents import OWN, TABLE_ID, Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch_state import FIELDS, KIND_TABLE, About, decode_about, encode_about, own
+
+log = logging.getLogger("tailrace_spark")
+
+_META: Final = "tailrace"
+_WRITE: Final = "-write"
+_LEAST_FIELDS, _LEAST_NESTED = 1000, 50  # the servers' own limits
+_ROOM: Final = 200
+
+
+@dataclass(slots=True)
+class TableIndex:
+    """One source table's index, as it was when it was last looked at."""
+
+    client: SearchClient
+    alias: str
+    """What readers search."""
+    index: str
+    about: About
+    version: Version | None
+    """Of the document that has `about`."""
+
+    @property
+    def write_alias(self) -> str:
+        """What documents are written through."""
+        return self.index + _WRITE
+
+    def note(self, about: About) -> None:
+        """Keep what is known now. Raises ServiceError where another writer came first."""
+        if about == self.about and self.version is not None:
+            return
+        document = {OWN: own(KIND_TABLE, encode_about(about))}
+        written = self.client.bulk(self.write_alias, [Op(TABLE_ID, self.version, document)])
+        if TABLE_ID not in written.done:
+            why = written.refused.get(TABLE_ID, "another writer came first")
+            raise ServiceError(f"{self.index}: {why}; the batch will be delivered again")
+        self.about, self.version = about, written.done[TABLE_ID]
+
+    def widen(self, documents: Documents) -> None:
+        """Add the fields of a definition."""
+        fields, nested = _limits(documents)
+        self.client.put(f"/{name(self.index)}/_settings", {**fields, **nested})
+        self.client.put(f"/{name(self.index)}/_mapping", {"properties": documents.properties})
+
+
+def _limits(documents: Documents) -> tuple[dict[str, int], dict[str, int]]:
+    """Room for all fields of a definition, and for more: tables may have more columns than indexes by default."""
+    fields, nested = count_fields(documents.properties)
+    return (
+        {"index.mapping.total_fields.limit": max(_LEAST_FIELDS, fields + _ROOM)},
+        {"index.mapping.nested_fields.limit": max(_LEAST_NESTED, nested + _ROOM)},
+    )
+
+
+class Indexes:
+    """The indexes of a sink's tables."""
+
+    def __init__(self, client: SearchClient, settings: OpensearchSinkSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._known: dict[UUID, TableIndex] = {}
+
+    def forget(self, table_id: UUID | None = None) -> None:
+        """Look at an index again when it is next asked for; None: at all of them."""
+        if table_id is None:
+            self._known.clear()
+        else:
+            self._known.pop(table_id, None)
+
+    def of(self, table: Table) -> TableIndex | None:
+        """The index of a table; None where there is none yet."""
+        found = self._known.get(table.id)
+        if found is None:
+            _, found = self._find(table)
+            if found is not None:
+                self._known[table.id] = found
+        return found
+
+    def all(self) -> Iterator[TableIndex]:
+        """Those of all tables that were ever followed under this sink's names."""
+        pattern = name(self._settings.index.format(keyspace="*", table="*")).replace("%2A", "*")
+        aliases = self._client.get(f"/_alias/{pattern}") or {}
+        ours = self._client.get(f"/{pattern}/_mapping?filter_path=*.mappings._meta.{_META}") or {}
+        for index in sorted(aliases.keys() & ours.keys()):
+            for alias in aliases[index]["aliases"]:
+                found = None if alias.endswith(_WRITE) else self._open(alias, index)
+                if found is not None:
+                    yield self._known.setdefault(found.about.definition.id, found)
+
+    def make(self, table: Table, announced: int) -> TableIndex:
+        """The index of a table that has none."""
+        alias, found = self._find(table)
+        if found is None:
+            documents = Documents(table)
+            self._create(f"{alias}-000001", alias, documents)
+            found = TableIndex(self._client, alias, f"{alias}-000001", About(table, announced), None)
+            found.note(found.about)
+        self._known[table.id] = found
+        return found
+
+    def successor(self, old: TableIndex, documents: Documents) -> TableIndex:
+        """A new, empty index that no reader sees yet, in which a table is to be made anew."""
+        stem, _, number = old.index.rpartition("-")
+        index = f"{stem}-{int(number) + 1:06d}"
+        self._client.delete(f"/{name(index)}")  # of one who died making it
+        self._create(index, None, documents)
+        return TableIndex(self._client, old.alias, index, old.about, None)
+
+    def switch(self, old: TableIndex, new: TableIndex) -> None:
+        """Have readers search the new index from one moment to the next; the old one goes."""
+        actions = [
+            {"add": {"index": new.index, "alias": new.alias, "filter": _FILTER}},
+            {"remove_index": {"index": old.index}},
+        ]
+        self._client.post("/_aliases", {"actions": actions})
+        log.info("%s: made anew as %s", new.alias, new.index)
+        self._known[new.about.definition.id] = new
+
+    def _find(self, table: Table) -> tuple[str, TableIndex | None]:
+        """The name under which a table stands, or is to stand: the first of NAME, NAME-2, ... that is its."""
+        base = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower()).lstrip("-_+")
+        for number in count(1):
+            alias = base if number == 1 else f"{base}-{number}"
+            said = self._client.get(f"/_alias/{name(alias)}")
+            if said is None:
+                if self._client.get(f"/{name(alias)}") is not None:
+                    raise self._foreign(alias)
+                return alias, None
+            if len(said) != 1:
+                raise SettingsError(f"{self._settings.location}: {alias} names several indexes: {', '.join(said)}")
+            [index] = said
+            found = self._open(alias, index)
+            if found is None:
+                meta = self._meta(index)
+                if meta is None:
+                    raise self._foreign(alias)
+                if meta != str(table.id):
+                    continue
+                # Made by one who died before it said what it is.
+                return alias, TableIndex(self._client, alias, index, About(table, -1), None)
+            if found.about.definition.id == table.id:
+                return alias, found
+        raise AssertionError
+
+    def _foreign(self, alias: str) -> SettingsError:
+        return SettingsError(
+            f"{self._settings.location}: {alias} is an index that is not this sink's: give this sink another `index`"
+        )
+
+    def _open(self, alias: str, index: str) -> TableIndex | None:
+        if self._meta(index) is None:
+            return None
+        there = self._client.documents(index, [TABLE_ID]).get(TABLE_ID)
+        if there is None:
+            return None
+        return TableIndex(self._client, alias, index, decode_about(there.state), there.version)
+
+    def _meta(self, index: str) -> str | None:
+        mapping = self._client.get(f"/{name(index)}/_mapping") or {}
+        for said in mapping.values():
+            meta: Any = said["mappings"].get("_meta", {}).get(_META)
+            return None if meta is None else str(meta["table"])
+        return None
+
+    def _create(self, index: str, alias: str | None, documents: Documents) -> None:
+        fields, nested = _limits(documents)
+        settings: dict[str, int] = {**fields, **nested}
+        if self._settings.shards is not None:
+            settings["number_of_shards"] = self._settings.shards
+        if self._settings.replicas is not None:
+            settings["number_of_replicas"] = self._settings.replicas
+        aliases: dict[str, Any] = {index + _WRITE: {}}
+        if alias is not None:
+            aliases[alias] = {"filter": _FILTER}
+        mappings = {
+            "_meta": {_META: {"table": str(documents.table.id), "name": str(documents.table)}},
+            "_source": {"excludes": [OWN]},
+            "dynamic": False,
+            "properties": {**documents.properties, OWN: {"properties": FIELDS}},
+        }
+        body = {"settings": settings, "mappings": mappings, "aliases": aliases}
+        self._client.put(f"/{name(index)}", body)
+
+
+def settled(index: TableIndex, definition: Table, announced: int) -> tuple[About, bool]:
+    """What is known with another definition, and whether the index has but to be widened for it."""
+    about = replace(index.about, definition=definition, announced=announced)
+    before = index.about.definition
+    if before == definition:
+        return about, True
+    there, wanted = Documents(before).properties, Documents(definition).properties
+    same_keys = [column.name for column in before.key] == [column.name for column in definition.key]
+    return about, same_keys and before.dropped == definition.dropped and covers(there, wanted)
+
+
+_FILTER: Final = {"term": {f"{OWN}.there": True}}

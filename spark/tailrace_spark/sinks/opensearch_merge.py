@@ -1,0 +1,333 @@
+"""Merges changes into the documents of one table: read, merged, and written back where nobody else wrote meanwhile.
+
+Of a row one document has what is shown and the state that later merges need: a write changes both or neither. What is
+deleted in a partition beside its rows' own deletions, and its static row, stand in a document of the partition. Where
+these change it is written first, as pending, so that whoever writes a row of the partition from then on sees it;
+then come the rows that are there, and last it is settled. What a crash leaves pending, the next
+write of the partition brings to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient, Version
+from tailrace_spark.sinks.opensearch_documents import OWN, TABLE_ID, Document, Documents, digest, head_id
+from tailrace_spark.sinks.opensearch_index import TableIndex
+from tailrace_spark.sinks.opensearch_state import (
+    KIND_HEAD,
+    KIND_ROW,
+    PartitionHead,
+    decode_head,
+    decode_row,
+    encode_head,
+    encode_row,
+    ordered,
+    own,
+)
+from tailrace_spark.sinks.partition_merge import Clustering, Known, KnownRow, Merge, Merged
+from tailrace_spark.sinks.sql_gathered import Gathered, Said
+from tailrace_spark.sinks.sql_names import ROW, STATIC
+from tailrace_spark.sinks.sql_stored import RowKey, StateRow
+
+_TRIES: Final = 50
+_TERMS: Final = 500  # clauses of one query
+NO_HEAD: Final = PartitionHead()
+
+
+class StaleError(Exception):
+    """What was known of the whole table is no longer what is there."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of changes: rows whose state changed, and those that the store refused, with why."""
+
+    rows: set[RowKey] = field(default_factory=set)
+    refused: dict[RowKey, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Read:
+    """What is there of some partitions: heads by key, rows as far as they were asked for, documents by id."""
+
+    heads: dict[bytes, PartitionHead] = field(default_factory=dict)
+    rows: dict[bytes, dict[bytes, KnownRow]] = field(default_factory=dict)
+    ids: dict[RowKey, str] = field(default_factory=dict)
+    found: dict[str, Found] = field(default_factory=dict)
+
+    def head(self, key: bytes) -> PartitionHead:
+        """What is there of a partition beside its rows."""
+        return self.heads.get(key, NO_HEAD)
+
+    def version(self, identity: str) -> Version | None:
+        """That of a document; None: there is none."""
+        there = self.found.get(identity)
+        return None if there is None else there.version
+
+    def shows(self, identity: str, document: Document | None) -> bool:
+        """Whether searches see this of a document already."""
+        there = self.found.get(identity)
+        return (document or {}) == ({} if there is None else there.source or {})
+
+
+class DocumentMerge:
+    """Merges into one table's index, by one definition; `at` is now, in seconds since the epoch."""
+
+    def __init__(
+        self, client: SearchClient, index: TableIndex, documents: Documents, at: int, *, everything: bool = False
+    ) -> None:
+        """With `everything`, each row that is asked for is looked at, since a truncation may cover it."""
+        self._client = client
+        self._index = index
+        self._documents = documents
+        self._table = documents.table
+        self._at = at
+        self._everything = everything
+        self._headed = bool(self._table.clustering)
+        self._outcome = Outcome()
+
+    def run(self, found: Gathered, rows: Mapping[RowKey, Clustering] | None = None) -> Outcome:
+        """Merge what was gathered; `rows` are looked at too, under STATIC a partition.
+
+        Raises StaleError where another writer changed what is known of the whole table, ServiceError, and DecodeError
+        where something cannot be shown; then it may be partly done, and is to be done again.
+        """
+        asked = dict(rows or {})
+        if not self._headed:
+            found = _without_heads(found, self._table)
+        for _ in range(_TRIES):
+            lost = self._once(found, asked)
+            if not lost:
+                return self._outcome
+            found = _within(found, lost)
+            asked = {row_key: at for row_key, at in asked.items() if row_key[0] in lost}
+        raise ServiceError(f"{self._index.index}: other writers change the same documents again and again")
+
+    def _once(self, found: Gathered, asked: Mapping[RowKey, Clustering]) -> set[bytes]:
+        """Do it all once; the keys of partitions in which another writer came first."""
+        read = self._read(found, asked)
+        heads = self._merged_heads(read, found)
+        lost = self._announce(read, heads)
+        anew = {key for key in read.heads if key not in lost and (key in heads or read.heads[key].pending)}
+        anew |= heads.keys() - lost
+        keys = {*found.deletions, *found.statics, *(key for key, _ in (*found.rows, *asked))} - lost
+        whole = keys if self._documents.whole_partitions else anew
+        if whole:
+            self._load(read, whole, {} if self._documents.whole_partitions else _bounds(found, read, anew))
+        known = {key: _known(read.head(key), read.rows.get(key, {})) for key in keys}
+        merge = Merge[Document](
+            self._documents, self._index.about.erased, self._at, everything=self._everything, anew=whole
+        )
+        merged = merge.merge(known, _within(found, keys))
+        wrote = self._write_rows(read, known, merged, lost)
+        settled = self._settle(read, heads, merged, keys - lost, lost)
+        if wrote:
+            self._look_back(read, keys - lost - settled, lost)
+        return lost
+
+    def _read(self, found: Gathered, asked: Mapping[RowKey, Clustering]) -> _Read:
+        read = _Read()
+        clusterings = {**asked, **{row_key: said.clustering for row_key, said in found.rows.items()}}
+        keys = {*found.deletions, *found.statics, *(key for key, _ in clusterings)}
+        heads = {head_id(key): key for key in keys} if self._headed else {}
+        read.ids = {
+            row_key: self._documents.id_of(row_key, at) for row_key, at in clusterings.items() if row_key[1] >= ROW
+        }
+        ids = [TABLE_ID, *heads, *read.ids.values()]
+        read.found = self._client.documents(self._index.index, ids, source=self._documents.whole_partitions)
+        if read.version(TABLE_ID) != self._index.version:
+            raise StaleError
+        for identity, key in heads.items():
+            there = read.found.get(identity)
+            if there is not None:
+                read.heads[key] = decode_head(there.state)[1]
+        for row_key, identity in read.ids.items():
+            there = read.found.get(identity)
+            if there is not None:
+                read.rows.setdefault(row_key[0], {})[row_key[1]] = decode_row(there.state)[1]
+        return read
+
+    def _merged_heads(self, read: _Read, found: Gathered) -> dict[bytes, PartitionHead]:
+        """What becomes of partitions' heads, where that is anything else."""
+        if not self._headed:
+            return {}
+        of_heads = {key: _known(there, {}) for key, there in read.heads.items()}
+        merge = Merge[Document](self._documents, self._index.about.erased, self._at, everything=self._everything)
+        merged = merge.merge(of_heads, Gathered(found.deletions, found.statics))
+        heads: dict[bytes, PartitionHead] = {}
+        for row, _ in merged.kept:
+            head = heads.get(row[0], read.head(row[0]))
+            rows = {**head.rows, row[1]: (row[1], row[3], row[4], row[5])}
+            heads[row[0]] = PartitionHead(rows, False, row[6] if row[1] == STATIC else head.expires)
+        for key, at in merged.gone:
+            head = heads.get(key, read.head(key))
+            rows = {place: said for place, said in head.rows.items() if place != at}
+            heads[key] = PartitionHead(rows, False, None if at == STATIC else head.expires)
+        return heads
+
+    def _announce(self, read: _Read, heads: Mapping[bytes, PartitionHead]) -> set[bytes]:
+        """Write changed heads as pending; the keys of those in which another writer came first."""
+        ops = {}
+        for key, head in heads.items():
+            identity = head_id(key)
+            there = read.found.get(identity)
+            shown = dict(there.source or {}) if there is not None else {}
+            ops[identity] = key, self._head_op(read, key, replace(head, pending=True), shown or None)
+        written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
+        for identity, version in written.done.items():
+            there = read.found.get(identity)
+            read.found[identity] = Found(identity, version, b"", None if there is None else there.source)
+        for identity, why in written.refused.items():
+            self._outcome.refused[ops[identity][0], STATIC] = why
+        return {ops[identity][0] for identity in written.conflicts}
+
+    def _load(self, read: _Read, keys: Collection[bytes], bounds: Mapping[bytes, tuple[bytes, bytes | None]]) -> None:
+        """All rows of partitions; of those with bounds, the rows between."""
+        self._client.refresh(self._index.index)
+        whole = [digest(key) for key in keys if key not in bounds]
+        queries: list[dict[str, object]] = [
+            {"terms": {f"{OWN}.partition": whole[at : at + _TERMS]}} for at in range(0, len(whole), _TERMS)
+        ]
+        parts = [_between(key, *ends) for key, ends in bounds.items()]
+        queries += [{"bool": {"should": parts[at : at + _TERMS]}} for at in range(0, len(parts), _TERMS)]
+        for query in queries:
+            of_rows = {"bool": {"filter": [{"term": {f"{OWN}.kind": KIND_ROW}}, query]}}
+            pages = self._client.search(self._index.index, of_rows, source=self._documents.whole_partitions)
+            for document in (one for page in pages for one in page):
+                key, row = decode_row(document.state)
+                at = ROW + clustering_key(self._table, row.written_as)
+                read.found[document.id] = document
+                read.ids[key, at] = document.id
+                read.rows.setdefault(key, {})[at] = row
+
+    def _write_rows(
+        self, read: _Read, known: Mapping[bytes, Known], merged: Merged[Document], lost: set[bytes]
+    ) -> bool:
+        """Write rows; whether any was. Notes what became of them."""
+        kept = {(row[0], row[1]): _known_row(row, at) for row, at in merged.kept if row[1] >= ROW}
+        gone = {row_key for row_key in merged.gone if row_key[1] >= ROW}
+        ops: dict[str, Op] = {}
+        named: dict[str, RowKey] = {}
+        for row_key in sorted({*kept, *gone, *merged.shown, *merged.hidden}):
+            if row_key[1] < ROW:
+                continue
+            row = kept.get(row_key)
+            if row is None and row_key not in gone:
+                row = known[row_key[0]].rows.get(row_key[1])
+            identity = read.ids.get(row_key) or self._documents.id_of(row_key, () if row is None else row.written_as)
+            shown = merged.shown.get(row_key)
+            version = read.version(identity)
+            if row is None or row_key in gone:
+                if version is not None:
+                    ops[identity] = Op(identity, version, None)
+            elif row_key in kept or not read.shows(identity, shown):
+                encoded = encode_row(row_key[0], row)
+                fields = own(KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry)
+                ops[identity] = Op(identity, version, {**(shown or {}), OWN: fields})
+            named[identity] = row_key
+        written = self._client.bulk(self._index.write_alias, list(ops.values()))
+        lost |= {named[identity][0] for identity in written.conflicts}
+        self._outcome.rows |= {named[at] for at in written.done if named[at] in kept or named[at] in gone}
+        self._outcome.refused |= {named[identity]: why for identity, why in written.refused.items()}
+        return bool(ops)
+
+    def _settle(
+        self,
+        read: _Read,
+        heads: Mapping[bytes, PartitionHead],
+        merged: Merged[Document],
+        keys: Collection[bytes],
+        lost: set[bytes],
+    ) -> set[bytes]:
+        """Write heads whose rows are done; their keys."""
+        if not self._headed:
+            return set()
+        ops: dict[str, tuple[bytes, Op]] = {}
+        for key in sorted(keys):
+            there = read.head(key)
+            head = replace(heads.get(key, there), pending=False)
+            shown = merged.shown.get((key, STATIC))
+            identity = head_id(key)
+            if key in heads or there.pending or not read.shows(identity, shown):
+                ops[identity] = key, self._head_op(read, key, head, shown)
+        written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
+        lost |= {ops[identity][0] for identity in written.conflicts}
+        for identity, why in written.refused.items():
+            self._outcome.refused[ops[identity][0], STATIC] = why
+        self._outcome.rows |= {(key, STATIC) for key in heads if head_id(key) in written.done}
+        return {key for key, _ in ops.values()}
+
+    def _head_op(self, read: _Read, key: bytes, head: PartitionHead, shown: Document | None) -> Op:
+        identity = head_id(key)
+        version = read.version(identity)
+        if not head.rows and not head.pending:
+            return Op(identity, version, None)
+        fields = own(
+            KIND_HEAD, encode_head(key, head), there=shown is not None, row_key=(key, STATIC), expires=head.expires
+        )
+        return Op(identity, version, {**(shown or {}), OWN: fields})
+
+    def _look_back(self, read: _Read, keys: Collection[bytes], lost: set[bytes]) -> None:
+        """See that what the rows were merged by was still there when they were written."""
+        heads = {head_id(key): key for key in keys} if self._headed else {}
+        now = self._client.documents(self._index.index, [TABLE_ID, *heads])
+        versions = {identity: one.version for identity, one in now.items()}
+        if versions.get(TABLE_ID) != self._index.version:
+            raise StaleError
+        lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
+
+
+def _known(there: PartitionHead, rows: Mapping[bytes, KnownRow]) -> Known:
+    head = there.head
+    return Known(head.deletions, head.static, there.expires, rows)
+
+
+def _known_row(row: StateRow, written_as: Clustering | None) -> KnownRow:
+    return KnownRow((row[3], row[4], row[5]), tuple(written_as or ()), row[6])
+
+
+def _within(found: Gathered, keys: Collection[bytes]) -> Gathered:
+    """What was gathered of some partitions."""
+    return Gathered(
+        {key: said for key, said in found.deletions.items() if key in keys},
+        {key: said for key, said in found.statics.items() if key in keys},
+        {row_key: said for row_key, said in found.rows.items() if row_key[0] in keys},
+    )
+
+
+def _without_heads(found: Gathered, table: Table) -> Gathered:
+    """The same of a table whose partitions are one row each: their deletions are rows' own."""
+    at = ROW + clustering_key(table, ())
+    rows = dict(found.rows)
+    for key, partition in found.deletions.items():
+        state = RowState(deletion=partition.deletion)
+        state.assign(partition.assignment)
+        said = rows.get((key, at))
+        if said is not None:
+            state.absorb(said.state)
+        rows[key, at] = Said((), None, state)
+    return Gathered({}, {}, rows)
+
+
+def _bounds(found: Gathered, read: _Read, anew: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes | None]]:
+    """Of partitions in which nothing but ranges is deleted now: between which clustering values that is."""
+    bounds = {}
+    for key in anew:
+        said = found.deletions.get(key)
+        if said is None or said.deletion is not None or not said.ranges or read.head(key).pending:
+            continue
+        bounds[key] = said.ranges[0].start, said.ranges[-1].end
+    return bounds
+
+
+def _between(key: bytes, start: bytes, end: bytes | None) -> dict[str, object]:
+    limits = {"gte": ordered(start)} if end is None else {"gte": ordered(start), "lte": ordered(end)}
+    limited = [{"term": {f"{OWN}.partition": digest(key)}}, {"range": {f"{OWN}.clustering": limits}}]
+    return {"bool": {"filter": limited}}

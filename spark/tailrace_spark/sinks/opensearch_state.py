@@ -1,0 +1,257 @@
+"""What is kept of a row, of a partition and of a table beside what is shown: stored bytes, and fields to find it by.
+
+Bytes are stored beside each document and no part of `_source`. A length is a vint, one more than it is, 0 for none.
+
+    row       = version 01, key: bytes, assignment, expires, count, clustering column: bytes*, state (rowstate.codec)
+    partition = version 01, key: bytes, pending: 00 or 01, expires, count,
+                (clustering value: bytes, state: bytes, assignment)*
+    assignment = 00, or 01, generation: signed, stream id: bytes    expires = 00, or 01, seconds: signed
+    table     = version 01, JSON
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from librt.strings import BytesWriter
+
+from tailrace_schemas.change import Deletion
+from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
+from tailrace_schemas.errors import TruncatedError, UnsupportedError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.rowstate.truncation import TruncationState
+from tailrace_spark.sinks.opensearch_documents import digest
+from tailrace_spark.sinks.partition_merge import KnownRow
+from tailrace_spark.sinks.sql_heads import Head, HeadRow, head_of
+from tailrace_spark.sinks.sql_names import ROW
+from tailrace_spark.sinks.sql_stored import RowKey
+
+VERSION: Final = 1
+KIND_ROW, KIND_HEAD, KIND_TABLE = "row", "partition", "table"
+FIELDS: Final[Mapping[str, Any]] = {
+    "kind": {"type": "keyword"},
+    "there": {"type": "boolean", "doc_values": False},
+    "partition": {"type": "keyword"},
+    "clustering": {"type": "keyword"},
+    "expires": {"type": "long"},
+    "state": {"type": "binary", "store": True},
+}
+"""The mapping of what is the sink's own. `there`: whether SELECT shows the row; `partition` is a digest of its key;
+
+`clustering` the first bytes of its order-preserving clustering value, in hexadecimal digits; `expires` when it reads
+otherwise by time alone, in seconds.
+"""
+_ORDERED_BYTES: Final = 256  # of a clustering value; what is cut off is compared by whoever searches
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHead:
+    """What is kept of a partition beside its rows, as a state table has it below ROW; and when it next expires.
+
+    `pending`: its rows are yet to be brought to it.
+    """
+
+    rows: Mapping[bytes, HeadRow] = field(default_factory=dict)
+    pending: bool = False
+    expires: int | None = None
+
+    @property
+    def head(self) -> Head:
+        """What it says."""
+        return head_of([self.rows[at] for at in sorted(self.rows)])
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
+
+    `pending`: the rows that are there are yet to be brought to it.
+    """
+
+    definition: Table
+    announced: int
+    truncations: TruncationState = field(default_factory=TruncationState)
+    erased: Deletion | None = None
+    pending: bool = False
+
+
+def encode_row(key: bytes, row: KnownRow) -> bytes:
+    """The bytes kept of a row."""
+    stored = row.stored
+    out = BytesWriter()
+    out.append(VERSION)
+    _put(out, key)
+    _put_assignment(out, stored[1], stored[2])
+    _put_expiry(out, row.next_expiry)
+    out.write(write_unsigned(len(row.written_as)))
+    for part in row.written_as:
+        _put(out, part)
+    out.write(stored[0])
+    return out.getvalue()
+
+
+def decode_row(encoded: bytes) -> tuple[bytes, KnownRow]:
+    """The key and the row of these bytes. Raises DecodeError."""
+    reader = _Reader(encoded)
+    key = reader.required()
+    generation, stream_id = reader.assignment()
+    expires = reader.expiry()
+    written_as = tuple([reader.octets() for _ in range(reader.count())])
+    return key, KnownRow((reader.rest(), generation, stream_id), written_as, expires)
+
+
+def encode_head(key: bytes, head: PartitionHead) -> bytes:
+    """The bytes kept of a partition."""
+    out = BytesWriter()
+    out.append(VERSION)
+    _put(out, key)
+    out.append(head.pending)
+    _put_expiry(out, head.expires)
+    out.write(write_unsigned(len(head.rows)))
+    for at in sorted(head.rows):
+        clustering, state, generation, stream_id = head.rows[at]
+        _put(out, clustering)
+        _put(out, state)
+        _put_assignment(out, generation, stream_id)
+    return out.getvalue()
+
+
+def decode_head(encoded: bytes) -> tuple[bytes, PartitionHead]:
+    """The key and the head of these bytes. Raises DecodeError."""
+    reader = _Reader(encoded)
+    key = reader.required()
+    pending = bool(reader.byte())
+    expires = reader.expiry()
+    rows = {}
+    for _ in range(reader.count()):
+        clustering, state = reader.required(), reader.required()
+        rows[clustering] = (clustering, state, *reader.assignment())
+    return key, PartitionHead(rows, pending, expires)
+
+
+def encode_about(about: About) -> bytes:
+    """The bytes kept of a table."""
+    said = {
+        "definition": table_to_json(about.definition),
+        "announced": about.announced,
+        "truncations": encode_truncations(about.truncations).hex(),
+        "erased": None if about.erased is None else about.erased.written,
+        "pending": about.pending,
+    }
+    return bytes((VERSION,)) + json.dumps(said, sort_keys=True).encode()
+
+
+def decode_about(encoded: bytes) -> About:
+    """What these bytes say. Raises DecodeError."""
+    said = json.loads(_Reader(encoded).rest())
+    erased = said["erased"]
+    return About(
+        table_from_json(said["definition"]),
+        said["announced"],
+        decode_truncations(bytes.fromhex(said["truncations"])),
+        None if erased is None else Deletion(erased, erased // _MICROS),
+        said["pending"],
+    )
+
+
+def own(
+    kind: str,
+    encoded: bytes,
+    *,
+    there: bool = False,
+    row_key: RowKey | None = None,
+    expires: int | None = None,
+) -> dict[str, object]:
+    """The fields of FIELDS of one document."""
+    fields: dict[str, object] = {"kind": kind, "there": there, "state": base64.b64encode(encoded).decode()}
+    if row_key is not None:
+        fields["partition"] = digest(row_key[0])
+        if row_key[1] >= ROW:
+            fields["clustering"] = ordered(row_key[1][len(ROW) :])
+    if expires is not None:
+        fields["expires"] = expires
+    return fields
+
+
+def ordered(clustering: bytes) -> str:
+    """What `clustering` has of order-preserving bytes: it orders as they do, but for what is cut off."""
+    return clustering[:_ORDERED_BYTES].hex()
+
+
+def _put(out: BytesWriter, value: bytes | None) -> None:
+    if value is None:
+        out.append(0)
+        return
+    out.write(write_unsigned(len(value) + 1))
+    out.write(value)
+
+
+def _put_assignment(out: BytesWriter, generation: int | None, stream_id: bytes | None) -> None:
+    if generation is None or stream_id is None:
+        out.append(0)
+        return
+    out.append(1)
+    out.write(write_signed(generation))
+    _put(out, stream_id)
+
+
+def _put_expiry(out: BytesWriter, expires: int | None) -> None:
+    out.append(expires is not None)
+    if expires is not None:
+        out.write(write_signed(expires))
+
+
+class _Reader:
+    """Walks over encoded bytes; every read past their end is a TruncatedError."""
+
+    def __init__(self, encoded: bytes) -> None:
+        self._bytes = encoded
+        self._at = 0
+        version = self.byte()
+        if version != VERSION:
+            raise UnsupportedError(f"a search document of format {version}: this version reads {VERSION}; upgrade")
+
+    def byte(self) -> int:
+        if self._at >= len(self._bytes):
+            raise TruncatedError("a search document's state ends too early")
+        self._at += 1
+        return self._bytes[self._at - 1]
+
+    def count(self) -> int:
+        value, self._at = read_unsigned(self._bytes, self._at)
+        return value
+
+    def octets(self) -> bytes | None:
+        size = self.count()
+        if not size:
+            return None
+        end = self._at + size - 1
+        if end > len(self._bytes):
+            raise TruncatedError("a search document's state ends too early")
+        value, self._at = self._bytes[self._at : end], end
+        return value
+
+    def required(self) -> bytes:
+        return self.octets() or b""
+
+    def assignment(self) -> tuple[int | None, bytes | None]:
+        if not self.byte():
+            return None, None
+        generation, self._at = read_signed(self._bytes, self._at)
+        return generation, self.octets()
+
+    def expiry(self) -> int | None:
+        if not self.byte():
+            return None
+        value, self._at = read_signed(self._bytes, self._at)
+        return value
+
+    def rest(self) -> bytes:
+        return self._bytes[self._at :]

@@ -1,0 +1,330 @@
+"""The sink of another Cassandra cluster on a live node: what a node logged, into a second keyspace; then both answer
+SELECT, WRITETIME and TTL alike."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.cluster import Session
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import Column, Table
+from tailrace_spark.sinks.protocol import Delivered, Piece, Place, ReachableSink, Summary
+from tailrace_spark.sinks.registry import open_sink
+from tests.corpus.kinds import Kinds
+from tests.integration.agents import cql, create_keyspace
+from tests.oracle.comparison import Answer, Difference, Row, differ
+from tests.oracle.direct import Recorded, deliver
+from tests.oracle.program import Program
+from tests.oracle.trial import Found, Ground, Trial
+from tests.oracle.values import answered, key_of
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.change_log_contract import as_read
+from tests.unit.tables import table
+
+COPY = "_copy"
+_SETTLED_SECONDS = 8.0
+_TTL_SECONDS = 3
+"""By so much a TTL may differ: the clocks', and what a write takes."""
+
+
+def opened(node: LocalCassandra, *, lists: str = "map", keyspace: str = "{keyspace}" + COPY) -> ReachableSink:
+    """The sink on this node, as a section makes it."""
+    section = {
+        "type": "cassandra", "contact_points": [node.address], "port": node.port, "request_timeout_seconds": 60,
+        "keyspace": keyspace, "lists": lists,
+    }  # fmt: skip
+    settings = Settings.model_validate({"sink": {"copy": section}})
+    return open_sink("copy", settings.sink["copy"], "t")
+
+
+class _Clock:
+    """Of `deliver`: the sink here goes by the node's own time."""
+
+    now = 0.0
+
+    def read(self) -> float:
+        return time.time()
+
+
+class _Unswept:
+    """A sink in which the node itself lets expire what expires."""
+
+    def __init__(self, sink: ReachableSink) -> None:
+        self.write, self.close = sink.write, sink.close
+
+    def sweep(self) -> int:
+        return 0
+
+
+def values_of(session: Session, of: Table, keyspace: str) -> Answer:
+    """What SELECT answers of a table, or of the one that follows it; a list's map as its values."""
+    columns = [*of.key, *of.columns]
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    found = session.execute(f'SELECT {names} FROM {keyspace}."{of.name}"')
+    return Answer(of, tuple(_row(of, columns, list(row)) for row in found))
+
+
+def _row(of: Table, columns: Sequence[Column], values: list[Any]) -> Row:
+    forms = []
+    for at, (column, value) in enumerate(zip(columns, values, strict=True)):
+        listed = list(value.values()) if column.type.kind == "list" and hasattr(value, "values") else value
+        form = answered(listed, column.type)
+        forms.append(key_of(form, column.type) if at < len(of.key) else form)
+    return tuple(forms)
+
+
+def times_of(session: Session, of: Table, keyspace: str) -> list[tuple[Any, ...]]:
+    """(key, cell, WRITETIME, TTL) of every plain cell, of fields of user types, and of some keys of maps; of other
+    collections the write times of all elements: TTLs of some are what neither node nor driver can tell."""
+    found: list[tuple[Any, ...]] = []
+    names = ", ".join(f'"{key.name}"' for key in of.key)
+    for column in of.columns:
+        for cell, asked in _cells(column):
+            for row in session.execute(f'SELECT {names}, "{column.name}", {asked} FROM {keyspace}."{of.name}"'):
+                values = list(row)
+                key, value, times = values[: len(of.key)], values[len(of.key)], values[len(of.key) + 1 :]
+                if value is not None:
+                    found.append((_row(of, of.key, key), cell, *times))
+    return sorted(found, key=repr)
+
+
+def _cells(column: Column) -> list[tuple[str, str]]:
+    """Cells of a column, and what asks for their times."""
+    name, kind = f'"{column.name}"', column.type
+    if not kind.multicell:
+        return [(name, f"WRITETIME({name}), TTL({name})")]
+    if kind.kind == "udt":
+        return [(field, f'WRITETIME({name}."{field}"), TTL({name}."{field}")') for field in kind.fields]
+    parts: list[str] = []
+    if kind.kind == "map" and kind.args[0].kind == "text":
+        parts = [f"{name}['{key}']" for key in "abc"]
+    return [(name, f"WRITETIME({name}), (int) null"), *((part, f"WRITETIME({part}), TTL({part})") for part in parts)]
+
+
+def differing(session: Session, recorded: Recorded, keyspace: str) -> list[Difference]:
+    """How the tables of a keyspace differ from what was answered of the source, values and times."""
+    found: list[Difference] = []
+    for answer in recorded.answers:
+        of = answer.table
+        found += differ(values_of(session, of, of.keyspace), values_of(session, of, keyspace).rows)
+        if not found:
+            pairs = zip(times_of(session, of, of.keyspace), times_of(session, of, keyspace), strict=True)
+            found += [Difference(str(of), (), f"{a} and {b}") for a, b in pairs if not _alike(a, b)]
+    return found
+
+
+def _alike(own: tuple[Any, ...], copied: tuple[Any, ...]) -> bool:
+    (*cell, ttl), (*other, left) = own, copied
+    if cell != other:
+        return False
+    return ttl is left or (ttl is not None and left is not None and abs(ttl - left) <= _TTL_SECONDS)
+
+
+class CopyTrial(Trial):
+    """Programs from the node's segments into a second keyspace each, in any order and a part of it twice."""
+
+    found: tuple[Difference, ...] = ()
+    """Of the last program."""
+
+    def _replay(self, one: Found, recorded: Recorded) -> None:
+        session, [node] = self._ground.session, self._ground.nodes
+        keyspace = one.keyspace + COPY
+        create_keyspace(session, keyspace)
+        sink = opened(node)
+        told: list[Difference] = []
+
+        def equal() -> bool:
+            nonlocal told
+            told = differing(self._ground.reading, recorded, keyspace)
+            return not told
+
+        with closing(sink):
+            changes = [as_read(change) for change in recorded.changes]
+            deliver(_Unswept(sink), changes, Random(recorded.seed), _Clock(), time.time())  # type: ignore[arg-type]  # a clock is a clock
+        wait_until(equal, _SETTLED_SECONDS)
+        letters = session.execute(
+            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
+            (keyspace, "tailrace_dead_letters"),
+        ).all()
+        if letters:
+            told += [
+                Difference(row.topic, (), row.reason)
+                for row in session.execute(f"SELECT topic, reason FROM {keyspace}.tailrace_dead_letters")
+            ]
+        one.differences["copy"] = told
+        self.found = tuple(told)
+        session.execute(f"DROP KEYSPACE {keyspace}")
+
+
+@pytest.fixture
+def trial(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[CopyTrial]:
+    """Trials on the run's node."""
+    with ExitStack() as stack:
+        session = stack.enter_context(cql(cassandra, seconds=60))
+        reading = stack.enter_context(cql(cassandra, ConsistencyLevel.ALL, 60))
+        ground = Ground(nodes=(cassandra,), kafka=kafka, session=session, reading=reading)
+        yield stack.enter_context(CopyTrial(ground, prefix, tmp_path / "trial", str, Random(0)))
+
+
+STATEMENTS = (
+    "CREATE TABLE {k}.t (p int, c int, d text, s text STATIC, ss set<int> STATIC, v int, w text, m map<text, int>, "
+    "e set<text>, u {k}.ut, l list<int>, f frozen<list<int>>, PRIMARY KEY (p, c, d)) "
+    "WITH CLUSTERING ORDER BY (c DESC, d ASC) AND cdc = true AND default_time_to_live = 5000",
+    "CREATE TABLE {k}.plain (k int PRIMARY KEY, v int, w int) WITH cdc = true",
+    # markers: of INSERT, none of UPDATE
+    "INSERT INTO {k}.plain (k, v) VALUES (1, 1) USING TIMESTAMP 1000 AND TTL 0",
+    "UPDATE {k}.plain USING TIMESTAMP 1000 SET v = 1 WHERE k = 2",
+    "DELETE v FROM {k}.plain USING TIMESTAMP 1001 WHERE k = 1",
+    "DELETE v FROM {k}.plain USING TIMESTAMP 1001 WHERE k = 2",
+    "INSERT INTO {k}.plain (k, v) VALUES (5, 1) USING TIMESTAMP 1000",
+    "DELETE FROM {k}.plain USING TIMESTAMP 1000 WHERE k = 5",
+    "INSERT INTO {k}.plain (k, v) VALUES (6, 1) USING TIMESTAMP 1000",
+    "UPDATE {k}.plain USING TIMESTAMP 2000 AND TTL 3000 SET w = 6 WHERE k = 6",
+    # cells of several times in one row, the table's own TTL among them
+    "INSERT INTO {k}.t (p, c, d, v, w) VALUES (1, 1, 'a', 1, 'x') USING TIMESTAMP 1000",
+    "UPDATE {k}.t USING TIMESTAMP 2000 AND TTL 4000 SET w = 'y', f = [1, 2] WHERE p = 1 AND c = 1 AND d = 'a'",
+    "BEGIN UNLOGGED BATCH INSERT INTO {k}.t (p, c, d, v) VALUES (1, 2, 'a', 2) USING TIMESTAMP 3000 AND TTL 0; "
+    "UPDATE {k}.t USING TIMESTAMP 3001 AND TTL 900 SET w = 'z', m = m + {'x': 1} WHERE p = 1 AND c = 2 AND d = 'a'; "
+    "DELETE e FROM {k}.t USING TIMESTAMP 3002 WHERE p = 1 AND c = 2 AND d = 'a'; APPLY BATCH",
+    # static columns, collections whole and by element, user types by field, lists
+    "UPDATE {k}.t USING TIMESTAMP 1000 AND TTL 0 SET s = 'static', ss = ss + {3, 4} WHERE p = 1",
+    "UPDATE {k}.t USING TIMESTAMP 1001 AND TTL 0 SET ss = ss - {3} WHERE p = 1",
+    "UPDATE {k}.t USING TIMESTAMP 5000 AND TTL 0 SET m = {'a': 1, 'b': 2}, e = {'a', ''}, u = {a: 1, b: 'b'}, "
+    "l = [1, 2, 1] WHERE p = 2 AND c = 1 AND d = ''",
+    "UPDATE {k}.t USING TIMESTAMP 5001 AND TTL 800 SET m['a'] = 9, m['c'] = 3, e = e + {'b'}, u.a = 5, l = l + [7] "
+    "WHERE p = 2 AND c = 1 AND d = ''",
+    "DELETE m['b'], u.b FROM {k}.t USING TIMESTAMP 5002 WHERE p = 2 AND c = 1 AND d = ''",
+    "DELETE l[1] FROM {k}.t WHERE p = 2 AND c = 1 AND d = ''",
+    "UPDATE {k}.t USING TIMESTAMP 5003 AND TTL 0 SET e = e - {'a'} WHERE p = 2 AND c = 1 AND d = ''",
+    # ranges in descending and ascending order, of several columns, one over the other
+    *(
+        f"INSERT INTO {{k}}.t (p, c, d, v) VALUES (3, {c}, '{d}', {c}) USING TIMESTAMP 1000 AND TTL 0"
+        for c in range(1, 7)
+        for d in "abc"
+    ),
+    "DELETE FROM {k}.t USING TIMESTAMP 1001 WHERE p = 3 AND c > 4 AND c <= 5",
+    "DELETE FROM {k}.t USING TIMESTAMP 1001 WHERE p = 3 AND c = 3 AND d >= 'b'",
+    "DELETE FROM {k}.t USING TIMESTAMP 1001 WHERE p = 3 AND c = 1",
+    "DELETE FROM {k}.t USING TIMESTAMP 999 WHERE p = 3 AND c < 3",
+    "BEGIN UNLOGGED BATCH DELETE FROM {k}.t USING TIMESTAMP 1002 WHERE p = 3 AND c >= 2 AND c < 6; "
+    "DELETE FROM {k}.t USING TIMESTAMP 1003 WHERE p = 3 AND c = 4 AND d < 'b'; APPLY BATCH",
+    "INSERT INTO {k}.t (p, c, d, v) VALUES (3, 4, 'a', 9) USING TIMESTAMP 1003 AND TTL 0",
+    "INSERT INTO {k}.t (p, c, d, v) VALUES (3, 4, 'b', 9) USING TIMESTAMP 1003 AND TTL 0",
+    "DELETE FROM {k}.t USING TIMESTAMP 1001 WHERE p = 4",
+    "INSERT INTO {k}.t (p, c, d, v, s) VALUES (4, 1, 'a', 1, 'gone') USING TIMESTAMP 1001 AND TTL 0",
+    "INSERT INTO {k}.t (p, c, d, v, s) VALUES (4, 2, 'a', 1, 'here') USING TIMESTAMP 1002 AND TTL 0",
+    "ALTER TABLE {k}.plain ADD later set<int>",
+    "UPDATE {k}.plain USING TIMESTAMP 3000 SET later = later + {1} WHERE k = 6",
+)
+
+
+EXPIRED = (
+    # a marker and cells over older ones that do not expire
+    "INSERT INTO {k}.plain (k) VALUES (3) USING TIMESTAMP 1000",
+    "INSERT INTO {k}.plain (k) VALUES (3) USING TIMESTAMP 1001 AND TTL 1",
+    "INSERT INTO {k}.plain (k, v, w) VALUES (4, 1, 1) USING TIMESTAMP 1000 AND TTL 1",
+    "UPDATE {k}.plain USING TIMESTAMP 999 SET v = 7 WHERE k = 4",
+)
+"""What has expired when it is written."""
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(EXPIRED, marks=pytest.mark.long)], ids=["lasting", "expired"])
+def test_a_second_keyspace_answers_as_the_source_does(trial: CopyTrial, more: tuple[str, ...]) -> None:
+    """Values, write times and TTLs, of every kind of statement, delivered in any order and partly twice."""
+    made = (
+        "CREATE KEYSPACE {k} WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TYPE {k}.ut (a int, b text)",
+    )
+    lines = [line.replace("{k}", "{keyspace}") for line in (*made, *STATEMENTS, *more)]
+    [failed] = trial.fail([Program(len(more), tuple(lines))], short=True)
+    assert not failed, "\n".join(map(str, trial.found))
+
+
+def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, keyspace_name: str) -> None:
+    """Counters, lists, truncations, other types and keys; the other tables go on."""
+    keyspace, copy = keyspace_name, keyspace_name + COPY
+    plain = table({"k": "int"}, regular={"v": "int"}, keyspace=keyspace, name="plain", table_id=UUID(int=1))
+    counted = replace(
+        table({"k": "int"}, regular={"v": "counter"}, keyspace=keyspace, name="counted"), flags=frozenset({"counter"})
+    )
+    listed = table({"k": "int"}, regular={"v": "list<int>"}, keyspace=keyspace, name="listed")
+    other = table({"k": "int"}, regular={"v": "text"}, keyspace=keyspace, name="other")
+    keyed = table({"k": "int"}, {"c": "int desc"}, keyspace=keyspace, name="keyed")
+    again = replace(plain, id=UUID(int=2))
+    truncation = Change(
+        op=Op.TRUNCATE, table=plain, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
+    )
+    changes = [
+        Log(plain).insert((1,), (), 10, v=1),
+        Log(counted).update((1,), (), 10),
+        Log(listed).update((1,), (), 10, v={"1": 1}),
+        Log(other).insert((1,), (), 10, v="x"),
+        Log(keyed).insert((1,), (1,), 10),
+        truncation,
+        Log(again).insert((1,), (), 10, v=1),
+    ]
+    piece = Piece(tuple(Delivered(Place(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
+    with cql(cassandra) as session, closing(opened(cassandra, lists="refuse")) as sink:
+        sink.reach()
+        with pytest.raises(ServiceError, match="the keyspace must exist"):
+            sink.write([piece])
+        create_keyspace(session, copy)
+        session.execute(f"CREATE TABLE {copy}.other (k int PRIMARY KEY, v int)")
+        session.execute(f"CREATE TABLE {copy}.keyed (k int, c int, PRIMARY KEY (k, c))")
+        assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=6)
+        letters = session.execute(f"SELECT topic, reason FROM {copy}.tailrace_dead_letters").all()
+        reasons = sorted((row.topic.rpartition(".")[2], row.reason) for row in letters)
+        for (name, reason), words in zip(
+            reasons,
+            (
+                ("counted", "counters cannot be written with a time"),
+                ("keyed", "has another primary key than"),
+                ("listed", 'lists = "map"'),
+                ("other", "column v is int there, and text is to be written"),
+                ("plain", "truncate the table there by hand"),
+                ("plain", "was dropped and made again since"),
+            ),
+            strict=True,
+        ):
+            assert name == words[0]
+            assert words[1] in reason
+        session.execute(f"DROP KEYSPACE {copy}")
+
+
+def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_name: str) -> None:
+    with cql(cassandra) as session, closing(opened(cassandra, keyspace="{keyspace}")) as sink:
+        create_keyspace(session, keyspace_name)
+        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY)")
+        query = "SELECT id FROM system_schema.tables WHERE keyspace_name = %s"
+        [row] = session.execute(query, (keyspace_name,))
+        own = Log(table({"k": "int"}, keyspace=keyspace_name, table_id=row.id))
+        piece = Piece((Delivered(Place("t.x", 0, 0), own.insert((1,), (), 10)),))
+        with pytest.raises(SettingsError, match="is the source's own table"):
+            sink.write([piece])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_random_programs(trial: CopyTrial) -> None:
+    seed = secrets.randbits(32)
+    sys.stderr.write(f"seeds {seed} to {seed + 5}\n")
+    kinds = Kinds(counters=False, alterations=False, long_keys=False)
+    found = trial.random_programs(range(seed, seed + 6), lambda _: kinds, 300)
+    assert all(one.equal for one in found), "\n".join(str(one) for one in found if not one.equal)
+    assert sum(one.counts["rows"] for one in found) > 20

@@ -1,0 +1,78 @@
+"""Indexes for tests: those of one sink on a real server, behind names of their own, and what searches find there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import httpx2
+
+from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.http_sender import Pace
+from tailrace_spark.sinks.opensearch import OpensearchSink
+from tailrace_spark.sinks.opensearch_client import SearchClient
+from tests.unit.spark.sinks.merging_contract import Row, by_repr
+
+PROMPT = Pace(first=0.01, longest=0.05, jitter=0.01)
+_numbers = count()
+
+
+class Searched:
+    """One sink's indexes, with `url`'s own client to look into them."""
+
+    def __init__(self, url: str, through: str | None = None, **settings: object) -> None:
+        """`through`: the address that the sink is given, where that is another than `url`."""
+        self.url = url
+        self.prefix = f"s{next(_numbers)}"
+        self.settings = OpensearchSinkSettings.model_validate(
+            {"url": through or url, "index": self.prefix + ".{keyspace}.{table}", "shards": 1, "replicas": 0,
+             "dead_letters": f"{self.prefix}-letters", "retry_seconds": 5, **settings}
+        )  # fmt: skip
+
+    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> OpensearchSink:
+        client = SearchClient("search", self.settings, pace=PROMPT)
+        return OpensearchSink(client, self.settings, ring_delay=ring_delay, clock=clock or (lambda: 0))
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer as JSON, as anybody else gets it."""
+        answer = httpx2.request(method, self.url + path, json=body, timeout=60)
+        return answer.raise_for_status().json()
+
+    def alias(self, of: Table) -> str:
+        """The name under which a source table is searched."""
+        for index, said in self.call("GET", f"/{self.prefix}.*/_mapping").items():
+            if said["mappings"].get("_meta", {}).get("tailrace", {}).get("table") == str(of.id):
+                aliases = self.call("GET", f"/{index}/_alias")[index]["aliases"]
+                [alias] = [alias for alias in aliases if not alias.endswith("-write")] or [None]
+                if alias is not None:
+                    return str(alias)
+        raise AssertionError(f"no index follows {of}")
+
+    def search(self, of: Table, query: Any = None) -> list[dict[str, Any]]:
+        """What a query finds, at most ten thousand documents, each with its `_id`."""
+        alias = self.alias(of)
+        self.call("POST", f"/{alias}/_refresh")
+        found = self.call("POST", f"/{alias}/_search", {"size": 10_000, "query": query or {"match_all": {}}})
+        return [{"_id": hit["_id"], **hit["_source"]} for hit in found["hits"]["hits"]]
+
+    def rows(self, of: Table, *columns: str) -> list[Row]:
+        return by_repr(tuple(row.get(column) for column in columns) for row in self.search(of))
+
+    def columns(self, of: Table) -> list[str]:
+        mapping = self.call("GET", f"/{self.alias(of)}/_mapping")
+        [said] = mapping.values()
+        return [name for name in said["mappings"]["properties"] if name != "__tailrace"]
+
+    def everything(self) -> object:
+        """All documents of all indexes, with what is stored beside them and their versions."""
+        self.call("POST", f"/{self.prefix}*/_refresh")
+        body = {"size": 10_000, "seq_no_primary_term": True, "stored_fields": ["__tailrace.state"], "_source": True}
+        found = self.call("POST", f"/{self.prefix}*/_search", body)["hits"]["hits"]
+        return sorted(json.dumps({**hit, "_score": None}, sort_keys=True) for hit in found)
+
+    def dead_letters(self) -> int:
+        self.call("POST", f"/{self.settings.dead_letters}/_refresh")
+        return int(self.call("GET", f"/{self.settings.dead_letters}/_count")["count"])

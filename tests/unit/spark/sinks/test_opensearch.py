@@ -1,0 +1,195 @@
+"""What of the opensearch sink needs no server: settings, mappings, ids, what is stored beside documents."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_schemas.change import Deletion
+from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
+from tailrace_spark.rowstate.truncation import Truncation, TruncationState
+from tailrace_spark.sinks.opensearch_client import SearchClient
+from tailrace_spark.sinks.opensearch_documents import Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch_state import (
+    About,
+    PartitionHead,
+    decode_about,
+    decode_head,
+    decode_row,
+    encode_about,
+    encode_head,
+    encode_row,
+    ordered,
+)
+from tailrace_spark.sinks.partition_merge import KnownRow
+from tailrace_spark.sinks.sql_names import ROW
+from tests.unit.spark.cassandra import clustering_of, key_of
+from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN
+from tests.unit.tables import table
+
+optional = st.none() | st.binary(max_size=300)
+integers = st.none() | st.integers(-(2**63), 2**63 - 1)
+
+
+def settings(**given: object) -> OpensearchSinkSettings:
+    return OpensearchSinkSettings.model_validate({"url": "https://search:9200", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"url": "https://u:hidden@search:9200"}, "url must be without user and password"),
+        ({"url": "search:9200"}, "url must begin with http:// or https:// and a host"),
+        ({"url": "https://search:9200/?a=b"}, "url must end behind host, port and path"),
+        ({"username": "u"}, "username and password need each other"),
+        ({"username": "u", "password": "hidden", "api_key": "hidden"}, "keep one"),
+        ({"url": "http://search", "tls_ca_file": "ca.pem"}, "tls_ca_file needs a url that begins with https://"),
+        ({"index": "{keyspace}"}, "index must contain {table}"),
+        ({"index": "{keyspaces}.{table}"}, "index may contain {keyspace} and {table}, and no other braces"),
+        ({"index": "Shop.{table}"}, "index must be in lower case"),
+        ({"index": "_{table}"}, "index must be in lower case, without"),
+        ({"dead_letters": "a,b"}, "dead_letters must be in lower case, without"),
+        ({"bulk_documents": 20_000}, "bulk_documents"),
+    ],
+)
+def test_half_configured_it_is_refused(tmp_path: Path, given: dict[str, object], words: str) -> None:
+    path = tmp_path / "t.toml"
+    lines = [f"{name} = {value if isinstance(value, int) else repr(value)}" for name, value in given.items()]
+    url = [] if "url" in given else ['url = "https://search:9200"']
+    path.write_text("\n".join(['[sink.x]\ntype = "opensearch"', *url, *lines]))
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path, {})
+    assert words in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
+def test_secrets_are_in_no_repr_and_read_from_files(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hidden\n")
+    given = settings(username="u", password_file=str(tmp_path / "password"))
+    assert "hidden" not in repr(given)
+    assert given.password is not None
+    assert given.password.get_secret_value() == "hidden"
+    with pytest.raises(ValidationError, match="both given"):
+        settings(username="u", password="twice", password_file=str(tmp_path / "password"))  # noqa: S106 - of nothing
+
+
+def test_a_certificate_file_that_is_none_is_told_with_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    with pytest.raises(SettingsError, match=r"sink\.search\.tls_ca_file: .*ca\.pem"):
+        SearchClient("search", settings(tls_ca_file=str(tmp_path / "ca.pem")))
+
+
+@given(st.binary(max_size=100), st.lists(optional, max_size=4), st.binary(), integers, integers, st.binary(min_size=1))
+def test_a_row_comes_back(
+    key: bytes, parts: list[bytes | None], state: bytes, generation: int | None, expires: int | None, stream: bytes
+) -> None:
+    row = KnownRow((state, generation, None if generation is None else stream), tuple(parts), expires)
+    assert decode_row(encode_row(key, row)) == (key, row)
+
+
+@given(
+    st.binary(max_size=100),
+    st.dictionaries(st.binary(min_size=1, max_size=20), st.tuples(st.binary(), integers, st.binary(min_size=1))),
+    st.booleans(),
+    integers,
+)
+def test_a_partition_comes_back(key: bytes, said: dict[bytes, Any], pending: bool, expires: int | None) -> None:
+    rows = {at: (at, state, number, None if number is None else id_) for at, (state, number, id_) in said.items()}
+    head = PartitionHead(rows, pending, expires)
+    assert decode_head(encode_head(key, head)) == (key, head)
+
+
+@pytest.mark.parametrize("erased", [None, Deletion(7_000_000, 7)])
+def test_what_is_known_of_a_table_comes_back(erased: Deletion | None) -> None:
+    truncations = TruncationState((Truncation(ORDERS.id, "host", 5, 6),))
+    about = About(ORDERS, 3, truncations, erased, erased is not None)
+    assert decode_about(encode_about(about)) == about
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_no_version_wrote_are_told(encoded: bytes) -> None:
+    for decode in (decode_row, decode_head):
+        with suppress(DecodeError):
+            decode(encoded)
+    with pytest.raises(UnsupportedError, match="upgrade"):
+        decode_row(b"\x02" + encoded)
+
+
+@given(st.lists(st.binary(max_size=600), min_size=2))
+def test_what_is_indexed_of_a_clustering_value_orders_as_it_does(values: list[bytes]) -> None:
+    values.sort()
+    indexed = [ordered(value) for value in values]
+    assert indexed == sorted(indexed)
+    assert all(len(one) <= 512 for one in indexed)
+
+
+@pytest.mark.parametrize(
+    ("types", "clustering", "key", "at", "identity"),
+    [
+        ({"k": "text"}, {}, ("ann",), (), "ann"),
+        ({"k": "bigint"}, {}, (-(2**63),), (), "-9223372036854775808"),
+        ({"k": "text", "l": "int"}, {"c": "date"}, ("a", 1), (0,), '["a",1,"1970-01-01"]'),
+        ({"k": "text"}, {"c": "text"}, ('"',), ("]",), '["\\"","]"]'),
+        ({"k": "text"}, {}, ("x" * 512,), (), "x" * 512),
+        ({"k": "text"}, {}, ("x" * 513,), (), None),
+        ({"k": "text"}, {}, ("é" * 257,), (), None),
+        ({"k": "text"}, {}, ("",), (), None),
+        ({"k": "text"}, {}, ("#table",), (), None),
+        ({"k": "decimal"}, {}, ("1.0",), (), None),
+        ({"k": "text"}, {"c": "varint"}, ("a",), ("1",), None),
+        ({"k": "double"}, {}, (1.0,), (), None),
+        ({"k": "inet"}, {}, ("1.2.3.4",), (), None),
+        ({"k": "blob"}, {}, (b"a",), (), None),
+        ({"k": "boolean"}, {}, (True,), (), None),
+    ],
+)
+def test_ids(
+    types: dict[str, str], clustering: dict[str, str], key: tuple[object, ...], at: tuple[object, ...],
+    identity: str | None,
+) -> None:  # fmt: skip
+    of = table(types, clustering, regular={"v": "int"})
+    found = Documents(of).id_of((key_of(of, *key), ROW), clustering_of(of, at))
+    if identity is None:
+        assert found.startswith("#")
+        assert len(found) == 41
+    else:
+        assert found == identity
+
+
+def test_keys_that_are_none_of_their_types_have_ids_too() -> None:
+    of = table({"k": "int"}, regular={"v": "int"})
+    documents = Documents(of)
+    ids = {documents.id_of((key, ROW), ()) for key in (b"", b"\0", b"\0\0\0\0\0", b"\0\0\0\1")}
+    assert len(ids) == 4
+    assert "1" in ids
+
+
+def test_a_mapping_is_covered_by_one_with_more() -> None:
+    fields: dict[str, Any] = {"a": {"type": "long"}, "u": {"properties": {"x": {"type": "long"}}}}
+    wider = {"properties": {"x": {"type": "long"}, "y": {"type": "ip"}}}
+    more = {"a": {"type": "long"}, "b": {"type": "ip"}, "u": wider}
+    assert covers(fields, more)
+    assert not covers(more, fields)
+    assert not covers(fields, {**more, "a": {"type": "integer"}})
+    assert not covers(fields, {**more, "u": {"type": "nested", **wider}})
+    assert not covers(fields, {**more, "u": {"type": "keyword"}})
+
+
+def test_fields_are_counted_at_every_depth() -> None:
+    assert count_fields(Documents(PLAIN).properties) == (4, 0)  # id, v, v.keyword, w
+    of = table({"id": "int"}, regular={"m": "map<text, int>", "us": "list<frozen<addr>>"})
+    assert count_fields(Documents(of).properties) == (11, 2)
+
+
+def test_columns_called_as_the_server_s_own_fields_have_other_names() -> None:
+    of = table({"_id": "int"}, regular={"__tailrace": "int", "_source": "int", "A b": "text"}, table_id=UUID(int=3))
+    assert list(Documents(of).properties) == ["_id_2", "A_x20_b", "__tailrace_2", "_source_2"]
