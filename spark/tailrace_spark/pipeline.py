@@ -174,7 +174,7 @@ class Stream:
             if entry.part == "value" and reads(entry.topic):
                 known = (entry.announced, entry.table)
                 newest[str(entry.table)] = max(newest.get(str(entry.table), known), known, key=lambda one: one[0])
-        self._shape.check(table for _, table in newest.values())
+        self._shape.check(newest.values())
 
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""

@@ -27,18 +27,19 @@ class Shape:
         self._filters = filters
         self._masks = masks
 
-    def check(self, tables: Iterable[Table]) -> None:
+    def check(self, tables: Iterable[tuple[int, Table]]) -> None:
         """Raise SettingsError where a table that is known does not fit the settings.
 
-        One that appears later, and does not fit, is told in dead letters; it holds up no other.
+        Tables come with the place at which their definitions were announced (Delivered). One that appears later, and
+        does not fit, is told in dead letters; it holds up no other.
         """
         known = list(tables)
-        for table in known:
+        for announced, table in known:
             if self._filters is not None:
-                self._filters.check(table)
+                self._filters.check(table, announced)
             if self._masks is not None:
                 self._masks.check(table)
-        for pattern in () if self._filters is None else self._filters.unmatched(known):
+        for pattern in () if self._filters is None else self._filters.unmatched(table for _, table in known):
             log.warning('%s "%s" matches no table yet: it is checked when one appears', SETTING, pattern)
 
     def shaped(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
