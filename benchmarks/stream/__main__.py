@@ -56,6 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=1, help="Spark's, for stages and sinks")
     parser.add_argument("--rate", type=float, default=200.0, help="rows a second, for the latency")
     parser.add_argument("--seconds", type=float, default=30.0, help="for which they are written")
+    parser.add_argument("--warm", type=int, default=300, help="batches before the latency is measured")
     parser.add_argument("--postgresql", metavar="URL", help="an empty database, for sinks and latency")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--only", help="stages with this in their name")
@@ -104,7 +105,7 @@ def _latency(spark: SparkSession, bootstrap: str, given: argparse.Namespace) -> 
         cluster = Cluster(bootstrap, f"late{place.name[-6:]}{name.lower()}")
         cluster.make()
         settings = settings_of(bootstrap, cluster.options.prefix, place / name)
-        figures, durations = late(spark, settings, url, given.rate, given.seconds)
+        figures, durations = late(spark, settings, url, given.rate, given.seconds, given.warm)
         found[name] = asdict(figures)
         rows.append(
             [name, f"{figures.rows:,}", f"{figures.batches:,}"]

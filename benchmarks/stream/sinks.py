@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -19,8 +19,6 @@ from tailrace_common.settings import Settings
 from tailrace_spark.pipeline import Progress, Stream
 from tailrace_spark.sinks.protocol import Piece, Sink, Summary
 from tailrace_spark.sinks.sql import SqlSink
-
-_WARM_BATCHES: Final = 20
 
 
 class NoSink:
@@ -94,8 +92,13 @@ class Timed:
         self._sink.close()
 
 
-def late(spark: SparkSession, settings: Settings, url: str, rate: float, seconds: float) -> tuple[Latency, list[Any]]:
-    """The way of rows written at a rate for some seconds, once the stream has made its first batches."""
+def late(
+    spark: SparkSession, settings: Settings, url: str, rate: float, seconds: float, warm: int
+) -> tuple[Latency, list[Any]]:
+    """The way of rows written at a rate for some seconds, once the stream has made so many batches.
+
+    Java compiles Spark's code while it runs, for minutes: on two cores it takes a third of what the batches take.
+    """
     bootstrap, prefix = str(settings.kafka.reveal()["bootstrap.servers"]), settings.topics.prefix
     sink, stop = Timed(SqlSink(url)), threading.Event()
     batches: list[int] = []
@@ -108,7 +111,7 @@ def late(spark: SparkSession, settings: Settings, url: str, rate: float, seconds
     writer.start()
     durations: dict[int, Mapping[str, Any]] = {}
     try:
-        while len(batches) < _WARM_BATCHES:
+        while len(batches) < warm:
             time.sleep(0.5)
         sink.began, first = time.time(), len(batches)
         until = time.monotonic() + seconds
@@ -124,7 +127,7 @@ def late(spark: SparkSession, settings: Settings, url: str, rate: float, seconds
         sink.close()
     times = [committed - at for committed, at in sink.rows if at > sink.began]
     parts = [percentile(times, part) for part in (0.5, 0.95, 0.99)]
-    measured = [steps for batch, steps in durations.items() if batch > _WARM_BATCHES]
+    measured = [steps for batch, steps in durations.items() if batch > warm]
     return Latency(len(times), len(batches) - first, *parts), measured
 
 

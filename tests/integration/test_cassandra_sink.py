@@ -11,23 +11,25 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 
+from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, ReachableSink, Summary
 from tailrace_spark.sinks.registry import open_sink
 from tests.corpus.kinds import Kinds
-from tests.integration.agents import cql, create_keyspace
+from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
 from tests.oracle.comparison import Answer, Difference, Row, differ
 from tests.oracle.direct import Recorded, deliver
 from tests.oracle.program import Program
@@ -37,20 +39,25 @@ from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import as_read
 from tests.unit.tables import table
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 COPY = "_copy"
 _SETTLED_SECONDS = 8.0
 _TTL_SECONDS = 3
 """By so much a TTL may differ: the clocks', and what a write takes."""
 
 
-def opened(node: LocalCassandra, *, lists: str = "map", keyspace: str = "{keyspace}" + COPY) -> ReachableSink:
+def opened(
+    node: LocalCassandra, *, lists: str = "map", keyspace: str = "{keyspace}" + COPY, prefix: str = "t"
+) -> ReachableSink:
     """The sink on this node, as a section makes it."""
     section = {
         "type": "cassandra", "contact_points": [node.address], "port": node.port, "request_timeout_seconds": 60,
         "keyspace": keyspace, "lists": lists,
     }  # fmt: skip
     settings = Settings.model_validate({"sink": {"copy": section}})
-    return open_sink("copy", settings.sink["copy"], "t")
+    return open_sink("copy", settings.sink["copy"], prefix)
 
 
 class _Clock:
@@ -117,10 +124,10 @@ def _cells(column: Column) -> list[tuple[str, str]]:
     return [(name, f"WRITETIME({name}), (int) null"), *((part, f"WRITETIME({part}), TTL({part})") for part in parts)]
 
 
-def differing(session: Session, recorded: Recorded, keyspace: str) -> list[Difference]:
+def differing(session: Session, answers: Sequence[Answer], keyspace: str) -> list[Difference]:
     """How the tables of a keyspace differ from what was answered of the source, values and times."""
     found: list[Difference] = []
-    for answer in recorded.answers:
+    for answer in answers:
         of = answer.table
         found += differ(values_of(session, of, of.keyspace), values_of(session, of, keyspace).rows)
         if not found:
@@ -151,7 +158,7 @@ class CopyTrial(Trial):
 
         def equal() -> bool:
             nonlocal told
-            told = differing(self._ground.reading, recorded, keyspace)
+            told = differing(self._ground.reading, recorded.answers, keyspace)
             return not told
 
         with closing(sink):
@@ -317,6 +324,44 @@ def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_nam
         piece = Piece((Delivered(Place("t.x", 0, 0), own.insert((1,), (), 10)),))
         with pytest.raises(SettingsError, match="is the source's own table"):
             sink.write([piece])
+
+
+@pytest.mark.long
+def test_topics_end_in_the_other_keyspace(
+    cassandra: LocalCassandra, kafka: LocalKafka, spark: SparkSession, keyspace_name: str, prefix: str, tmp_path: Path
+) -> None:
+    """By agent and stream; a stream of a new checkpoint, from the beginning again, changes nothing."""
+    keyspace, copy, last = keyspace_name, keyspace_name + COPY, 1_000
+    with cql(cassandra, seconds=60) as session:
+        create_keyspace(session, keyspace)
+        create_keyspace(session, copy)
+        session.execute(f"CREATE TYPE {keyspace}.ut (a int, b text)")
+        start_here(session, cassandra, kafka, prefix, keyspace)
+        with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace)) as agent:
+            agent.until_ready().until_covered()
+            for statement in (*STATEMENTS, f"INSERT INTO {{k}}.plain (k) VALUES ({last})"):
+                session.execute(statement.replace("{k}", keyspace))
+            topic = f"{prefix}.{keyspace}.plain"
+            agent.until(lambda: last in ints(published(kafka, prefix, topic)))
+            agent.until(lambda: len(published(kafka, prefix, f"{prefix}.{keyspace}.t")) > 30)
+            assert agent.stop() == 0
+        settings = Settings.model_validate(
+            {
+                "kafka": {"bootstrap.servers": kafka.bootstrap},
+                "topics": {"prefix": prefix},
+                "stream": {"max_offsets_per_trigger": 20},
+            }
+        )
+        with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live:
+            tables = [one for one in live.definitions().tables if one.keyspace == keyspace and one.name != "instant"]
+        for number in range(2):
+            stream = settings.stream.model_copy(update={"checkpoint": str(tmp_path / f"checkpoint{number}")})
+            with closing(opened(cassandra, prefix=prefix)) as sink:
+                Stream(spark, settings.model_copy(update={"stream": stream}), sink).run(availableNow=True)
+            answers = tuple(values_of(session, one, keyspace) for one in tables)
+            assert sum(len(answer.rows) for answer in answers) > 10
+            assert differing(session, answers, copy) == []
+        session.execute(f"DROP KEYSPACE {copy}")
 
 
 @pytest.mark.long

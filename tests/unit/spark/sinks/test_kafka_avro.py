@@ -12,11 +12,12 @@ from uuid import UUID
 import pytest
 from fastavro import parse_schema, schemaless_reader
 
+from tailrace_common.settings import Settings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeJson
-from tailrace_schemas.errors import SchemaRefusedError
+from tailrace_schemas.errors import SchemaRefusedError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.partition import Partition
@@ -25,6 +26,7 @@ from tailrace_spark.sinks.debezium import DebeziumForm
 from tailrace_spark.sinks.kafka_avro import AvroChanges, AvroWriters, change_schema
 from tailrace_spark.sinks.kafka_forms import event_headers
 from tailrace_spark.sinks.protocol import Place
+from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.row_image import Imaged, ImageMaker
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table
@@ -282,3 +284,12 @@ def test_the_registrys_password_is_nowhere_shown() -> None:
     )
     assert "geheim" not in repr(settings)
     assert settings.registry.reveal()["basic.auth.user.info"] == "ann:geheim"
+
+
+def test_a_setting_that_the_registrys_client_refuses_is_named() -> None:
+    given = {"url": "http://registry", "no.such.setting": 1, "basic.auth.user.info": "ann:geheim"}
+    section = {"type": "kafka", "encoding": "avro", "registry": given}
+    settings = Settings.model_validate({"sink": {"out": section}})
+    with pytest.raises(SettingsError, match=r"\[sink\.out\.registry\].*no\.such\.setting") as caught:
+        open_sink("out", settings.sink["out"], "t")
+    assert "geheim" not in str(caught.value)
