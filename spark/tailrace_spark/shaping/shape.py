@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from tailrace_common.settings_stream import StreamSettings
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_spark.masking import masked, masks_of
@@ -51,6 +52,16 @@ class Shape:
     def left_out(self) -> Mapping[str, int]:
         """How many changes filters left out of what `shaped` gave last, by "keyspace.table"."""
         return _NOTHING if self._filters is None else self._filters.left_out
+
+
+def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:
+    """Each table's newest definition, by name, with the place at which it was announced."""
+    found: dict[str, tuple[int, Table]] = {}
+    for entry in entries:
+        known = found.get(str(entry.table))
+        if entry.part == "value" and (known is None or known[0] < entry.announced):
+            found[str(entry.table)] = entry.announced, entry.table
+    return list(found.values())
 
 
 def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -> Shape | None:
