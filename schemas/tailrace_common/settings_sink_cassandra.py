@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_section import Positive
+from tailrace_common.settings_template import require_template
 
 DAY_SECONDS: Final = 86_400
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
@@ -33,11 +34,7 @@ class CassandraTargetSettings(CassandraSettings):
     @field_validator("keyspace")
     @classmethod
     def _check_keyspace(cls, value: str) -> str:
-        try:
-            value.format(keyspace="k")
-        except (KeyError, IndexError, ValueError):
-            raise ValueError("may contain {keyspace}, and no other braces") from None
-        return value
+        return require_template(value, "keyspace")
 
     @property
     def location(self) -> str:

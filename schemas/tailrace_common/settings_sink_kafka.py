@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from tailrace_common.passthrough import Properties, RegistrySettings, Scalar
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive
+from tailrace_common.settings_template import require_template
 
 _MIB: Final = 1 << 20
 
@@ -90,11 +91,7 @@ class KafkaSinkSettings(ImagesSection):
     @field_validator("topic")
     @classmethod
     def _check_topic(cls, value: str) -> str:
-        try:
-            value.format(prefix="p", keyspace="k", table="t")
-        except (KeyError, IndexError, ValueError):
-            raise ValueError("may contain {prefix}, {keyspace} and {table}, and no other braces") from None
-        return value
+        return require_template(value, "prefix", "keyspace", "table")
 
     @model_validator(mode="after")
     def _check_format(self) -> Self:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.settings_section import Positive, Seconds, Section
+from tailrace_common.settings_template import require_template
 
 
 class OpensearchSinkSettings(Section):
@@ -68,13 +69,9 @@ class OpensearchSinkSettings(Section):
     @field_validator("index")
     @classmethod
     def _check_index(cls, value: str) -> str:
-        try:
-            name = value.format(keyspace="k", table="t")
-        except (KeyError, IndexError, ValueError, AttributeError):
-            raise ValueError("may contain {keyspace} and {table}, and no other braces") from None
-        if "{table}" not in value:
-            raise ValueError("must contain {table}")
-        return _checked(value, name)
+        return _checked(
+            value, require_template(value, "keyspace", "table", needed="table").format(keyspace="k", table="t")
+        )
 
     @field_validator("dead_letters")
     @classmethod

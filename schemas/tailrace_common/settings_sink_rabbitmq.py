@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Seconds
+from tailrace_common.settings_template import require_template
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _LONGEST_NAME: Final = 255  # a short string of AMQP 0-9-1, in bytes
@@ -87,13 +88,7 @@ class RabbitmqSinkSettings(ImagesSection):
     @field_validator("queue")
     @classmethod
     def _check_queue(cls, value: str) -> str:
-        try:
-            names = {value.format(exchange="e", number=number) for number in range(2)}
-        except (KeyError, IndexError, ValueError, AttributeError):
-            raise ValueError("may contain {exchange} and {number}, and no other braces") from None
-        if len(names) < 2:
-            raise ValueError("must contain {number}")
-        return value
+        return require_template(value, "exchange", "number", needed="number")
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

@@ -18,6 +18,7 @@ from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_common.settings_template import require_template
 
 
 class SqlSinkSettings(Section):
@@ -47,13 +48,7 @@ class SqlSinkSettings(Section):
     @field_validator("table")
     @classmethod
     def _check_table(cls, value: str) -> str:
-        try:
-            value.format(keyspace="k", table="t")
-        except (KeyError, IndexError, ValueError):
-            raise ValueError("may contain {keyspace} and {table}, and no other braces") from None
-        if "{table}" not in value:
-            raise ValueError("must contain {table}")
-        return value
+        return require_template(value, "keyspace", "table", needed="table")
 
     @property
     def location(self) -> str:

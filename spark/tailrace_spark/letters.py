@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Summary
+from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Place, Summary
 
 AT_ONCE: Final = 500
 _RECORDS: Final = pa.schema(
@@ -23,9 +23,13 @@ _RECORDS: Final = pa.schema(
 )
 
 
+Fetch = Callable[[Place], bytes | None]
+"""The value of the record at a place; None where there is none any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of some letters: taken in, set aside again, or left, since none of their bytes were kept."""
+    """What became of some letters: taken in, set aside again, or left, since nobody has their bytes."""
 
     taken: int = 0
     again: int = 0
@@ -41,13 +45,15 @@ def all_letters(sink: LetterSink) -> Iterator[DeadLetter]:
         yield from some
 
 
-def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]]) -> Iterator[Replayed]:
+def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch) -> Iterator[Replayed]:
     """Write every letter again, some at a time; what became of each part, when it is committed.
 
-    `pieces_of` makes pieces of records, a pyarrow Table (tailrace_spark.pieces). A stream may write meanwhile.
+    `pieces_of` makes pieces of records, a pyarrow Table (tailrace_spark.pieces). `fetch` reads the bytes of one that
+    was set aside without. A stream may write meanwhile.
     """
     for some in _parts(sink):
-        whole = [letter for letter in some if letter.message]
+        known = [letter if letter.message else replace(letter, message=fetch(letter.place) or b"") for letter in some]
+        whole = [letter for letter in known if letter.message]
         done = sink.write_again(whole, pieces_of(_records(whole))) if whole else Summary()
         again = done.dead_letters
         yield Replayed(taken=len(whole) - again, again=again, left=len(some) - len(whole))

@@ -11,6 +11,7 @@ import typer
 
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
+from tailrace_common.kafka import RecordFetcher
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
@@ -54,7 +55,8 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
 def replay(name: Name, config: SettingsFile = None) -> None:
     """Write them again: after what they lacked is there, such as a right, a wider column, or a published schema.
 
-    What is refused again is set aside again. The stream may run meanwhile. Exit code 1 where some remain.
+    What is refused again is set aside again. One whose bytes were not kept, as with masks, is read from its topic. The
+    stream may run meanwhile. Exit code 1 where some remain.
 
     Example: tailrace sink-letters replay local -c tailrace.toml
     """
@@ -64,9 +66,11 @@ def replay(name: Name, config: SettingsFile = None) -> None:
         _opened(name, settings) as sink,
         _shape(settings, sink) as shape,
         SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
+        RecordFetcher(settings.kafka.reveal()) as records,
     ):
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
-        for part in replayed(sink, decoded if shape is None else lambda records: shape.shaped(decoded(records))):
+        shaped = decoded if shape is None else lambda found: shape.shaped(decoded(found))
+        for part in replayed(sink, shaped, lambda place: records.value(place.topic, place.partition, place.offset)):
             done += part
             say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
     if done == Replayed():
@@ -76,7 +80,7 @@ def replay(name: Name, config: SettingsFile = None) -> None:
 
 
 def _left(done: Replayed) -> str:
-    return f", {done.left} left, whose bytes were not kept: read their topics again" if done.left else ""
+    return f", {done.left} left, which their topics have no longer" if done.left else ""
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from tailrace_common.kafka import PartitionEnds
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned_here
@@ -35,7 +34,7 @@ from tailrace_spark.messages import read_messages, read_some, reads_topic, with_
 from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pieces import pieces
 from tailrace_spark.report import TableProgress, Written
-from tailrace_spark.shaping import shape_of
+from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
@@ -168,13 +167,8 @@ class Stream:
             self._schemas.refresh()
         except ServiceError as error:
             log.warning("filters and masks are checked when tables appear: %s", error)
-        newest: dict[str, tuple[int, Table]] = {}
         reads = reads_topic(self._spark, self._settings)
-        for entry in self._schemas.values():
-            if entry.part == "value" and reads(entry.topic):
-                known = (entry.announced, entry.table)
-                newest[str(entry.table)] = max(newest.get(str(entry.table), known), known, key=lambda one: one[0])
-        self._shape.check(table for _, table in newest.values())
+        self._shape.check(newest(entry for entry in self._schemas.values() if reads(entry.topic)))
 
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""

@@ -95,4 +95,19 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(Red("unit/spark/sinks/test_filed_log.py", "test_one_at_a_time_has_the_file", "DID NOT RAISE"),),
     ),
+    Breakage(
+        name="a-letter-without-bytes-is-left",
+        promise="a letter of a stream with masks is read from its topic again",
+        file="spark/tailrace_spark/letters.py",
+        old='replace(letter, message=fetch(letter.place) or b"")',
+        new="letter",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/test_sql_letters.py",
+                "test_one_without_its_bytes_is_read_from_its_topic[sqlite]",
+                "assert",
+            ),
+        ),
+    ),
 )

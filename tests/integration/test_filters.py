@@ -130,10 +130,15 @@ def test_a_key_column_has_the_name_of_the_newest_definition(spark: SparkSession)
     older = [Delivered(Place("t", 0, at), LOG.insert(key, (1, 1), 6), announced=1) for at, key in ((1, DE), (2, FR))]
     [found] = filters.filtered([Piece((newer, *older))])
     assert [one.place.offset for one in found.changes] == [0, 1]
+    started = Filters(spark, {"shop.*": "land = 'DE'"}, written=False)
+    started.check(renamed, 2)
+    [found] = started.filtered([Piece(tuple(older))])
+    assert [one.place.offset for one in found.changes] == [1], "what was written before the column was renamed"
 
 
 def test_the_documents_example_says_what_it_says_of_deletions(spark: SparkSession) -> None:
-    [example] = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "shaping.md").read_text("utf-8"), re.DOTALL)
+    example, route = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "shaping.md").read_text("utf-8"), re.DOTALL)
+    assert Settings.model_validate(tomllib.loads(route)).stream_sink()[0] == "germany"
     stream = {**tomllib.loads(example)["stream"], "hash_key": "secret"}
     del stream["hash_key_file"]
     options = Settings.model_validate({"stream": stream}).stream
@@ -145,7 +150,7 @@ def test_the_documents_example_says_what_it_says_of_deletions(spark: SparkSessio
     with closing(SqlSink("sqlite://")) as sink:
         shape = shape_of(options, sink, spark)
     assert shape is not None
-    shape.check([orders, table({"id": "int"}, keyspace="shop", name="access_log")])
+    shape.check([(0, orders), (1, table({"id": "int"}, keyspace="shop", name="access_log", table_id=uuid4()))])
     changes = [
         log.insert(DE, (winter,), 5, email="ann@shop", total=7),
         log.delete_partition(DE, 5),
@@ -290,7 +295,7 @@ def test_where_rows_are_made_of_changes_no_filter_may_ask_for_what_one_writes(
             shape = shape_of(options.stream, sink, spark)
             assert shape is not None
             with nullcontext() if fits else pytest.raises(SettingsError, match=r"`columns`\.`total`"):
-                shape.check([ORDERS])
+                shape.check([(0, ORDERS)])
 
 
 def test_log_tables_take_no_filter(spark: SparkSession, prefix: str) -> None:

@@ -6,6 +6,7 @@ The importer of confluent_kafka for what both halves do; the agent's own topics 
 from __future__ import annotations
 
 from tailrace_common.kafka.ends import PartitionEnds
+from tailrace_common.kafka.fetching import RecordFetcher
 from tailrace_common.kafka.producer import KafkaProducer, Outgoing, Sizes
 from tailrace_common.kafka.reading import (
     DEFAULT_TIMEOUT_SECONDS,
@@ -26,6 +27,7 @@ __all__ = [
     "PartitionEnds",
     "PartitionReader",
     "Record",
+    "RecordFetcher",
     "Sizes",
     "TopicReader",
     "read_to_end",

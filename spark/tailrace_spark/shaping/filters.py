@@ -51,10 +51,13 @@ class Filters:
         names = [str(table) for table in tables]
         return [one for one in self._conditions if not any(fnmatchcase(name, one) for name in names)]
 
-    def check(self, table: Table) -> None:
-        """Raise SettingsError where the table has a condition that cannot be asked of its changes."""
+    def check(self, table: Table, announced: int = -1) -> None:
+        """Raise SettingsError where the table has a condition that cannot be asked of its changes.
+
+        Of definitions of a table the one with the larger `announced` says the names, here and of later changes.
+        """
         if self._condition(table) is not None:
-            self._filter(table)
+            self._filter(self._newer(table, announced))
 
     def filtered(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces without what is left out. Changes of a table that does not fit are dead letters."""
@@ -68,7 +71,7 @@ class Filters:
         tables: dict[int, Table] = {}
         for place, delivered in enumerate(piece.changes):
             if self._condition(delivered.change.table) is not None:
-                table = self._current(delivered)
+                table = self._newer(delivered.change.table, delivered.announced)
                 tables[id(table)] = table
                 groups.setdefault((id(table), known_of(delivered.change)), []).append(place)
         for (table_id, known), places in groups.items():
@@ -116,12 +119,11 @@ class Filters:
         name = str(table)
         return next((one for pattern, one in self._conditions.items() if fnmatchcase(name, pattern)), None)
 
-    def _current(self, delivered: Delivered) -> Table:
-        """The newest definition of a change's table that was met: a key column that was renamed has its name."""
-        table = delivered.change.table
+    def _newer(self, table: Table, announced: int) -> Table:
+        """The newest definition of a table that was met: a key column that was renamed has its name."""
         known = self._newest.get(table.id)
-        if known is None or known[0] < delivered.announced:
-            known = self._newest[table.id] = delivered.announced, table
+        if known is None or known[0] < announced:
+            known = self._newest[table.id] = announced, table
         return known[1]
 
     def _filter(self, table: Table) -> _Filter:

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from tailrace_common.settings_stream import StreamSettings
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_spark.masking import masked, masks_of
@@ -27,18 +28,19 @@ class Shape:
         self._filters = filters
         self._masks = masks
 
-    def check(self, tables: Iterable[Table]) -> None:
+    def check(self, tables: Iterable[tuple[int, Table]]) -> None:
         """Raise SettingsError where a table that is known does not fit the settings.
 
-        One that appears later, and does not fit, is told in dead letters; it holds up no other.
+        Tables come with the place at which their definitions were announced (Delivered). One that appears later, and
+        does not fit, is told in dead letters; it holds up no other.
         """
         known = list(tables)
-        for table in known:
+        for announced, table in known:
             if self._filters is not None:
-                self._filters.check(table)
+                self._filters.check(table, announced)
             if self._masks is not None:
                 self._masks.check(table)
-        for pattern in () if self._filters is None else self._filters.unmatched(known):
+        for pattern in () if self._filters is None else self._filters.unmatched(table for _, table in known):
             log.warning('%s "%s" matches no table yet: it is checked when one appears', SETTING, pattern)
 
     def shaped(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -50,6 +52,16 @@ class Shape:
     def left_out(self) -> Mapping[str, int]:
         """How many changes filters left out of what `shaped` gave last, by "keyspace.table"."""
         return _NOTHING if self._filters is None else self._filters.left_out
+
+
+def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:
+    """Each table's newest definition, by name, with the place at which it was announced."""
+    found: dict[str, tuple[int, Table]] = {}
+    for entry in entries:
+        known = found.get(str(entry.table))
+        if entry.part == "value" and (known is None or known[0] < entry.announced):
+            found[str(entry.table)] = entry.announced, entry.table
+    return list(found.values())
 
 
 def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -> Shape | None:

@@ -36,6 +36,10 @@ SCHEMAS = {
 NONE: Mapping[bytes, SchemaEntry] = {}
 
 
+def nowhere(_: Place) -> None:
+    """No topic has the bytes any more."""
+
+
 def letter(number: int) -> DeadLetter:
     """A change that was not understood when it came; they spread over topics and partitions."""
     value = ENCODER.value(LOG.insert((number,), (), 10, v=f"v{number}"))
@@ -82,22 +86,22 @@ def test_they_are_listed_in_order_with_their_bytes(sink: FiledLogSink) -> None:
 
 
 def test_what_is_understood_now_is_sent_and_goes(posted: Posted, sink: FiledLogSink) -> None:
-    done = list(replayed(sink, partial(pieces, schemas=SCHEMAS)))
+    done = list(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere))
     assert sum(done, Replayed()) == Replayed(taken=7)
     assert len(done) == 4
     assert sorted(ids(posted)) == list(range(7))
     assert list(all_letters(sink)) == []
-    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed()
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed()
 
 
 def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: FiledLogSink) -> None:
-    assert sum(replayed(sink, partial(pieces, schemas=NONE)), Replayed()) == Replayed(again=7)
+    assert sum(replayed(sink, partial(pieces, schemas=NONE), nowhere), Replayed()) == Replayed(again=7)
 
     def answer(request: Request) -> Answer:
         return (400, {}, b"no") if request.changes[0]["key"]["id"] in (2, 5) else TAKEN
 
     posted.endpoint.answer = answer
-    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=5, again=2)
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed(taken=5, again=2)
     assert [one.place.offset for one in all_letters(sink)] == [2, 5]
     with closing(posted.sink()) as another:
         assert [one.place.offset for one in all_letters(another)] == [2, 5]
@@ -112,10 +116,10 @@ def test_what_filters_leave_out_goes(posted: Posted, sink: FiledLogSink) -> None
 def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: FiledLogSink) -> None:
     posted.endpoint.answer = lambda request: TAKEN if request.number < 3 else (503, {}, b"")
     with pytest.raises(ServiceError):
-        list(replayed(sink, partial(pieces, schemas=SCHEMAS)))
+        list(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere))
     assert len(list(all_letters(sink))) == 4
     posted.endpoint.answer = lambda _: TAKEN
-    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=4)
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed(taken=4)
     assert sorted(ids(posted)) == list(range(7))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -25,6 +26,10 @@ SCHEMAS = {
     ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic="t", table=PLAIN, avro=ENCODER.schema_text)
 }
 NONE: Mapping[bytes, SchemaEntry] = {}
+
+
+def nowhere(_: Place) -> None:
+    """No topic has the bytes any more."""
 
 
 def letter(number: int) -> DeadLetter:
@@ -54,7 +59,7 @@ def test_they_are_read_in_order(sink: SqlSink) -> None:
 
 
 def test_what_is_understood_now_is_merged_and_goes(database: Database, sink: SqlSink) -> None:
-    done = list(replayed(sink, partial(pieces, schemas=SCHEMAS)))
+    done = list(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere))
     assert sum(done, Replayed()) == Replayed(taken=7)
     assert len(done) == 4
     assert database.select("SELECT id, v FROM shop_plain") == [(n, f"v{n}") for n in range(7)]
@@ -62,7 +67,7 @@ def test_what_is_understood_now_is_merged_and_goes(database: Database, sink: Sql
 
 
 def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
-    assert sum(replayed(sink, partial(pieces, schemas=NONE)), Replayed()) == Replayed(again=7)
+    assert sum(replayed(sink, partial(pieces, schemas=NONE), nowhere), Replayed()) == Replayed(again=7)
     reasons = {one.reason for one in all_letters(sink)}
     assert reasons == {f"schema {ENCODER.schema_id.hex()} is not published: a foreign message?"}
     assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
@@ -70,9 +75,23 @@ def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
 
 def test_one_without_its_bytes_is_left(database: Database, sink: SqlSink) -> None:
     sink.write([Piece((), (DeadLetter(Place("t9", 0, 0), "masked"),))])
-    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=7, left=1)
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed(taken=7, left=1)
     assert [one.reason for one in all_letters(sink)] == ["masked"]
     assert len(database.select("SELECT id FROM shop_plain")) == 7
+
+
+def test_one_without_its_bytes_is_read_from_its_topic(database: Database, sink: SqlSink) -> None:
+    known = letter(7)
+    sink.write([Piece((), (replace(known, message=b""),))])
+    asked = list[Place]()
+
+    def fetch(place: Place) -> bytes:
+        asked.append(place)
+        return known.message
+
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), fetch), Replayed()) == Replayed(taken=8)
+    assert [one.offset for one in asked] == [7]
+    assert database.select("SELECT id, v FROM shop_plain WHERE id = 7") == [(7, "v7")]
 
 
 def test_a_letter_stays_until_its_change_is_merged(database: Database, sink: SqlSink) -> None:
@@ -83,8 +102,8 @@ def test_a_letter_stays_until_its_change_is_merged(database: Database, sink: Sql
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(replayed(sink, dies))
+        list(replayed(sink, dies, nowhere))
     assert len(list(all_letters(sink))) == 7
     if database.engine.dialect.name != "mysql":
         assert "shop_plain" not in database.names()
-    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS)), Replayed()) == Replayed(taken=7)
+    assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed(taken=7)
