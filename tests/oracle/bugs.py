@@ -209,9 +209,9 @@ BUGS: Final[tuple[Breakage, ...]] = (
     ),
     _bug(
         "a truncation takes what was written a second behind it",
-        f"{_SINKS}/sql_truncations.py",
-        "certain = newest - int(self.ring_delay * _MICROS)",
-        "certain = newest + _MICROS",
+        f"{_STATE}/truncation.py",
+        "certain = _deletion(newest - int(ring_delay * _MICROS))",
+        "certain = _deletion(newest + _MICROS)",
     ),
     _bug(
         "a truncation holds nothing back that comes later",
