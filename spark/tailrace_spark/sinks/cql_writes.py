@@ -25,6 +25,7 @@ _Times = tuple[int, int]
 """Write time in microseconds, and seconds to live, 0 for ever."""
 _LISTS: Final = "a list that is not frozen: CQL cannot write its elements at their places"
 _BRIEFLY: Final = 1
+_LONGEST: Final = 630_720_000  # Attributes.MAX_TTL, which a clock that is behind would exceed: it is refused
 
 
 class Absent(Enum):
@@ -274,7 +275,7 @@ def _bound(values: Sequence[bytes | None]) -> tuple[bytes, ...]:
 
 def _left(ttl: int | None, expires: int | None, now: int) -> int:
     """The seconds that something has left, 0 for none."""
-    return 0 if ttl is None or expires is None else max(0, expires - now)
+    return 0 if ttl is None or expires is None else min(max(0, expires - now), _LONGEST)
 
 
 def _marked(marker: Marker, now: int) -> _Times:
