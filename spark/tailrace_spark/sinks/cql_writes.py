@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from tailrace_schemas.change import Bound, Cell, Change, Marker, Op
+from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType, quote_identifier
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import UnsupportedError
@@ -237,7 +238,7 @@ def slices(table: Table, start: Bound, end: Bound) -> list[Slice]:
     Raises UnsupportedError for all rows of a partition of which the static row stays, which CQL cannot say.
     """
     low, high = _bound(start.values), _bound(end.values)
-    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    same = _same(table, low, high)
     prefix = low[:same]
     if not same and not low and not high:
         if table.static:
@@ -257,6 +258,16 @@ def slices(table: Table, start: Bound, end: Bound) -> list[Slice]:
         Slice(high[:at], None, (high[at], end.inclusive and at == len(high) - 1)) for at in range(same + 1, len(high))
     ]
     return [_in_cql(table, one) for one in found]
+
+
+def _same(table: Table, low: Sequence[bytes], high: Sequence[bytes]) -> int:
+    """How many values both begin with, as their types compare them: 1.0 and 1.00 are one."""
+    count = 0
+    for column, a, b in zip(table.clustering, low, high, strict=False):
+        if a != b and sortable(column.type, a, False) != sortable(column.type, b, False):
+            break
+        count += 1
+    return count
 
 
 def _in_cql(table: Table, one: Slice) -> Slice:
