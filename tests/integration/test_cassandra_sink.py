@@ -314,6 +314,49 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
         session.execute(f"DROP KEYSPACE {copy}")
 
 
+@pytest.mark.parametrize(
+    ("there", "column", "value", "words"),
+    [
+        (
+            ("CREATE TABLE {k}.t (k int, c int, v int, PRIMARY KEY (k, c))", "ALTER TABLE {k}.t DROP v"),
+            "text",
+            "x",
+            "Cassandra refuses to make or widen it as",
+        ),
+        (
+            ("CREATE TABLE {k}.t (k int, c int, v int STATIC, PRIMARY KEY (k, c))",),
+            "int",
+            1,
+            "column v is static there, and not in",
+        ),
+        (
+            ("CREATE TYPE {k}.addr (road text, zip int)",),
+            "frozen<addr>",
+            {"street": "Main", "zip": 5},
+            "type addr has the fields road, zip there, and street, zip, tags are to be written, by their places",
+        ),
+    ],
+    ids=["refused", "static", "fields"],
+)
+def test_a_table_that_cannot_be_followed_there_holds_up_no_other(
+    cassandra: LocalCassandra, keyspace_name: str, there: tuple[str, ...], column: str, value: object, words: str
+) -> None:
+    keyspace, copy = keyspace_name, keyspace_name + COPY
+    plain = table({"k": "int"}, regular={"v": "int"}, keyspace=keyspace, name="plain")
+    other = table({"k": "int"}, {"c": "int"}, regular={"v": column}, keyspace=keyspace, name="t")
+    changes = (Log(other).insert((1,), (1,), 10, v=value), Log(plain).insert((1,), (), 10, v=1))
+    piece = Piece(tuple(Delivered(Place(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
+    with cql(cassandra) as session, closing(opened(cassandra)) as sink:
+        create_keyspace(session, copy)
+        for statement in there:
+            session.execute(statement.replace("{k}", copy))
+        assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=1)
+        [letter] = session.execute(f"SELECT topic, reason FROM {copy}.tailrace_dead_letters")
+        assert letter.topic == f"t.{keyspace}.t"
+        assert words in letter.reason
+        session.execute(f"DROP KEYSPACE {copy}")
+
+
 def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_name: str) -> None:
     with cql(cassandra) as session, closing(opened(cassandra, keyspace="{keyspace}")) as sink:
         create_keyspace(session, keyspace_name)

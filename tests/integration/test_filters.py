@@ -104,6 +104,12 @@ def test_what_cannot_be_judged_goes_through(spark: SparkSession, change: Change,
     assert taken(spark, PART, change) == ([0] if through else [], [])
 
 
+def test_a_name_in_other_letters_is_the_column_that_spark_takes_it_for(spark: SparkSession) -> None:
+    changes = [LOG.insert(DE, (SINCE, 1), 5), LOG.insert(FR, (SINCE, 1), 5), LOG.delete_partition(FR, 5), TRUNCATION]
+    assert taken(spark, "COUNTRY = 'DE'", *changes) == ([0, 3], [])
+    assert taken(spark, "Country = 'DE' AND `Change`.OP <> 'truncate'", *changes) == ([0], [])
+
+
 def test_null_is_not_true_where_the_value_is_known(spark: SparkSession) -> None:
     assert taken(spark, "day IS NULL", LOG.insert(DE, (SINCE, 1), 5), LOG.delete_partition(DE, 5)) == ([1], [])
     assert taken(spark, "NOT (country = 'DE' OR day = NULL)", LOG.insert(FR, (SINCE, 1), 5)) == ([], [])

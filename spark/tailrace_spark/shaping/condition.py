@@ -119,16 +119,27 @@ def _conjuncts(expression: Any) -> list[Any]:
 
 def _condition(filtered: Any) -> Any:
     """The condition of a filtered DataFrame, as Spark's analyser understands it."""
-    return filtered._jdf.queryExecution().analyzed().condition()  # noqa: SLF001
+    return _analyzed(filtered).condition()
 
 
 def _asks(filtered: Any) -> frozenset[str]:
-    """The columns that the condition of a filtered DataFrame asks for."""
-    found = _condition(filtered).references().iterator()
-    names = set()
+    """The columns that the condition of a filtered DataFrame asks for, by their own names.
+
+    Spark names a reference as the condition does, which may be in other letters (COUNTRY): its id says which it is.
+    """
+    own = {one.exprId().id(): one.name() for one in _each(_analyzed(filtered).output())}
+    return frozenset(own[one.exprId().id()] for one in _each(_condition(filtered).references()))
+
+
+def _analyzed(filtered: Any) -> Any:
+    return filtered._jdf.queryExecution().analyzed()  # noqa: SLF001
+
+
+def _each(attributes: Any) -> Iterator[Any]:
+    """The attributes of one of Scala's collections."""
+    found = attributes.iterator()
     while found.hasNext():
-        names.add(found.next().name())
-    return frozenset(names)
+        yield found.next()
 
 
 def _words(error: PySparkException) -> str:

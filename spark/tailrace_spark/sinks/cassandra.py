@@ -14,7 +14,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.concurrent import execute_concurrent
 from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
-from cassandra.protocol import ConfigurationException
+from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from tailrace_common.secrets import redact
@@ -22,6 +22,8 @@ from tailrace_common.settings_sink_cassandra import CassandraTargetSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.cql_writes import ABSENT, Mutation, Value
 
+# Such as a type that an older cluster does not know: vector<float, 3> is no syntax before 5.0.
+_REFUSALS: Final = (InvalidRequest, ConfigurationException, SyntaxException)
 _FIRST_UNSET: Final = 4  # the native protocol's first version in which a value may be left out without being deleted
 
 
@@ -82,6 +84,19 @@ class CassandraStore:
         )
         return dict(rows)
 
+    def has_keyspace(self, keyspace: str) -> bool:
+        """Whether there is such a keyspace."""
+        query = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
+        return bool(self._execute(query, (keyspace,)))
+
+    def static(self, keyspace: str, table: str) -> frozenset[str]:
+        """The names of a table's static columns; none where there is no such table."""
+        rows = self._execute(
+            "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
+            (keyspace, table),
+        )
+        return frozenset(name for name, kind in rows if kind == "static")
+
     def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]:
         """A table's primary key, in its order; empty where there is no such table."""
         rows = self._execute(
@@ -101,7 +116,7 @@ class CassandraStore:
         return (rows[0][0], rows[0][1]) if rows else None
 
     def fields(self, keyspace: str, user_type: str) -> Sequence[str]:
-        """The fields of a user type; empty where there is no such type."""
+        """The fields of a user type, in their order; empty where there is no such type."""
         rows = self._execute(
             "SELECT field_names FROM system_schema.types WHERE keyspace_name = %s AND type_name = %s",
             (keyspace, user_type),
@@ -126,7 +141,7 @@ class CassandraStore:
             execute_concurrent(
                 self._session, statements, concurrency=self._settings.concurrency, raise_on_first_error=True
             )
-        except (InvalidRequest, ConfigurationException) as error:
+        except _REFUSALS as error:
             raise RefusedError(_said(error)) from error
         except Exception as error:
             raise self._failed(error) from error
@@ -161,7 +176,7 @@ class CassandraStore:
             assert self._session is not None  # noqa: S101 - who prepares has connected
             try:
                 prepared = self._prepared[statement] = self._session.prepare(statement)
-            except InvalidRequest as error:
+            except _REFUSALS as error:
                 raise RefusedError(_said(error)) from error
             except Exception as error:
                 raise self._failed(error) from error
@@ -174,7 +189,7 @@ class CassandraStore:
             return list(self._session.execute(statement, values))
         except AlreadyExists:
             raise
-        except (InvalidRequest, ConfigurationException) as error:
+        except _REFUSALS as error:
             raise RefusedError(_said(error)) from error
         except Exception as error:
             raise self._failed(error) from error

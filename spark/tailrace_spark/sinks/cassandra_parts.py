@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from tailrace_schemas.cql.types import CqlType, quote_identifier
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.topics import table_of_topic
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.log_layout import add_field_statement, create_type_statement, user_types
@@ -36,15 +36,25 @@ class Store(Protocol):
 
 
 def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
-    """Make the user types that columns of these types need, and widen those that lack fields."""
+    """Make the user types that columns of these types need, and widen those that lack fields.
+
+    Raises UnsupportedError where one has other fields there, or in another order, such as after a field was renamed
+    here: values have their fields by place, and would be read under other names.
+    """
     for user_type in user_types(types):
         fields = store.fields(keyspace, user_type.name)
         if not fields:
             store.define(create_type_statement(keyspace, user_type))
             continue
-        for name in user_type.fields:
-            if name not in fields:
-                store.define(add_field_statement(keyspace, user_type, name))
+        shared = min(len(fields), len(user_type.fields))
+        if tuple(fields[:shared]) != tuple(user_type.fields[:shared]):
+            raise UnsupportedError(
+                f"{quote_identifier(keyspace)}: type {user_type.name} has the fields {', '.join(fields)} there, and "
+                f"{', '.join(user_type.fields)} are to be written, by their places: rename its fields there (ALTER "
+                "TYPE ... RENAME), or write into another keyspace"
+            )
+        for name in user_type.fields[shared:]:
+            store.define(add_field_statement(keyspace, user_type, name))
 
 
 class Letters:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
@@ -24,6 +25,10 @@ _FOLLOWS: Final = "follows the table "
 
 class TableStore(Store, Protocol):
     """What the sink asks of a cluster besides."""
+
+    def has_keyspace(self, keyspace: str) -> bool: ...
+
+    def static(self, keyspace: str, table: str) -> frozenset[str]: ...
 
     def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]: ...
 
@@ -120,7 +125,7 @@ class CassandraTablesSink:
         known = self._targets.get(id(table))
         if known is None or known[0] is not table:
             try:
-                found: Writes | UnsupportedError = self._prepare(table)
+                found: Writes | UnsupportedError = self._ready(table)
             except UnsupportedError as error:
                 found = error
                 log.error("%s; its changes go to %s", error, DEAD_LETTERS)
@@ -129,29 +134,41 @@ class CassandraTablesSink:
             raise known[1]
         return known[1]
 
-    def _prepare(self, table: Table) -> Writes:
-        check_writable(table, lists=self._lists)
+    def _ready(self, table: Table) -> Writes:
+        """Raises UnsupportedError too where the cluster will not have the table, ServiceError where it lacks the
+        keyspace."""
         keyspace = self._keyspace_of(table.keyspace)
+        try:
+            with suppress(RefusedError):  # another stream may have made it meanwhile
+                return self._prepare(table, keyspace)
+            return self._prepare(table, keyspace)
+        except RefusedError as error:
+            name = f"{quote_identifier(keyspace)}.{quote_identifier(table.name)}"
+            if not self._store.has_keyspace(keyspace):
+                raise ServiceError(f"table {name}: {error}; the keyspace must exist") from error
+            raise UnsupportedError(
+                f"{name}: Cassandra refuses to make or widen it as {table} is: {error}; change it there, and start the "
+                "stream again"
+            ) from error
+
+    def _prepare(self, table: Table, keyspace: str) -> Writes:
+        check_writable(table, lists=self._lists)
         name = f"{quote_identifier(keyspace)}.{quote_identifier(table.name)}"
         wanted = {column.name: target_type(column.type) for column in (*table.key, *table.columns)}
-        try:
-            make_types(self._store, keyspace, wanted.values())
+        make_types(self._store, keyspace, wanted.values())
+        there = self._store.columns(keyspace, table.name)
+        if not there:
+            self._store.define(_create(table, name, wanted))
+            log.info("%s is followed by %s", table, name)
             there = self._store.columns(keyspace, table.name)
-            if not there:
-                self._store.define(_create(table, name, wanted))
-                log.info("%s is followed by %s", table, name)
-                there = self._store.columns(keyspace, table.name)
-            _identify(table, name, self._store.identity(keyspace, table.name))
-            _check(table, name, wanted, there, self._store.key(keyspace, table.name))
-            static = {column.name for column in table.static}
-            for column in [column for column in wanted if column not in there]:
-                kind = " STATIC" if column in static else ""
-                self._store.define(f"ALTER TABLE {name} ADD {quote_identifier(column)} {wanted[column]}{kind}")
-                log.info("%s: column %s added", name, column)
-        except RefusedError as error:
-            raise ServiceError(
-                f"table {name}: {error}; the keyspace must exist, and this role may make and alter tables in it"
-            ) from error
+        _identify(table, name, self._store.identity(keyspace, table.name))
+        _check(table, name, wanted, there, self._store.key(keyspace, table.name))
+        static = {column.name for column in table.static}
+        _check_static(table, name, static, self._store.static(keyspace, table.name), wanted.keys() & there.keys())
+        for column in [column for column in wanted if column not in there]:
+            kind = " STATIC" if column in static else ""
+            self._store.define(f"ALTER TABLE {name} ADD {quote_identifier(column)} {wanted[column]}{kind}")
+            log.info("%s: column %s added", name, column)
         return Writes(table, name)
 
     def _forget(self) -> None:
@@ -217,3 +234,14 @@ def _check(
                 f"{name}: column {column} is {there[column]} there, and {cql_type} is to be written; drop or rename "
                 "the table there, or write into another keyspace"
             )
+
+
+def _check_static(table: Table, name: str, own: Set[str], there: Set[str], shared: Set[str]) -> None:
+    """Raises UnsupportedError where a column that both have is static in one alone: an INSERT of a row would be taken
+    as one of its whole partition."""
+    for column in sorted((own ^ there) & shared):
+        kinds = ("static", "not") if column in there else ("not static", "is")
+        raise UnsupportedError(
+            f"{name}: column {column} is {kinds[0]} there, and {kinds[1]} in {table}: drop or rename the table there, "
+            "or write into another keyspace"
+        )

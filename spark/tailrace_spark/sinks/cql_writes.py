@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from tailrace_schemas.change import Bound, Cell, Change, Marker, Op
+from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType, quote_identifier
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import UnsupportedError
@@ -25,6 +26,7 @@ _Times = tuple[int, int]
 """Write time in microseconds, and seconds to live, 0 for ever."""
 _LISTS: Final = "a list that is not frozen: CQL cannot write its elements at their places"
 _BRIEFLY: Final = 1
+_LONGEST: Final = 630_720_000  # Attributes.MAX_TTL, which a clock that is behind would exceed: it is refused
 
 
 class Absent(Enum):
@@ -236,7 +238,7 @@ def slices(table: Table, start: Bound, end: Bound) -> list[Slice]:
     Raises UnsupportedError for all rows of a partition of which the static row stays, which CQL cannot say.
     """
     low, high = _bound(start.values), _bound(end.values)
-    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    same = _same(table, low, high)
     prefix = low[:same]
     if not same and not low and not high:
         if table.static:
@@ -258,6 +260,16 @@ def slices(table: Table, start: Bound, end: Bound) -> list[Slice]:
     return [_in_cql(table, one) for one in found]
 
 
+def _same(table: Table, low: Sequence[bytes], high: Sequence[bytes]) -> int:
+    """How many values both begin with, as their types compare them: 1.0 and 1.00 are one."""
+    count = 0
+    for column, a, b in zip(table.clustering, low, high, strict=False):
+        if a != b and sortable(column.type, a, False) != sortable(column.type, b, False):
+            break
+        count += 1
+    return count
+
+
 def _in_cql(table: Table, one: Slice) -> Slice:
     """Bounds of a column that is stored in descending order change places."""
     at = len(one.prefix)
@@ -274,7 +286,7 @@ def _bound(values: Sequence[bytes | None]) -> tuple[bytes, ...]:
 
 def _left(ttl: int | None, expires: int | None, now: int) -> int:
     """The seconds that something has left, 0 for none."""
-    return 0 if ttl is None or expires is None else max(0, expires - now)
+    return 0 if ttl is None or expires is None else min(max(0, expires - now), _LONGEST)
 
 
 def _marked(marker: Marker, now: int) -> _Times:

@@ -33,7 +33,7 @@ class DeadLetterFile:
             return 0
         try:
             with self._locked("a+b") as file:
-                if self._places is None:
+                if self._places is None or _is_cut(file):
                     self._places = set(_whole(file))
                 new = {_place(letter): letter for letter in letters if _place(letter) not in self._places}
                 _append(file, list(new.values()))
@@ -76,6 +76,15 @@ class DeadLetterFile:
                 yield file
         except OSError as error:
             raise ServiceError(f"dead letters cannot be {doing} {self._path}: {error.strerror}") from error
+
+
+def _is_cut(file: IO[bytes]) -> bool:
+    """Whether another process left half a line, as one that ran into a full disk does: nothing may go behind that."""
+    end = file.seek(0, os.SEEK_END)
+    if not end:
+        return False
+    file.seek(end - 1)
+    return file.read(1) != b"\n"
 
 
 def _append(file: IO[bytes], lines: Sequence[Mapping[str, Any]]) -> None:

@@ -78,6 +78,21 @@ def test_what_has_expired_is_deleted_and_a_marker_lives_a_second() -> None:
     assert "SET e = e - ?" in elements[0]
 
 
+def test_ends_of_a_range_that_compare_as_equal_are_one_value() -> None:
+    """From (1.0, 5) to (1.00, 9): cut at either, all from 5 on, and all up to 9, would be deleted."""
+    priced = table({"p": "int"}, {"a": "decimal", "b": "int"}, regular={"v": "int"})
+    low, high, five, nine = b"\0\0\0\1\x0a", b"\0\0\0\2\x64", *i32(5, 9)
+    assert slices(priced, Bound((low, five), True), Bound((high, nine), True)) == [
+        Slice((low,), (five, True), (nine, True))
+    ]
+
+
+def test_a_clock_that_is_behind_makes_no_ttl_that_is_refused() -> None:
+    longest = 630_720_000
+    [(_, values)] = said(expiring(LOG.insert((1,), (2,), 10, v=3), longest, NOW + longest), NOW - 2)
+    assert values[-1:] == i32(longest)
+
+
 def test_elements_are_written_and_removed_one_by_one() -> None:
     change = LOG.update((1,), (2,), 10, m={5: 6, 7: 8}, e={"": "", "x": ""}, u={"zip": 9})
     found = {text.partition(" SET ")[2].partition(" WHERE")[0]: values for text, values in said(change)}

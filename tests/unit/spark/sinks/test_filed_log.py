@@ -147,6 +147,18 @@ def test_a_stream_may_write_meanwhile(tmp_path: Path) -> None:
     assert [one["offset"] for one in DeadLetterFile(path).waiting(None, 500)] == [40]
 
 
+def test_half_a_line_of_another_process_ruins_no_letter(tmp_path: Path) -> None:
+    """Such as a replay's that ran into a full disk while a stream, which knows what it wrote, adds to the file."""
+    path = tmp_path / "letters.jsonl"
+    stream = DeadLetterFile(path)
+    lines = [{"topic": "t", "partition": 0, "offset": at, "reason": "r", "schema": "", "message": ""} for at in (1, 2)]
+    stream.add(lines[:1])
+    with path.open("a") as file:
+        file.write('{"topic": "t", "parti')
+    stream.add(lines[1:])
+    assert DeadLetterFile(path).waiting(None, 500) == lines
+
+
 def test_one_at_a_time_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "letters.jsonl"
     with DeadLetterFile(path)._locked("a+b"), path.open() as other, pytest.raises(BlockingIOError):

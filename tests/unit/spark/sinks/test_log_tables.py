@@ -139,6 +139,11 @@ def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
     LogTablesSink(cluster, "t", keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])])
     assert cluster.types == {"shop_log.addr": ["street", "zip", "tags"]}
     assert list(cluster.tables) == ["shop_log.people_scylla_cdc_log"]
+    older = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": ["road"]})
+    assert LogTablesSink(older, "t", keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])]) == Summary(
+        dead_letters=1
+    )
+    assert older.types == {"shop_log.addr": ["road"]}, "values have their fields by place, whatever these are called"
 
 
 def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
