@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
 from tailrace_common.passthrough import Scalar
 
 _SECONDS: Final = 3.0
+_GONE: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own errors
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+)
 _Place = tuple[str, int]
 
 
@@ -26,7 +32,7 @@ class PartitionEnds:
         self._client: AdminClient | None = None
 
     def of(self, places: Collection[_Place]) -> dict[_Place, int]:
-        """The offset behind the last committed record of each topic and partition. Raises ServiceError."""
+        """The offset behind the last committed record of each partition that is there. Raises ServiceError."""
         if not places:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
@@ -36,13 +42,24 @@ class PartitionEnds:
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=self._timeout,
             )
-            return {(where.topic, where.partition): int(found.result().offset) for where, found in asked.items()}
+            found = {(where.topic, where.partition): _offset(answer) for where, answer in asked.items()}
         except KafkaException as error:
             self._admin().poll(0)  # calls error_cb, which knows why
             raise service_error("asking where partitions end", error.args[0], self._errors) from error
+        return {place: offset for place, offset in found.items() if offset is not None}
 
     def _admin(self) -> AdminClient:
         if self._client is None:
             own: dict[str, Any] = {"error_cb": self._errors}
             self._client = made(lambda: AdminClient({**QUIET, **self._config, **own}, logger=LOG))
         return self._client
+
+
+def _offset(answer: Future[Any]) -> int | None:
+    """What a partition's answer says; None where Kafka has it no longer."""
+    try:
+        return int(answer.result().offset)
+    except KafkaException as error:
+        if error.args[0].code() not in _GONE:
+            raise
+        return None

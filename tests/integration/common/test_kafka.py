@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.local import LocalKafka
-from tailrace_common.kafka import PartitionReader, Record, TopicReader, read_to_end
+from tailrace_common.kafka import PartitionEnds, PartitionReader, Record, TopicReader, read_to_end
 from tailrace_schemas.errors import ServiceError
 
 # A producer that opens a transaction, has its record in the log, says so, and then waits to be killed.
@@ -257,3 +257,13 @@ def test_a_topic_is_followed_from_what_is_committed(config: dict[str, str], topi
 def test_a_topic_that_is_not_there_is_named(config: dict[str, str], topic: str) -> None:
     with pytest.raises(ServiceError, match=f"topic {topic}s: there is no such topic or partition"):
         TopicReader(config, f"{topic}s", timeout=1)
+
+
+def test_ends_are_of_what_is_committed_and_there(config: dict[str, str], topic: str, writer: Writer) -> None:
+    """A topic that was deleted takes nothing from what is known of the others."""
+    writer.transaction("one")
+    writer.outside("two", partition=0)
+    known = {(topic, 0): 1, (topic, 1): 2}  # a transaction's mark has an offset
+    writer.open("three")
+    assert PartitionEnds(config).of([*known, (topic, 2), (f"{topic}s", 0)]) == known
+    writer.commit()
