@@ -37,7 +37,7 @@ demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (AR
 # The integration tests take one core and a third of the next; the unit tests have what they leave, and tell when each ends.
 test: check ## Everything that a change must pass: check, units pure and compiled, integration
 	@mkdir -p build; units=; for target in unit $$(tools/can_compile.sh $(BIN)/python && echo unit-compiled); do \
-	  { status=0; nice -n 10 $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
+	  { status=0; nice -n 19 $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
 	    printf '\n%s\n' "$$(cat build/$$target.log)"; exit $$status; } & units="$$units $$!"; \
 	done; \
 	case "$$units" in *' '*' '*) ;; *) \
