@@ -261,9 +261,9 @@ def test_a_topic_that_is_not_there_is_named(config: dict[str, str], topic: str) 
 
 def test_ends_are_of_what_is_committed_and_there(config: dict[str, str], topic: str, writer: Writer) -> None:
     """A topic that was deleted takes nothing from what is known of the others."""
-    writer.transaction("one")
-    writer.outside("two", partition=0)
-    known = {(topic, 0): 1, (topic, 1): 2}  # a transaction's mark has an offset
-    writer.open("three")
-    assert PartitionEnds(config).of([*known, (topic, 2), (f"{topic}s", 0)]) == known
+    writer.outside("one")
+    writer.outside("two", "three", partition=0)
+    writer.open("four")
+    known = {(topic, 0): 2, (topic, 1): 1}
+    assert PartitionEnds(config, timeout=30).of([*known, (topic, 2), (f"{topic}s", 0)]) == known
     writer.commit()
