@@ -159,7 +159,7 @@ def test_a_transaction_that_stays_open_ends_in_an_error_that_says_so(
 ) -> None:
     writer.outside("a")
     writer.open("b")
-    reading = read_to_end(config, topic, 1, timeout=3)
+    reading = read_to_end(config, topic, 1, timeout=10)
     assert next(reading).value == b"a"
     with pytest.raises(ServiceError, match=r"offset 1 of 2.*keeps a transaction open"):
         next(reading)
