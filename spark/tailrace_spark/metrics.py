@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from tailrace_common.web import Answer, WebServer
 from tailrace_spark.behind import Ends, behind
-from tailrace_spark.report import NOWHERE, Report, Target, Written
+from tailrace_spark.report import NOWHERE, Progress, Report, Target
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
 """Spark's last progress of the query, as its JSON has it; None before there is any."""
@@ -85,7 +85,7 @@ class StreamMetrics:
             "tailrace_stream_last_commit_timestamp_seconds", "When the last batch was written.", registry=self.registry
         )
 
-    def wrote(self, done: Written) -> None:
+    def wrote(self, done: Progress) -> None:
         """A batch was written."""
         summary = done.summary
         self._batches.inc()

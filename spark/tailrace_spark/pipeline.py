@@ -33,7 +33,7 @@ from tailrace_spark.files import files_in, write_promptly
 from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
 from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pieces import pieces
-from tailrace_spark.report import TableProgress, Written
+from tailrace_spark.report import Progress, TableProgress
 from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
@@ -57,36 +57,6 @@ _INTERRUPTED: Final = (
 
 class StoppedError(Exception):
     """The stream was told to stop while a batch waited: the batch is delivered again at the next start."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of,
-    `left_out` counts what filters left out, by table.
-
-    `held_seconds` is how long the batch waited, `held_for` each reason once, as the log has it.
-    """
-
-    batch: int
-    records: int
-    summary: Summary
-    marks: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, TableProgress] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
-    held_seconds: float = 0.0
-    held_for: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        marks = "".join(f", {count} {mark}" for mark, count in sorted(self.marks.items()))
-        return (
-            f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
-            f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
-            f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
-            f"{f'{self.summary.held} kept for later, ' if self.summary.held else ''}"
-            f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
-            f"took {self.seconds:.1f} s"
-        )
 
 
 class Stream:
@@ -272,18 +242,7 @@ class Stream:
         )
         if records.num_rows:
             log.info("%s", progress)
-        self._metrics.wrote(
-            Written(
-                batch=batch,
-                records=progress.records,
-                summary=summary,
-                tables=progress.tables,
-                marks=progress.marks,
-                left_out=progress.left_out,
-                seconds=progress.seconds,
-                held_seconds=held.seconds,
-            )
-        )
+        self._metrics.wrote(progress)
         if self._on_batch is not None:
             self._on_batch(progress)
 

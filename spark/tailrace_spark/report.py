@@ -42,17 +42,33 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """One micro-batch that was written: its number, its records, what it took; what filters left out, by table."""
+class Progress:
+    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of,
+    `left_out` counts what filters left out, by table.
+
+    `held_seconds` is how long the batch waited, `held_for` each reason once, as the log has it.
+    """
 
     batch: int
     records: int
     summary: Summary
-    tables: Mapping[str, TableProgress] = field(default_factory=dict)
     marks: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, TableProgress] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
     held_seconds: float = 0.0
+    held_for: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        marks = "".join(f", {count} {mark}" for mark, count in sorted(self.marks.items()))
+        return (
+            f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
+            f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
+            f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
+            f"{f'{self.summary.held} kept for later, ' if self.summary.held else ''}"
+            f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
+            f"took {self.seconds:.1f} s"
+        )
 
 
 class Report:
@@ -65,7 +81,7 @@ class Report:
             batches=0, records=0, changes=0, rows=0, dead_letters=0, kept=0, filtered=0, retries=0
         )
         self._tables: dict[str, TableProgress] = {}
-        self._last: tuple[Written, float] | None = None
+        self._last: tuple[Progress, float] | None = None
         self._held: Trouble | None = None
 
     def failed(self, what: str, words: str, now: float) -> None:
@@ -77,7 +93,7 @@ class Report:
         """The batch waits no more."""
         self._held = None
 
-    def wrote(self, done: Written, now: float) -> None:
+    def wrote(self, done: Progress, now: float) -> None:
         """A batch was written."""
         summary = done.summary
         self._counts.update(
@@ -135,7 +151,7 @@ class Report:
                 return f"`tailrace sink-letters list {name}` says why, or the place that {document} names; then replay"
 
 
-def _batch(done: Written, at: float) -> dict[str, object]:
+def _batch(done: Progress, at: float) -> dict[str, object]:
     return {
         "batch": done.batch,
         "at": _time(at),

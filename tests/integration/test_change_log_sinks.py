@@ -13,7 +13,8 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.report import Progress
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.registry import open_sink

@@ -22,7 +22,8 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.report import Progress
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.shaping.filters import Filters
 from tailrace_spark.sinks.protocol import Delivered, LetterSink, Piece, Place, Summary

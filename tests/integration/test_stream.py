@@ -17,7 +17,8 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.metrics import StreamMetrics
-from tailrace_spark.pipeline import Progress, Stream
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.report import Progress
 from tailrace_spark.sinks.protocol import Piece, Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tests import mariadb

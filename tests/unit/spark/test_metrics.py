@@ -15,7 +15,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.report import TableProgress, Target, Written
+from tailrace_spark.report import Progress, TableProgress, Target
 from tailrace_spark.sinks.protocol import Summary
 
 ROOT = Path(__file__).parents[3]
@@ -70,7 +70,7 @@ def test_what_a_batch_did_is_counted() -> None:
         for lag in (7.0, 0.25):
             tables = {"shop.orders": TableProgress(4, lag)}
             metrics.wrote(
-                Written(
+                Progress(
                     batch=3,
                     records=4,
                     summary=Summary(3, 2, 1, 5),
@@ -146,7 +146,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
     assert held["held"] == {"what": "sink", "words": "no answer", "action": TRY, "at": held["held"]["at"]}
     metrics.goes_on()
     metrics.wrote(
-        Written(batch=7, records=3, summary=Summary(2, 2), tables={"a.b": TableProgress(3, 0.5)}, seconds=0.25)
+        Progress(batch=7, records=3, summary=Summary(2, 2), tables={"a.b": TableProgress(3, 0.5)}, seconds=0.25)
     )
     found = status(metrics)
     assert (found["held"], found["last_error"]) == (None, held["held"])
@@ -173,7 +173,7 @@ def test_every_error_says_what_to_do(what: str, summary: Summary | None, says: s
     if summary is None:
         metrics.failed(what, "words")
     else:
-        metrics.wrote(Written(batch=1, records=1, summary=summary))
+        metrics.wrote(Progress(batch=1, records=1, summary=summary))
     assert says in status(metrics)["last_error"]["action"]
 
 
