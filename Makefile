@@ -18,7 +18,7 @@ RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
 
-.PHONY: help demo test test-long check unit unit-compiled integration bench bench-agent fuzz soak breakages record compiled generated clean
+.PHONY: help demo test test-long check unit unit-compiled integration contracts bench bench-agent fuzz soak breakages record compiled generated clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -61,6 +61,9 @@ unit-compiled: $(STAMP) ## The unit tests, on compiled code
 
 integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark
 	$(PYTEST) -q -m "integration and not long"
+
+contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its real server; a table at the end
+	nice -n 5 $(PYTEST) -q -m contract $(ARGS)
 
 test-long: $(STAMP) ## The tests that take minutes each
 	$(PYTEST) -q -m long

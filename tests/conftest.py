@@ -8,9 +8,28 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.held import HOLDS, summary
+
 # How long an example, or making it, takes says something about the other work of the machine, nothing about the code.
 settings.register_profile("tailrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tailrace")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`-m contract`: what holds sinks to their contracts."""
+    for item in items:
+        if HOLDS in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.contract)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end which sinks were held to their contracts."""
+    reports = [(outcome, one) for outcome, some in terminalreporter.stats.items() for one in some]
+    told = [(outcome, one.user_properties) for outcome, one in reports if getattr(one, "when", "") == "call"]
+    if lines := summary(told):
+        terminalreporter.section("contracts of sinks")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

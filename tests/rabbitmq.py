@@ -96,6 +96,14 @@ class Rabbitmq:
             else:
                 return
 
+    @property
+    def version(self) -> str:
+        """As it says itself."""
+        connection = self.connect()
+        said = connection._impl.server_properties["version"]
+        connection.close()
+        return str(said)
+
     def connect(self) -> Any:
         """A connection of pika's."""
         credentials = pika.PlainCredentials(USER, PASSWORD)

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
+from tests.integration.agents import cql
 from tests.services.choice import ChoiceError, Means, choose
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ def cassandra(means: Means, service_directory: Path) -> Iterator[LocalCassandra]
         from tailrace.local import LocalCassandra as Service  # type: ignore[assignment]  # the same interface
     with Service(service_directory / "cassandra") as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def cassandra_version(cassandra: LocalCassandra) -> str:
+    """The run's node, with the version that it says."""
+    with cql(cassandra) as session:
+        [row] = session.execute("SELECT release_version FROM system.local")
+    return f"Cassandra {row.release_version}"
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,16 @@ from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, ReachableSink, Summary
 from tailrace_spark.sinks.registry import open_sink
 from tests.corpus.kinds import Kinds
-from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
+from tests.held import Record, hold
+from tests.integration.agents import (
+    AgentProcess,
+    cql,
+    create_keyspace,
+    ints,
+    published,
+    settings_for,
+    start_here,
+)
 from tests.oracle.comparison import Answer, Difference, Row, differ
 from tests.oracle.direct import Recorded, deliver
 from tests.oracle.program import Program
@@ -58,6 +67,11 @@ def opened(
     }  # fmt: skip
     settings = Settings.model_validate({"sink": {"copy": section}})
     return open_sink("copy", settings.sink["copy"], prefix)
+
+
+@pytest.fixture(autouse=True)
+def _held(cassandra_version: str, record_property: Record) -> None:
+    hold(record_property, "cassandra", "Cassandra", cassandra_version)
 
 
 class _Clock:

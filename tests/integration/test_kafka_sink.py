@@ -25,6 +25,7 @@ from tailrace_spark.sinks.kafka import Config, KafkaOutlet, KafkaTarget, transac
 from tailrace_spark.sinks.protocol import OrderedSink, Piece, Summary
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql import SqlSink
+from tests.held import jar_version
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
 from tests.unit.spark.sinks.test_documents import run
@@ -104,6 +105,12 @@ def topics(kafka: LocalKafka) -> Topics:
 
 @pytest.mark.long
 class TestKafka(ChangeLogContract):
+    sink = "kafka"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"Kafka {jar_version('kafka', 'kafka-server')}"
+
     @pytest.fixture
     def stores(self, kafka: LocalKafka) -> Callable[[], Topics]:
         return lambda: Topics(kafka)

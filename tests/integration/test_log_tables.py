@@ -39,7 +39,15 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Progress
 from tailrace_spark.sinks.registry import open_sink
-from tests.integration.agents import AgentProcess, cql, create_keyspace, published, settings_for, start_here
+from tests.held import Record, hold
+from tests.integration.agents import (
+    AgentProcess,
+    cql,
+    create_keyspace,
+    published,
+    settings_for,
+    start_here,
+)
 from tests.integration.guide import EXAMPLES, TABLES, Example
 from tests.integration.replicated import statements
 
@@ -52,6 +60,11 @@ LATER = YEAR_2100 * 1000 + 5
 HISTORY = 180
 KEY = 1_000
 """Of rows in two tables and two generations."""
+
+
+@pytest.fixture(autouse=True)
+def _held(cassandra_version: str, record_property: Record) -> None:
+    hold(record_property, "log-tables", "Cassandra", cassandra_version)
 
 
 @dataclass(frozen=True)

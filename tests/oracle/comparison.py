@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -13,6 +13,8 @@ from cassandra.cluster import Session
 
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
+from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.sql import SqlSink
 from tests.oracle.values import answered, key_of, normal
 
 Row = tuple[object, ...]
@@ -57,7 +59,20 @@ def ask(session: Session, tables: Iterable[Table]) -> list[Answer]:
 def _ask(session: Session, table: Table) -> Answer:
     columns = [column.name for column in (*table.key, *table.columns)]
     rows = session.execute(f"SELECT {', '.join(columns)} FROM {table}")
-    return Answer(table, tuple(_row(table, dict(zip(columns, row, strict=True)), answered) for row in rows))
+    return Answer(table, tuple(row_of(table, dict(zip(columns, row, strict=True)), answered) for row in rows))
+
+
+class Followed(Protocol):
+    """A store that a merging sink writes, read beside it."""
+
+    def open(self, clock: Callable[[], float]) -> SweepingSink:
+        """A sink that writes it."""
+
+    def rows(self, table: Table) -> list[Row]:
+        """The rows that follow a table; none where it has not been written yet."""
+
+    def set_aside(self) -> list[tuple[str, str]]:
+        """Topic and reason of every dead letter."""
 
 
 class Downstream:
@@ -71,6 +86,10 @@ class Downstream:
     def kind(self) -> str:
         """Which database it is."""
         return self._engine.dialect.name
+
+    def open(self, clock: Callable[[], float]) -> SweepingSink:
+        """A sink that writes it."""
+        return SqlSink(self.url, clock=clock)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -91,7 +110,7 @@ class Downstream:
                 return []
             quoted = self._engine.dialect.identifier_preparer.quote(name)
             found = connection.exec_driver_sql(f"SELECT * FROM {quoted}")
-            return [_row(table, {**values}, normal) for values in found.mappings()]
+            return [row_of(table, {**values}, normal) for values in found.mappings()]
 
     def set_aside(self) -> list[tuple[str, str]]:
         """Topic and reason of every dead letter."""
@@ -109,14 +128,15 @@ class Downstream:
         return name
 
 
-def _row(table: Table, values: Mapping[str, Any], form: Callable[[Any, CqlType], object]) -> Row:
+def row_of(table: Table, values: Mapping[str, Any], form: Callable[[Any, CqlType], object]) -> Row:
+    """A row out of values by column, each in the form that `form` makes of it; a column that is not there is null."""
     keys = [key_of(form(values.get(column.name), column.type), column.type) for column in table.key]
     return (*keys, *(form(values.get(column.name), column.type) for column in table.columns))
 
 
-def differences(answers: Iterable[Answer], downstream: Downstream) -> list[Difference]:
-    """How the database differs from what was answered; empty when they are equal."""
-    return [found for answer in answers for found in differ(answer, downstream.rows(answer.table))]
+def differences(answers: Iterable[Answer], followed: Followed) -> list[Difference]:
+    """How the store differs from what was answered; empty when they are equal."""
+    return [found for answer in answers for found in differ(answer, followed.rows(answer.table))]
 
 
 def differ(answer: Answer, stored: Sequence[Row]) -> list[Difference]:

@@ -16,11 +16,11 @@ from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.position import Position
 from tailrace_schemas.change import Change, Deletion, Op, Source
+from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, SweepingSink
-from tailrace_spark.sinks.sql import SqlSink
 from tests.corpus.corpus import logged_in
-from tests.oracle.comparison import Answer, Difference, Downstream, differences
+from tests.oracle.comparison import Answer, Difference, Followed, differences
 
 _TOPIC = "direct"
 
@@ -65,17 +65,19 @@ def _truncations(mutation: Mutation, source: Source, tables: Mapping[UUID, Table
         if table is not None and table.cdc:
             deletion = Deletion(one.written, one.written // 1_000_000)
             alone = replace(source, count=1)
-            yield Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=alone)
+            change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=alone)
+            yield replace(change, digest=change_digest(change))
 
 
-def replay(recorded: Recorded, url: str) -> list[Difference]:
-    """How a new database differs that the short way leads to; its clock goes on as the program's did."""
+def replay(recorded: Recorded, store: Followed) -> list[Difference]:
+    """How a new store differs that the short way leads to; its clock goes on as the program's did."""
     clock = _Clock(recorded.began)
-    with closing(SqlSink(url, clock=clock.read)) as sink, closing(Downstream(url)) as database:
+    with closing(store.open(clock.read)) as sink:
         deliver(sink, recorded.changes, Random(recorded.seed), clock, recorded.asked)
-        told = differences(recorded.answers, database)
-        told += [Difference(topic, (), reason) for topic, reason in database.set_aside()]
-    return told
+    return [
+        *differences(recorded.answers, store),
+        *(Difference(topic, (), reason) for topic, reason in store.set_aside()),
+    ]
 
 
 class _Clock:
@@ -92,16 +94,17 @@ def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random, clock
     shuffled = [Delivered(Place(_TOPIC, 0, at), change) for at, change in enumerate(changes)]
     shuffled += random.sample(shuffled, len(shuffled) // 4)
     random.shuffle(shuffled)
-    batches = list(_cut(shuffled, random, 400))
+    batches = list(cut(shuffled, random, 400))
     step = (until - clock.now) / (len(batches) + 1)
     for batch in batches:
-        sink.write([Piece(tuple(piece)) for piece in _cut(batch, random, 150)])
+        sink.write([Piece(tuple(piece)) for piece in cut(batch, random, 150)])
         clock.now += step
     clock.now = until
     sink.sweep()
 
 
-def _cut(parts: list[Delivered], random: Random, most: int) -> Iterator[list[Delivered]]:
+def cut(parts: list[Delivered], random: Random, most: int) -> Iterator[list[Delivered]]:
+    """Parts of it, of one to `most` each."""
     at = 0
     while at < len(parts):
         size = random.choice((1, 5, most // 4, most))

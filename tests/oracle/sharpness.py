@@ -15,28 +15,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
-from random import Random
 from uuid import uuid4
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tests.breakages.breakage import Breakage
 from tests.breakages.run import ROOT, SOURCES, copy_tree, path_of
 from tests.integration.agents import cql
+from tests.oracle.comparison import Downstream
 from tests.oracle.direct import Recorded, replay
 from tests.oracle.kinds import kinds_of
-from tests.oracle.trial import Found, Ground, Trial
+from tests.oracle.trial import Ground, Recorder
 
 _AT_ONCE = 10
-
-
-class _Recorder(Trial):
-    """Keeps programs in a folder, one file each, instead of holding a sink against them."""
-
-    folder: Path
-
-    def _replay(self, one: Found, recorded: Recorded) -> None:
-        (self.folder / f"{one.program.seed}").write_bytes(pickle.dumps(recorded))
 
 
 def record(folder: Path, place: Path, seeds: range, statements: int) -> None:
@@ -46,9 +38,10 @@ def record(folder: Path, place: Path, seeds: range, statements: int) -> None:
         ground = Ground(nodes=(node,), kafka=kafka, session=session, reading=session)
         for first in range(seeds.start, seeds.stop, _AT_ONCE):
             name = f"o{uuid4().hex[:8]}"
-            with _Recorder(ground, name, place / name, str, Random(first)) as trial:
-                trial.folder = folder
+            with Recorder(ground, name, place / name) as trial:
                 trial.random_programs(range(first, min(first + _AT_ONCE, seeds.stop)), kinds_of, statements)
+            for recorded in trial.recorded:
+                (folder / f"{recorded.seed}").write_bytes(pickle.dumps(recorded))
 
 
 def first_difference(folder: Path) -> tuple[int, str]:
@@ -59,7 +52,8 @@ def first_difference(folder: Path) -> tuple[int, str]:
         recorded: Recorded = pickle.loads(path.read_bytes())  # noqa: S301  # what `record` wrote
         with tempfile.TemporaryDirectory() as place:
             try:
-                found = [str(one) for one in replay(recorded, f"sqlite:///{place}/sink.db")]
+                with closing(Downstream(f"sqlite:///{place}/sink.db")) as database:
+                    found = [str(one) for one in replay(recorded, database)]
             except Exception as error:
                 found = [f"{type(error).__name__}: {error}"]
         if found:

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Final, Self
 
-import sqlalchemy as sa
 from cassandra.cluster import Session
 
 from tailrace.cluster import Contact, LiveCluster
@@ -211,14 +210,25 @@ class Trial:
             self._replay(one, told)
 
     def _replay(self, one: Found, recorded: Recorded) -> None:
-        url = self._direct(one.keyspace)
-        one.differences[f"short, {sa.make_url(url).get_backend_name()}"] = replay(recorded, url)
+        with closing(Downstream(self._direct(one.keyspace))) as database:
+            one.differences[f"short, {database.kind}"] = replay(recorded, database)
 
     def _is_logged(self) -> bool:
         """Whether the log has the last mark up to its last sync."""
         marks = {self.marks.id: self.marks}
         found = changes_by_keyspace(self.links.paths()[-4:], marks)[self._home]
         return any(int.from_bytes(change.key or b"", "big") == self._marked for change in found)
+
+
+class Recorder(Trial):
+    """Keeps programs as they were recorded, and holds no sink against them."""
+
+    def __init__(self, ground: Ground, name: str, place: Path) -> None:
+        super().__init__(ground, name, place, str, Random(0))
+        self.recorded: list[Recorded] = []
+
+    def _replay(self, one: Found, recorded: Recorded) -> None:  # noqa: ARG002 - it is a Trial's
+        self.recorded.append(recorded)
 
 
 def compared(one: Found, answers: Sequence[Answer], database: Downstream) -> Iterator[Difference]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, OrderedSink, Piece, Place, Summary
 from tailrace_spark.sinks.sql import SqlSink
+from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.test_sql import ORDERS, one_change
@@ -153,7 +155,13 @@ def batches(topic: Topic) -> list[list[Piece]]:
 
 
 class ChangeLogContract:
-    """Give `stores` as a fixture: each call makes a new, empty store."""
+    """Give `stores` as a fixture: each call makes a new, empty store; and `server`, what it is on, with the version."""
+
+    sink: ClassVar[str]
+
+    @pytest.fixture(autouse=True)
+    def _held(self, server: str, record_property: Record) -> None:
+        hold(record_property, self.sink, "change log", server)
 
     def test_every_change_goes_out_with_its_place(self, stores: Callable[[], Outside]) -> None:
         outside, topic = stores(), Topic()

@@ -27,6 +27,14 @@ class Database:
     def dialect(self) -> str:
         return self.engine.dialect.name
 
+    @property
+    def version(self) -> str:
+        """Which database it is, of which version, as it says."""
+        with self.engine.connect() as connection:
+            found = ".".join(map(str, connection.dialect.server_version_info or ()))
+            name = "mariadb" if getattr(connection.dialect, "is_mariadb", False) else self.dialect
+        return f"{name} {found}"
+
     def select(self, query: str) -> list[tuple[Any, ...]]:
         """The rows of a query, sorted. Names stand in double quotes, or in the database's own."""
         if self.dialect == "mysql":

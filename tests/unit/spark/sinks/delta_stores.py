@@ -64,8 +64,8 @@ class DeltaStored:
 
     exactly_once = True
 
-    def __init__(self, settings: DeltaSinkSettings, names: Sequence[str] = ("shop.plain", "shop.orders")) -> None:
-        """`names` are the tables that a reader looks at, where they are there."""
+    def __init__(self, settings: DeltaSinkSettings, names: Sequence[str] = ()) -> None:
+        """`names` are the tables that a reader looks at, where they are there; none: all of them."""
         self.settings = settings
         self._names = names
         self.store = DeltaStore(settings)
@@ -86,7 +86,8 @@ class DeltaStored:
         return None if table is None else table.to_pyarrow_table().sort_by(places)
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        found = [(name, self.rows(name)) for name in self._names]
+        names = self._names or [name for name in self.store.names() if name != DEAD_LETTERS]
+        found = [(name, self.rows(name)) for name in names]
         return [record for name, rows in found if rows is not None for record in change_records(name, rows)]
 
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
@@ -132,14 +133,19 @@ class FollowedDelta:
         store = self.store if dies_after is None else Dying(self.settings, dies_after, revives=revives)
         return DeltaCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
+    def follows(self, of: Table) -> bool:
+        """Whether a table follows a source table."""
+        return bool(self._names(of))
+
     def name(self, of: Table) -> str:
         """The name of the table that follows a source table."""
-        for state in self.store.names():
-            if state.endswith("-state"):
-                about = StateTable(self.store.open(state)).about()
-                if about is not None and about.definition.id == of.id:
-                    return state.removesuffix("-state")
-        raise AssertionError(f"no table follows {of}")
+        [name] = self._names(of)
+        return name
+
+    def _names(self, of: Table) -> list[str]:
+        found = [name for name in self.store.names() if name.endswith("-state")]
+        abouts = {name.removesuffix("-state"): StateTable(self.store.open(name)).about() for name in found}
+        return [name for name, about in abouts.items() if about is not None and about.definition.id == of.id]
 
     def table(self, of: Table) -> DeltaTable:
         """As anybody else opens it."""

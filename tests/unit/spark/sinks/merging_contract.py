@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from random import Random
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary, SweepingSink
+from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import delivered, piece
@@ -110,7 +112,14 @@ def selected(of: Table, changes: Iterable[Change], *columns: str) -> list[Row]:
 
 
 class MergingContract:
-    """Give `followed` as a fixture: each is a new, empty store; `another` makes more of them."""
+    """Give `followed` as a fixture: each is a new, empty store; `another` makes more of them; and `server`, what they
+    are on, with the version."""
+
+    sink: ClassVar[str]
+
+    @pytest.fixture(autouse=True)
+    def _held(self, server: str, record_property: Record) -> None:
+        hold(record_property, self.sink, "merging", server)
 
     def test_a_row_reads_as_cql_does(self, followed: Followed) -> None:
         assert write(followed, Log(PLAIN).insert((1,), (), 10, v="one é\n", w=5)) == Summary(1, 1, 0)

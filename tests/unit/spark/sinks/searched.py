@@ -36,20 +36,34 @@ class Searched:
         client = SearchClient("search", self.settings, pace=PROMPT)
         return OpensearchSink(client, self.settings, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
+    @property
+    def version(self) -> str:
+        """Which server it is, of which version, as it says."""
+        said = self.call("GET", "/")["version"]
+        return f"{said.get('distribution', 'elasticsearch')} {said['number']}"
+
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The answer as JSON, as anybody else gets it."""
         answer = httpx2.request(method, self.url + path, json=body, timeout=60)
         return answer.raise_for_status().json()
 
+    def follows(self, of: Table) -> bool:
+        """Whether there is an index for a source table."""
+        return bool(self._aliases(of))
+
     def alias(self, of: Table) -> str:
         """The name under which a source table is searched."""
-        for index, said in self.call("GET", f"/{self.prefix}.*/_mapping").items():
-            if said["mappings"].get("_meta", {}).get("tailrace", {}).get("table") == str(of.id):
-                aliases = self.call("GET", f"/{index}/_alias")[index]["aliases"]
-                [alias] = [alias for alias in aliases if not alias.endswith("-write")] or [None]
-                if alias is not None:
-                    return str(alias)
-        raise AssertionError(f"no index follows {of}")
+        [alias] = self._aliases(of)
+        return alias
+
+    def _aliases(self, of: Table) -> list[str]:
+        return [
+            alias
+            for index, said in self.call("GET", f"/{self.prefix}.*/_mapping").items()
+            if said["mappings"].get("_meta", {}).get("tailrace", {}).get("table") == str(of.id)
+            for alias in self.call("GET", f"/{index}/_alias")[index]["aliases"]
+            if not alias.endswith("-write")
+        ]
 
     def search(self, of: Table, query: Any = None) -> list[dict[str, Any]]:
         """What a query finds, at most ten thousand documents, each with its `_id`."""
@@ -74,5 +88,11 @@ class Searched:
         return sorted(json.dumps({**hit, "_score": None}, sort_keys=True) for hit in found)
 
     def dead_letters(self) -> int:
-        self.call("POST", f"/{self.settings.dead_letters}/_refresh")
-        return int(self.call("GET", f"/{self.settings.dead_letters}/_count")["count"])
+        return len(self.letters())
+
+    def letters(self) -> list[dict[str, Any]]:
+        """What was set aside, at most ten thousand documents; none where there is no index for it."""
+        name = self.settings.dead_letters
+        self.call("POST", f"/{name}/_refresh?ignore_unavailable=true")
+        found = self.call("POST", f"/{name}/_search?ignore_unavailable=true", {"size": 10_000})
+        return [hit["_source"] for hit in found["hits"]["hits"]]

@@ -58,6 +58,12 @@ class Printed:
 
 
 class TestConsole(ChangeLogContract):
+    sink = "console"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return "a pipe"
+
     @pytest.fixture
     def stores(self) -> Callable[[], Printed]:
         return Printed

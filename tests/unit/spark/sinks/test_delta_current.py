@@ -23,6 +23,7 @@ from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.delta_times import FIRST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.delta_visible import Shown
 from tailrace_spark.sinks.registry import open_sink
+from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic, deliver
 from tests.unit.spark.sinks.contract import piece
@@ -40,6 +41,12 @@ def local(root: Path, **more: object) -> FollowedDelta:
 
 
 class TestDeltaCurrent(MergingContract):
+    sink = "delta"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('deltalake')}, a directory"
+
     @pytest.fixture
     def followed(self, tmp_path: Path) -> FollowedDelta:
         return local(tmp_path)

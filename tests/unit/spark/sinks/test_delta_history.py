@@ -26,6 +26,7 @@ from tailrace_spark.sinks.delta_records import change_records
 from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.registry import open_sink
+from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
@@ -50,6 +51,12 @@ def local(root: Path, *names: str, **more: object) -> DeltaStored:
 
 
 class TestDeltaHistory(ChangeLogContract):
+    sink = "delta"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('deltalake')}, a directory"
+
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Callable[[], DeltaStored]:
         numbers = count()

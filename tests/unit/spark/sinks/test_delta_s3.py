@@ -19,6 +19,7 @@ from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.registry import open_sink
 from tests import s3
+from tests.held import package
 from tests.services.cutting import CuttingProxy
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, batches
@@ -53,6 +54,12 @@ class Cut(DeltaStored):
 class TestHistoryOnS3(ChangeLogContract):
     """Dead from a request on: it, or its answer, is lost."""
 
+    sink = "delta"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('deltalake')}, S3 of {package('moto')}"
+
     @pytest.fixture(params=[True, False], ids=["request", "answer"])
     def stores(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Cut]]:
         monkeypatch.setattr(delta_store, "_PATIENCE", {"max_retries": "0"})
@@ -82,6 +89,12 @@ def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -
 
 @pytest.mark.long
 class TestCurrentOnS3(MergingContract):
+    sink = "delta"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('deltalake')}, S3 of {package('moto')}"
+
     @pytest.fixture
     def followed(self) -> FollowedDelta:
         return FollowedDelta(section(f"s3://{s3.new_bucket()}/a lake", mode="current", buckets="2"))

@@ -25,6 +25,7 @@ from tailrace_spark.sinks.file_formats import DEFINITION
 from tailrace_spark.sinks.files import day_of
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.registry import open_sink
+from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
@@ -50,6 +51,12 @@ def names(root: Path) -> list[str]:
 
 
 class TestFiles(ChangeLogContract):
+    sink = "files"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('pyarrow')}, a directory"
+
     @pytest.fixture(params=[("parquet", True), ("jsonl", True), ("jsonl", False)], ids=["parquet", "gzip", "jsonl"])
     def stores(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Stored]:
         numbers = count()

@@ -16,6 +16,7 @@ from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.file_store import FileStore
 from tailrace_spark.sinks.registry import open_sink
 from tests import s3
+from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
 from tests.unit.spark.sinks.stores import Stored
@@ -31,6 +32,12 @@ def keys() -> dict[str, str]:
 
 @pytest.mark.long
 class TestFilesOnS3(ChangeLogContract):
+    sink = "files"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('pyarrow')}, S3 of {package('moto')}"
+
     @pytest.fixture
     def stores(self) -> Callable[[], Stored]:
         def new() -> Stored:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -90,6 +91,12 @@ def posted(tmp_path: Path) -> Iterator[Callable[..., Posted]]:
 
 
 class TestHttp(ChangeLogContract):
+    sink = "http"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"http.server of Python {platform.python_version()}"
+
     @pytest.fixture
     def stores(self, posted: Callable[..., Posted]) -> Callable[[], Posted]:
         return posted

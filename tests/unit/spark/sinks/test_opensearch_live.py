@@ -61,7 +61,12 @@ def proxy() -> Iterator[SearchProxy]:
 
 @pytest.mark.long
 class TestOpensearch(MergingContract):
+    sink = "opensearch"
     kind: opensearch.Kind = "opensearch"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return Searched(opensearch.server(self.kind).url).version
 
     @pytest.fixture
     def followed(self) -> Searched:

@@ -33,6 +33,12 @@ pytestmark = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbi
 
 @pytest.mark.long
 class TestRabbitmq(ChangeLogContract):
+    sink = "rabbitmq"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"RabbitMQ {rabbitmq.server().version}"
+
     @pytest.fixture(params=["classic, 1 queue", "quorum, 3 queues"])
     def stores(self, published: Callable[..., Published], request: pytest.FixtureRequest) -> Callable[[], Published]:
         kind, number = request.param.split(",")

@@ -42,6 +42,12 @@ class InDatabase:
 
 
 class TestSql(MergingContract):
+    sink = "sql"
+
+    @pytest.fixture
+    def server(self, database: Database) -> str:
+        return database.version
+
     @pytest.fixture
     def followed(self, database: Database) -> InDatabase:
         return InDatabase(database)

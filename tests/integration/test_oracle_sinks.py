@@ -1,0 +1,195 @@
+"""Random programs of a live node into every kind of sink: each shows what SELECT answered, or tells it."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tests import mariadb, opensearch, postgres, rabbitmq
+from tests.held import Record, hold, jar_version, package
+from tests.integration.agents import cql
+from tests.integration.test_kafka_sink import Topics
+from tests.oracle.comparison import Downstream, Followed
+from tests.oracle.direct import Recorded, replay
+from tests.oracle.kinds import finite_kinds_of
+from tests.oracle.logs import replay_log
+from tests.oracle.stores import DeltaTables, SearchIndexes
+from tests.oracle.trial import Ground as Nodes
+from tests.oracle.trial import Recorder
+from tests.unit.spark.sinks.change_log_contract import Outside
+from tests.unit.spark.sinks.delta_stores import DeltaStored
+from tests.unit.spark.sinks.published import Published
+from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.test_console import Printed
+from tests.unit.spark.sinks.test_files import local
+from tests.unit.spark.sinks.test_http import Posted
+
+FEW: Final = (2, 120)
+MANY: Final = (8, 400)
+
+
+@pytest.fixture(scope="module", params=[FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "many"])
+def programs(
+    request: pytest.FixtureRequest,
+    cassandra: LocalCassandra,
+    kafka: LocalKafka,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[Recorded]:
+    """So many programs of so many statements, recorded."""
+    number, statements = request.param
+    seed = secrets.randbits(32)
+    sys.stderr.write(f"seeds {seed} to {seed + number - 1}, {statements} statements each\n")
+    with cql(cassandra, seconds=60) as session:
+        nodes = Nodes(nodes=(cassandra,), kafka=kafka, session=session, reading=session)
+        with Recorder(nodes, f"o{uuid4().hex[:10]}", tmp_path_factory.mktemp("oracle") / "trial") as recorder:
+            found = recorder.random_programs(range(seed, seed + number), finite_kinds_of, statements)
+    assert sum(one.counts["rows"] for one in found) > statements * number / 100
+    return recorder.recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What stores are made on."""
+
+    place: Path
+    kafka: LocalKafka
+    stack: ExitStack
+
+    def directory(self) -> Path:
+        """A new one."""
+        made = self.place / uuid4().hex
+        made.mkdir()
+        return made
+
+
+Store = TypeVar("Store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way(Generic[Store]):
+    """A sink and its server, of which version it is, and what makes a new store there; `missing`: why there is none."""
+
+    sink: str
+    server: Callable[[], str]
+    new: Callable[[Ground], Store]
+    missing: Callable[[], str | None] = lambda: None
+    long: bool = True
+
+
+def _database(ground: Ground, url: str) -> Downstream:
+    return ground.stack.enter_context(closing(Downstream(url)))
+
+
+def _searched(kind: opensearch.Kind) -> Way[Followed]:
+    return Way(
+        sink="opensearch",
+        server=lambda: Searched(opensearch.server(kind).url).version,
+        new=lambda _: SearchIndexes(opensearch.server(kind).url),
+        missing=opensearch.missing,
+    )
+
+
+def _posted(ground: Ground) -> Posted:
+    made = Posted(ground.directory(), batch_records=20)
+    ground.stack.callback(made.endpoint.close)
+    return made
+
+
+def _published(ground: Ground) -> Published:
+    return ground.stack.enter_context(closing(Published(ground.directory(), rabbitmq.server(), queues=3)))
+
+
+MERGING: Final[Mapping[str, Way[Followed]]] = {
+    "delta": Way(
+        sink="delta",
+        server=lambda: package("deltalake"),
+        new=lambda ground: DeltaTables(ground.directory()),
+        long=False,
+    ),
+    "postgresql": Way(
+        sink="sql",
+        server=lambda: "postgresql",
+        new=lambda ground: _database(ground, postgres.new_database()),
+    ),
+    "mysql": Way(
+        sink="sql",
+        server=lambda: "mariadb",
+        new=lambda ground: _database(ground, mariadb.new_database()),
+        missing=mariadb.missing,
+    ),
+    "opensearch": _searched("opensearch"),
+    "elasticsearch": _searched("elasticsearch"),
+}
+CHANGE_LOGS: Final[Mapping[str, Way[Outside]]] = {
+    "files, parquet": Way(
+        sink="files", server=lambda: package("pyarrow"), new=lambda ground: local(ground.directory()), long=False
+    ),
+    "files, jsonl": Way(
+        sink="files", server=lambda: package("pyarrow"), new=lambda ground: local(ground.directory(), format="jsonl")
+    ),
+    "delta": Way(
+        sink="delta",
+        server=lambda: package("deltalake"),
+        new=lambda ground: DeltaStored(DeltaSinkSettings(path=str(ground.directory()))),
+    ),
+    "kafka": Way(
+        sink="kafka",
+        server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}",
+        new=lambda ground: Topics(ground.kafka),
+    ),
+    "http": Way(sink="http", server=lambda: f"http.server of Python {platform.python_version()}", new=_posted),
+    "rabbitmq": Way(
+        sink="rabbitmq",
+        server=lambda: f"RabbitMQ {rabbitmq.server().version}",
+        new=_published,
+        missing=rabbitmq.missing,
+    ),
+    "console": Way(sink="console", server=lambda: "a pipe", new=lambda _: Printed()),
+}
+
+
+def _params(ways: Mapping[str, Way[Any]]) -> list[Any]:
+    return [pytest.param(way, marks=[pytest.mark.long] * way.long, id=name) for name, way in ways.items()]
+
+
+@pytest.fixture
+def ground(tmp_path: Path, kafka: LocalKafka) -> Iterator[Ground]:
+    """Gives back what stores have when the test is over."""
+    with ExitStack() as stack:
+        yield Ground(tmp_path, kafka, stack)
+
+
+@pytest.fixture(autouse=True)
+def _held(way: Way[Any], record_property: Record) -> None:
+    if (trouble := way.missing()) is not None:
+        pytest.skip(trouble)
+    hold(record_property, way.sink, "oracle", way.server())
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("way", _params(MERGING))
+def test_tables_show_what_select_answers(programs: Sequence[Recorded], way: Way[Followed], ground: Ground) -> None:
+    """Whatever comes in whatever order, and a quarter of it twice."""
+    told = {one.seed: list(map(str, replay(one, way.new(ground)))) for one in programs}
+    assert told == {one.seed: [] for one in programs}
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("way", _params(CHANGE_LOGS))
+def test_change_logs_tell_what_select_answers(programs: Sequence[Recorded], way: Way[Outside], ground: Ground) -> None:
+    """Batches come again, to the same process and to others, and some processes die in the middle of one."""
+    told = {
+        one.seed: list(map(str, replay_log(one, way.new(ground), ground.place / f"{one.seed}.db"))) for one in programs
+    }
+    assert told == {one.seed: [] for one in programs}

@@ -1,0 +1,60 @@
+"""Stores that merging sinks write, as the oracle reads them: each a new, empty one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.delta_history import DEAD_LETTERS
+from tailrace_spark.sinks.protocol import SweepingSink
+from tests.oracle.comparison import Row, row_of
+from tests.oracle.documents import stored
+from tests.unit.spark.sinks.delta_stores import FollowedDelta
+from tests.unit.spark.sinks.searched import Searched
+
+
+class DeltaTables:
+    """Delta tables that follow, in a directory."""
+
+    def __init__(self, place: Path) -> None:
+        self._followed = FollowedDelta(DeltaSinkSettings(path=str(place), mode="current", buckets=4))
+
+    def open(self, clock: Callable[[], float]) -> SweepingSink:
+        return self._followed.open(clock)
+
+    def rows(self, table: Table) -> list[Row]:
+        if not self._followed.follows(table):
+            return []
+        found = self._followed.table(table).to_pyarrow_table().to_pylist()
+        return [row_of(table, by_column(table, row), stored) for row in found]
+
+    def set_aside(self) -> list[tuple[str, str]]:
+        found = self._followed.store.open(DEAD_LETTERS)
+        rows = [] if found is None else found.delta.to_pyarrow_table(columns=["topic", "reason"]).to_pylist()
+        return [(row["topic"], row["reason"]) for row in rows]
+
+
+class SearchIndexes:
+    """Indexes of an OpenSearch or Elasticsearch."""
+
+    def __init__(self, url: str) -> None:
+        self._searched = Searched(url)
+
+    def open(self, clock: Callable[[], float]) -> SweepingSink:
+        return self._searched.open(clock)
+
+    def rows(self, table: Table) -> list[Row]:
+        if not self._searched.follows(table):
+            return []
+        return [row_of(table, by_column(table, row), stored) for row in self._searched.search(table)]
+
+    def set_aside(self) -> list[tuple[str, str]]:
+        return [(letter["topic"], letter["reason"]) for letter in self._searched.letters()]
+
+
+def by_column(table: Table, row: dict[str, object]) -> dict[str, object]:
+    """A stored row by the names of the source's columns."""
+    return {column.name: row.get(avro_name(column.name)) for column in (*table.key, *table.columns)}
