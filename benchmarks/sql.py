@@ -67,22 +67,22 @@ def _round(changes: int) -> Iterator[tuple[str, Cost]]:
     yield "plain COPY of the same rows", _plain(url, changes)
     sink = SqlSink(url)
     sink.write([Piece((_delivered(log.insert(("nobody",), (0,), WRITTEN), 0),))])  # the tables are there already
-    inserted = [log.insert(*_key(n), WRITTEN + n, **_values(n)) for n in range(changes)]
+    inserted = [log.insert(*key_of(n), WRITTEN + n, **values_of(n)) for n in range(changes)]
     yield "new rows: the fast path", _timed(sink, inserted)
     yield "the same again: nothing changes", _timed(sink, inserted)
     del inserted
-    updated = [log.update(*_key(n), WRITTEN + changes + n, cents=n, note=f"changed {n}") for n in range(changes)]
+    updated = [log.update(*key_of(n), WRITTEN + changes + n, cents=n, note=f"changed {n}") for n in range(changes)]
     yield "rows that are there: read and merged", _timed(sink, updated)
     sink.close()
 
 
-def _key(number: int) -> tuple[tuple[str], tuple[int]]:
+def key_of(number: int) -> tuple[tuple[str], tuple[int]]:
     """Keys in no order, four rows to a partition."""
     mixed = number * 7919 % 1_000_003
     return (f"customer-{mixed // 4:08}",), (mixed % 4,)
 
 
-def _values(number: int) -> dict[str, object]:
+def values_of(number: int) -> dict[str, object]:
     return {
         "amount": f"{number}.50", "cents": number * 100, "lines": number % 9, "note": f"words about order {number}",
         "placed": 1_760_000_000_000 + number, "weight": number / 8,
@@ -104,7 +104,7 @@ def _delivered(change: Change, offset: int) -> Delivered:
 
 
 def _plain(url: str, changes: int) -> Cost:
-    rows = [(*_key(n)[0], *_key(n)[1], *_values(n).values()) for n in range(changes)]
+    rows = [(*key_of(n)[0], *key_of(n)[1], *values_of(n).values()) for n in range(changes)]
     rows = [(*row[:6], timestamp_text(int(str(row[6]))), row[7]) for row in rows]
     names = "customer, number, amount, cents, lines, note, placed, weight"
     engine = sa.create_engine(url)
