@@ -60,6 +60,12 @@ class CassandraSinkSettings(CassandraTargetSettings):
         description="Tables with lists that are not frozen, whose elements CQL cannot write at their places: "
         '"refuse": their changes are dead letters; "map": such a list is a map by time UUID there, in its order',
     )
+    largest_mutation_kibibytes: Positive = Field(
+        default=16_384,
+        description="Larger changes are dead letters: set it to that cluster's max_mutation_size, which is half of "
+        "its commitlog_segment_size. Some releases say of a larger one only that the write failed, and would be asked "
+        "again for ever",
+    )
 
     @model_validator(mode="after")
     def _check_protocol(self) -> Self:

@@ -58,12 +58,12 @@ _TTL_SECONDS = 3
 
 
 def opened(
-    node: LocalCassandra, *, lists: str = "map", keyspace: str = "{keyspace}" + COPY, prefix: str = "t"
+    node: LocalCassandra, *, lists: str = "map", keyspace: str = "{keyspace}" + COPY, prefix: str = "t", **more: object
 ) -> ReachableSink:
     """The sink on this node, as a section makes it."""
     section = {
         "type": "cassandra", "contact_points": [node.address], "port": node.port, "request_timeout_seconds": 60,
-        "keyspace": keyspace, "lists": lists,
+        "keyspace": keyspace, "lists": lists, **more,
     }  # fmt: skip
     settings = Settings.model_validate({"sink": {"copy": section}})
     return open_sink("copy", settings.sink["copy"], prefix)
@@ -347,10 +347,16 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
             ("CREATE TYPE {k}.addr (road text, zip int)",),
             "frozen<addr>",
             {"street": "Main", "zip": 5},
-            "type addr has the fields road, zip there, and street, zip, tags are to be written, by their places",
+            "type addr has the fields road text, zip int there, and street text, zip int, ",
+        ),
+        (
+            ("CREATE TYPE {k}.addr (street text, zip text)",),
+            "frozen<addr>",
+            {"street": "Main", "zip": 5},
+            "type addr has the fields street text, zip text there, and street text, zip int, ",
         ),
     ],
-    ids=["refused", "static", "fields"],
+    ids=["refused", "static", "fields", "types of fields"],
 )
 def test_a_table_that_cannot_be_followed_there_holds_up_no_other(
     cassandra: LocalCassandra, keyspace_name: str, there: tuple[str, ...], column: str, value: object, words: str
@@ -368,6 +374,34 @@ def test_a_table_that_cannot_be_followed_there_holds_up_no_other(
         [letter] = session.execute(f"SELECT topic, reason FROM {copy}.tailrace_dead_letters")
         assert letter.topic == f"t.{keyspace}.t"
         assert words in letter.reason
+        session.execute(f"DROP KEYSPACE {copy}")
+
+
+def test_a_change_that_the_cluster_takes_in_no_request_is_set_aside(
+    cassandra: LocalCassandra, keyspace_name: str
+) -> None:
+    """Larger than its commit log takes, as the source's is larger; and of more statements than the protocol counts."""
+    keyspace, copy = keyspace_name, keyspace_name + COPY
+    plain = table({"k": "int"}, regular={"v": "text", "m": "map<int, int>"}, keyspace=keyspace, name="plain")
+    log = Log(plain)
+    edited = log.update((2,), (), 10, m={number: number for number in range(65_537)})
+    cells = tuple(replace(cell, written=10 + number) for number, cell in enumerate(edited.cells))
+    changes = (
+        log.insert((0,), (), 10, v="before"),
+        log.insert((1,), (), 10, v="x" * (700 << 10)),
+        replace(edited, cells=cells),
+        log.insert((3,), (), 10, v="x" * (2_500 << 10)),
+        log.insert((4,), (), 10, v="behind"),
+    )
+    piece = Piece(tuple(Delivered(Place(f"t.{plain}", 0, at), one) for at, one in enumerate(changes)))
+    with cql(cassandra) as session, closing(opened(cassandra, largest_mutation_kibibytes=2_400)) as sink:
+        create_keyspace(session, copy)
+        assert sink.write([piece]) == Summary(changes=2, rows=2, dead_letters=3)
+        letters = session.execute(f"SELECT offset, reason FROM {copy}.tailrace_dead_letters").all()
+        assert [letter.offset for letter in letters] == [1, 2, 3]
+        assert "2560016 bytes are more than largest_mutation_kibibytes, 2400" in letters[2].reason
+        assert "exceeds allowed maximum of 524288 bytes" in letters[0].reason
+        assert "these are 65537 statements" in letters[1].reason
         session.execute(f"DROP KEYSPACE {copy}")
 
 

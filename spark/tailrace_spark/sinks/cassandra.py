@@ -27,6 +27,9 @@ _REFUSALS: Final = (InvalidRequest, ConfigurationException, SyntaxException)
 _FIRST_UNSET: Final = 4  # the native protocol's first version in which a value may be left out without being deleted
 
 
+_MOST_STATEMENTS: Final = 65_535  # the native protocol counts those of a batch in two bytes
+
+
 class RefusedError(Exception):
     """The cluster refuses a statement as such: its values or names are at fault, and it would refuse it again."""
 
@@ -115,13 +118,13 @@ class CassandraStore:
         )
         return (rows[0][0], rows[0][1]) if rows else None
 
-    def fields(self, keyspace: str, user_type: str) -> Sequence[str]:
-        """The fields of a user type, in their order; empty where there is no such type."""
+    def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]:
+        """The types of a user type's fields by name, in their order; empty where there is no such type."""
         rows = self._execute(
-            "SELECT field_names FROM system_schema.types WHERE keyspace_name = %s AND type_name = %s",
+            "SELECT field_names, field_types FROM system_schema.types WHERE keyspace_name = %s AND type_name = %s",
             (keyspace, user_type),
         )
-        return tuple(rows[0][0]) if rows else ()
+        return dict(zip(*rows[0], strict=True)) if rows else {}
 
     def define(self, statement: str) -> None:
         """Run a statement that makes or alters a table or type; the driver waits until the nodes agree."""
@@ -154,6 +157,11 @@ class CassandraStore:
             cluster.shutdown()
 
     def _statement(self, mutation: Mutation) -> BoundStatement | BatchStatement:
+        if len(mutation.statements) > _MOST_STATEMENTS:
+            raise RefusedError(
+                f"the protocol takes {_MOST_STATEMENTS} statements together, and these are {len(mutation.statements)} "
+                "statements"
+            )
         bound = [self._bind(statement, values) for statement, values in mutation.statements]
         if len(bound) == 1:
             return bound[0]

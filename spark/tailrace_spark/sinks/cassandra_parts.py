@@ -26,7 +26,7 @@ class Store(Protocol):
 
     def columns(self, keyspace: str, table: str) -> Mapping[str, str]: ...
 
-    def fields(self, keyspace: str, user_type: str) -> Sequence[str]: ...
+    def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]: ...
 
     def define(self, statement: str) -> None: ...
 
@@ -39,19 +39,21 @@ def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
     """Make the user types that columns of these types need, and widen those that lack fields.
 
     Raises UnsupportedError where one has other fields there, or in another order, such as after a field was renamed
-    here: values have their fields by place, and would be read under other names.
+    here, or of other types: values have their fields by place, as bytes, and would be read as something else.
     """
     for user_type in user_types(types):
         fields = store.fields(keyspace, user_type.name)
         if not fields:
             store.define(create_type_statement(keyspace, user_type))
             continue
-        shared = min(len(fields), len(user_type.fields))
-        if tuple(fields[:shared]) != tuple(user_type.fields[:shared]):
+        there = [f"{name} {kind}" for name, kind in fields.items()]
+        own = [f"{name} {kind}" for name, kind in zip(user_type.fields, user_type.args, strict=True)]
+        shared = min(len(there), len(own))
+        if there[:shared] != own[:shared]:
             raise UnsupportedError(
-                f"{quote_identifier(keyspace)}: type {user_type.name} has the fields {', '.join(fields)} there, and "
-                f"{', '.join(user_type.fields)} are to be written, by their places: rename its fields there (ALTER "
-                "TYPE ... RENAME), or write into another keyspace"
+                f"{quote_identifier(keyspace)}: type {user_type.name} has the fields {', '.join(there)} there, and "
+                f"{', '.join(own)} are to be written, by their places: rename its fields there (ALTER TYPE ... "
+                "RENAME), or write into another keyspace"
             )
         for name in user_type.fields[shared:]:
             store.define(add_field_statement(keyspace, user_type, name))

@@ -55,12 +55,14 @@ class CassandraTablesSink:
 
     def __init__(
         self, store: TableStore, prefix: str, *, keyspace: str = "{keyspace}", lists: bool = False,
-        clock: Callable[[], float] = time.time,
+        largest: int = 16 << 20, clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """`prefix` is the topics'; `lists`: lists that are not frozen are maps there; `clock`: seconds since 1970."""
+        """`prefix` is the topics'; `lists`: lists that are not frozen are maps there; `largest`: bytes of a change
+        that the cluster takes; `clock`: seconds since 1970."""
         self._store = store
         self._keyspace = keyspace
         self._lists = lists
+        self._largest = largest
         self._clock = clock
         self._letters = Letters(store, prefix, self._keyspace_of)
         self._targets: dict[int, tuple[Table, Writes | UnsupportedError]] = {}
@@ -106,7 +108,10 @@ class CassandraTablesSink:
             except DecodeError as error:
                 letters.append(DeadLetter(delivered.place, str(error), delivered.message))
                 continue
-            if mutation is not None:
+            if mutation is not None and mutation.size > self._largest:
+                reason = f"{mutation.size} bytes are more than largest_mutation_kibibytes, {self._largest >> 10}"
+                letters.append(DeadLetter(delivered.place, reason, delivered.message))
+            elif mutation is not None:
                 found.append(_Written(delivered, mutation))
         return found
 

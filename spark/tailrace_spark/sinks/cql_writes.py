@@ -48,6 +48,11 @@ class Mutation:
 
     statements: tuple[Part, ...]
 
+    @property
+    def size(self) -> int:
+        """The bytes of its values: about those of the mutation that the cluster makes of them."""
+        return sum(len(value) for _, values in self.statements for value in values if isinstance(value, bytes))
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -72,7 +77,8 @@ def check_writable(table: Table, *, lists: bool) -> None:
     """Raises UnsupportedError for a table that CQL cannot write as it is, in words that say why; `lists`: as maps."""
     if table.is_counter:
         raise UnsupportedError(f"{table}: counters cannot be written with a time; leave the table out of the stream")
-    if {"dense", "super"} & table.flags or any(column.type.kind == "empty" for column in table.columns):
+    compact = "compound" not in table.flags or {"dense", "super"} & table.flags
+    if compact or any(column.type.kind == "empty" for column in table.columns):
         raise UnsupportedError(f"{table}: a table of COMPACT STORAGE, which CQL cannot make elsewhere")
     found = [column.name for column in table.columns if column.type.kind == "list" and column.type.multicell]
     if found and not lists:

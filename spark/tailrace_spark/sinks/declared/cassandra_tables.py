@@ -14,7 +14,13 @@ def _open(name: str, settings: CassandraSinkSettings, around: Surroundings) -> R
     from tailrace_spark.sinks.cassandra_tables import CassandraTablesSink
 
     store = CassandraStore(settings, f"sink.{name}")
-    return CassandraTablesSink(store, around.prefix, keyspace=settings.keyspace, lists=settings.lists == "map")
+    return CassandraTablesSink(
+        store,
+        around.prefix,
+        keyspace=settings.keyspace,
+        lists=settings.lists == "map",
+        largest=settings.largest_mutation_kibibytes << 10,
+    )
 
 
 CASSANDRA: Final = SinkType(

@@ -31,7 +31,7 @@ class Cluster:
 
     keyspaces: frozenset[str] = frozenset({"shop"})
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
-    types: dict[str, list[str]] = field(default_factory=dict)
+    types: dict[str, dict[str, str]] = field(default_factory=dict)
     rows: dict[str, dict[Row, dict[str, bytes]]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
@@ -46,22 +46,21 @@ class Cluster:
         self.connect()
         return dict(self.tables.get(f"{keyspace}.{name}", {}))
 
-    def fields(self, keyspace: str, user_type: str) -> Sequence[str]:
-        return self.types.get(f"{keyspace}.{user_type}", [])
+    def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]:
+        return dict(self.types.get(f"{keyspace}.{user_type}", {}))
 
     def define(self, statement: str) -> None:
         self.statements.append(statement)
         if made := re.fullmatch(r"CREATE TABLE IF NOT EXISTS (\S+) \((.*), PRIMARY KEY .*", statement):
             if made[1].split(".")[0].strip('"') not in self.keyspaces:
                 raise RefusedError("no such keyspace")
-            parts = re.findall(r'("?[\w$]+"?) ((?:[^,<]|<.*?>+)+)(?:, |$)', made[2])
-            self.tables[made[1].replace('"', "")] = {name.strip('"'): cql_type for name, cql_type in parts}
+            self.tables[made[1].replace('"', "")] = _typed(made[2])
         elif added := re.fullmatch(r"ALTER TABLE (\S+) ADD (\S+) (.*)", statement):
             self.tables[added[1]][added[2].strip('"')] = added[3]
         elif made := re.fullmatch(r"CREATE TYPE IF NOT EXISTS (\S+) \((.*)\)", statement):
-            self.types[made[1]] = [part.split(" ")[0] for part in made[2].split(", ")]
+            self.types[made[1]] = _typed(made[2])
         elif added := re.fullmatch(r"ALTER TYPE (\S+) ADD (\S+) (.*)", statement):
-            self.types[added[1]].append(added[2])
+            self.types[added[1]][added[2]] = added[3]
 
     def write(self, batches: Iterable[Batch]) -> None:
         self.connect()
@@ -82,6 +81,12 @@ class Cluster:
 
     def close(self) -> None:
         pass
+
+
+def _typed(listed: str) -> dict[str, str]:
+    """Types by name, of `name type, name type`."""
+    parts = re.findall(r'("?[\w$]+"?) ((?:[^,<]|<.*?>+)+)(?:, |$)', listed)
+    return {name.strip('"'): cql_type for name, cql_type in parts}
 
 
 def piece(*mutations: Sequence[Change], letters: Sequence[DeadLetter] = ()) -> Piece:
@@ -129,21 +134,21 @@ def test_columns_are_added_and_none_is_taken_away() -> None:
     columns = cluster.tables["shop.orders_scylla_cdc_log"]
     assert [name for name in columns if not name.startswith("cdc$")] == ["id", "n", "v", "m"]
     assert columns["cdc$deleted_elements_m"] == "frozen<set<int>>"
-    assert cluster.types == {"shop.addr": ["street", "zip", "tags"]}
+    assert list(cluster.types["shop.addr"]) == ["street", "zip", "tags"]
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
 
 
 def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
-    cluster = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": ["street"]})
+    cluster = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": {"street": "text"}})
     typed = Log(table({"id": "int"}, regular={"u": "addr"}, keyspace="shop", name="people"))
     LogTablesSink(cluster, "t", keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])])
-    assert cluster.types == {"shop_log.addr": ["street", "zip", "tags"]}
+    assert list(cluster.types["shop_log.addr"]) == ["street", "zip", "tags"]
     assert list(cluster.tables) == ["shop_log.people_scylla_cdc_log"]
-    older = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": ["road"]})
-    assert LogTablesSink(older, "t", keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])]) == Summary(
-        dead_letters=1
-    )
-    assert older.types == {"shop_log.addr": ["road"]}, "values have their fields by place, whatever these are called"
+    for other in ({"road": "text"}, {"street": "int"}):
+        older = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": dict(other)})
+        sink = LogTablesSink(older, "t", keyspace="{keyspace}_log")
+        assert sink.write([piece([typed.insert((1,), (), 5)])]) == Summary(dead_letters=1)
+        assert older.types == {"shop_log.addr": other}, "values have their fields by place, as bytes"
 
 
 def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
