@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Place, Summary
+from tailrace_spark.assign import StreamTable
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, LetterSink, Piece, Place, Summary, UpdateSink
+from tailrace_spark.updates import OpenUpdate, with_streams
 
 AT_ONCE: Final = 500
 _RECORDS: Final = pa.schema(
@@ -21,6 +23,10 @@ _RECORDS: Final = pa.schema(
         ("stream_id", pa.binary()),
     ]
 )
+
+
+class WholeLetterSink(LetterSink, UpdateSink, Protocol):
+    """One that takes letters back by whole updates."""
 
 
 Fetch = Callable[[Place], bytes | None]
@@ -52,11 +58,64 @@ def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetc
     was set aside without. A stream may write meanwhile.
     """
     for some in _parts(sink):
-        known = [letter if letter.message else replace(letter, message=fetch(letter.place) or b"") for letter in some]
-        whole = [letter for letter in known if letter.message]
+        whole = [letter for letter in _with_bytes(some, fetch) if letter.message]
         done = sink.write_again(whole, pieces_of(_records(whole))) if whole else Summary()
         again = done.dead_letters
         yield Replayed(taken=len(whole) - again, again=again, left=len(some) - len(whole))
+
+
+def replayed_whole(
+    sink: WholeLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch, table: StreamTable
+) -> Iterator[Replayed]:
+    """As `replayed`, for a sink that needs table updates whole, with their streams.
+
+    An update goes with the last of its letters. One of which not all changes are letters stays: its rows count on from
+    those that are missing.
+    """
+    open_updates: dict[object, _Update] = {}
+    for some in _parts(sink):
+        known = _with_bytes(some, fetch)
+        by_place = {letter.place.at: letter for letter in known if letter.message}
+        done: list[DeadLetter] = []
+        changes: list[Delivered] = []
+        refused: list[DeadLetter] = []
+        for piece in pieces_of(_records(list(by_place.values()))):
+            for letter in piece.dead_letters:
+                refused.append(letter)
+                done.append(by_place[letter.place.at])
+            for delivered in piece.changes:
+                name = _update_of(delivered)
+                update = open_updates.setdefault(name, _Update())
+                update.letters.append(by_place[delivered.place.at])
+                update.parts.add(delivered)
+                if update.parts.whole:
+                    done += update.letters
+                    changes += open_updates.pop(name).parts.in_order()
+        given = [with_streams(Piece(tuple(changes)), table, sink.write_times), Piece((), tuple(refused))]
+        again = sink.write_again(done, given).dead_letters if done else 0
+        yield Replayed(taken=len(done) - again, again=again, left=len(some) - len(by_place))
+    if open_updates:
+        yield Replayed(again=sum(len(update.letters) for update in open_updates.values()))
+
+
+@dataclass(slots=True)
+class _Update:
+    """An update some of whose changes are letters that were met."""
+
+    parts: OpenUpdate = field(default_factory=OpenUpdate)
+    letters: list[DeadLetter] = field(default_factory=list)
+
+
+def _update_of(delivered: Delivered) -> object:
+    """What the changes of one update, as one agent published it, have in common."""
+    place, source = delivered.place, delivered.change.source
+    if source is None:
+        return place.at
+    return place.topic, place.partition, source.host, source.epoch, source.segment, source.offset, source.origin
+
+
+def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]:
+    return [letter if letter.message else replace(letter, message=fetch(letter.place) or b"") for letter in letters]
 
 
 def _parts(sink: LetterSink) -> Iterator[Sequence[DeadLetter]]:

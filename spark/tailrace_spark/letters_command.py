@@ -11,15 +11,18 @@ import typer
 
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
+from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import RecordFetcher
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import SettingsError
-from tailrace_spark.letters import Replayed, all_letters, replayed
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_spark.assign import StreamTable
+from tailrace_spark.letters import Replayed, all_letters, replayed, replayed_whole
 from tailrace_spark.pieces import pieces
 from tailrace_spark.session import spark_session
 from tailrace_spark.shaping import Shape, shape_of
-from tailrace_spark.sinks.protocol import LetterSink
+from tailrace_spark.sinks.protocol import LetterSink, Place, UpdateSink
 from tailrace_spark.sinks.registry import open_sink
 
 app = typer.Typer(
@@ -32,9 +35,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink: that of [si
 
 @app.command("list")
 def list_letters(name: Name, config: SettingsFile = None) -> None:
-    """List the records that a sink (SQL, HTTP, RabbitMQ) has set aside: where they are in Kafka, and why.
+    """List the records that a sink has set aside: where they are in Kafka, and why.
 
-    A table on a terminal, JSON lines when piped. Other sinks' letters are where their pages say.
+    A table on a terminal, JSON lines when piped. A console sink keeps none: it prints them.
 
     Example: tailrace sink-letters list local -c tailrace.toml
     """
@@ -70,13 +73,32 @@ def replay(name: Name, config: SettingsFile = None) -> None:
     ):
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
         shaped = decoded if shape is None else lambda found: shape.shaped(decoded(found))
-        for part in replayed(sink, shaped, lambda place: records.value(place.topic, place.partition, place.offset)):
+
+        def fetch(place: Place) -> bytes | None:
+            return records.value(*place.at)
+
+        parts = (
+            replayed_whole(sink, shaped, fetch, _streams(settings))
+            if isinstance(sink, UpdateSink)
+            else replayed(sink, shaped, fetch)
+        )
+        for part in parts:
             done += part
             say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
     if done == Replayed():
         say("there are no dead letters")
     if done.again or done.left:
         raise typer.Exit(1)
+
+
+def _streams(settings: Settings) -> StreamTable:
+    """The generations up to now. Raises ServiceError where none is published."""
+    topic = internal_topic(settings.topics.prefix, Internal.GENERATIONS)
+    with GenerationReader.open(settings.kafka.reveal(), topic) as reader:
+        published = reader.refresh()
+        if not published:
+            raise ServiceError("no valid generation is published yet: is an agent running?")
+        return StreamTable.of_published(published, reader.known_until)
 
 
 def _left(done: Replayed) -> str:

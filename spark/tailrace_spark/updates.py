@@ -39,21 +39,23 @@ _Mutation = tuple[int, int, int, Origin]
 
 
 @dataclass(slots=True)
-class _Open:
-    """An update that is not whole yet; `changes` by index."""
+class OpenUpdate:
+    """An update that is not whole yet; `changes` by index. A truncation, and what has no source, is one by itself."""
 
-    mutation: _Mutation
     changes: dict[int, Delivered] = field(default_factory=dict)
     first: int | None = None
     last: int | None = None
 
     @property
     def whole(self) -> bool:
+        """Whether none of its changes is missing."""
         return self.first is not None and self.last is not None and len(self.changes) == self.last - self.first + 1
 
     def add(self, delivered: Delivered) -> None:
+        """Take one of its changes."""
         source = delivered.change.source
-        if source is None:
+        if source is None or delivered.change.op is Op.TRUNCATE:
+            self.changes, self.first, self.last = {0: delivered}, 0, 0
             return
         self.changes[source.index] = delivered
         if source.begins_update:
@@ -62,7 +64,15 @@ class _Open:
             self.last = source.index
 
     def in_order(self) -> list[Delivered]:
+        """Its changes, in the order of the mutation."""
         return [self.changes[index] for index in sorted(self.changes)]
+
+
+@dataclass(slots=True)
+class _Open(OpenUpdate):
+    """Of one mutation of its writer."""
+
+    mutation: _Mutation | None = None
 
 
 class Updates:
@@ -99,7 +109,7 @@ class Updates:
             if not source.begins_update and writer not in self._seen:
                 self.left_out += 1
                 return
-            known = self._open[writer] = _Open(mutation)
+            known = self._open[writer] = _Open(mutation=mutation)
         self._seen.add(writer)
         known.add(delivered)
         if known.whole:

@@ -1,4 +1,5 @@
-"""Breakages of sinks: what documents of a search server are written under, and what a crash leaves behind.
+"""Breakages of sinks: what documents of a search server are written under, what becomes of letters, and what a crash
+leaves behind.
 
 Their tests start the server that they need.
 """
@@ -11,6 +12,7 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 CLIENT: Final = "spark/tailrace_spark/sinks/opensearch_client.py"
 MERGE: Final = "spark/tailrace_spark/sinks/opensearch_merge.py"
+LETTERS: Final = "unit/spark/sinks/test_letters.py"
 LIVE: Final = "unit/spark/sinks/test_opensearch_live.py"
 
 BREAKAGES: Final = (
@@ -52,5 +54,47 @@ BREAKAGES: Final = (
         new="/_bulk?require_alias=false",
         needs=Needs.NOTHING,
         reds=(Red(LIVE, "test_an_index_taken_away_under_a_request_is_not_made_by_it", r"DID NOT RAISE|_cat/indices"),),
+    ),
+    Breakage(
+        name="a-manifest-forgets-which-letters-it-has",
+        promise="a replay that dies at any step loses and doubles none",
+        file="spark/tailrace_spark/sinks/file_letters.py",
+        old="self._replaying.commit(files, {}, letters, done)",
+        new="self._replaying.commit(files, {}, letters)",
+        needs=Needs.NOTHING,
+        reds=(Red(LETTERS, "test_a_manifest_says_which_letters_it_has", ASSERTED),),
+    ),
+    Breakage(
+        name="a-manifest-is-written-over-anothers",
+        promise="a replay that dies at any step loses and doubles none",
+        file="spark/tailrace_spark/sinks/file_store.py",
+        old="                os.link(self._whole(first), whole)\n",
+        new="                os.link(self._whole(first), whole + '~'), os.replace(whole + '~', whole)\n",
+        needs=Needs.NOTHING,
+        reds=(Red(LETTERS, "test_a_manifest_is_not_written_over_another", ASSERTED),),
+    ),
+    Breakage(
+        name="a-history-does-not-look-which-letters-it-has",
+        promise="a replay that dies at any step loses and doubles none",
+        file="spark/tailrace_spark/sinks/delta_letters.py",
+        old="            there = set(_places(found))\n",
+        new="            there = set(_places(found[:0]))\n",
+        needs=Needs.NOTHING,
+        reds=(Red(LETTERS, "test_a_history_is_asked_which_letters_it_has", ASSERTED),),
+    ),
+    Breakage(
+        name="a-part-of-an-update-is-written-again",
+        promise="a replay that dies at any step loses and doubles none",
+        file="spark/tailrace_spark/letters.py",
+        old="                if update.parts.whole:\n",
+        new="                if update.parts.changes:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/test_log_letters.py",
+                "test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_letters_ends",
+                ASSERTED,
+            ),
+        ),
     ),
 )

@@ -149,6 +149,10 @@ class CassandraStore:
         except Exception as error:
             raise self._failed(error) from error
 
+    def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
+        """The rows of a SELECT, all of them; `%s` in the statement stand for the values."""
+        return self._execute(statement, tuple(values))
+
     def close(self) -> None:
         """End the driver's threads and connections."""
         cluster, self._cluster, self._session = self._cluster, None, None
@@ -190,7 +194,7 @@ class CassandraStore:
                 raise self._failed(error) from error
         return prepared
 
-    def _execute(self, statement: str, values: tuple[str, ...] | None = None) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, values: tuple[str | int, ...] | None = None) -> list[tuple[Any, ...]]:
         self.connect()
         assert self._session is not None  # noqa: S101 - connect made it
         try:

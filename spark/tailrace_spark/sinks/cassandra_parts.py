@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from tailrace_schemas.cql.types import CqlType, quote_identifier
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.topics import table_of_topic
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.log_layout import add_field_statement, create_type_statement, user_types
-from tailrace_spark.sinks.protocol import DeadLetter
+from tailrace_spark.sinks.protocol import DeadLetter, Place
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
+UNSUPPORTED_SECONDS: Final = 60.0
+"""What a cluster could not hold is looked at again after so long: somebody may have changed it there."""
 
 log = logging.getLogger("tailrace_spark")
 
@@ -31,6 +33,8 @@ class Store(Protocol):
     def define(self, statement: str) -> None: ...
 
     def write(self, batches: Iterable[Batch]) -> None: ...
+
+    def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]: ...
 
     def close(self) -> None: ...
 
@@ -60,13 +64,16 @@ def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
 
 
 class Letters:
-    """Notes records that are in no table, in `tailrace_dead_letters` of the keyspace of the table whose topic they
-    are in; `keyspace_of` says that of a source's."""
+    """Records that are in no table, in a table of the keyspace of the table whose topic they are in.
 
-    def __init__(self, store: Store, prefix: str, keyspace_of: Callable[[str], str]) -> None:
+    `keyspace_of` says that of a source's; `name` is the letters' table. Each is a row under its place in Kafka.
+    """
+
+    def __init__(self, store: Store, prefix: str, keyspace_of: Callable[[str], str], name: str = DEAD_LETTERS) -> None:
         self._store = store
         self._prefix = prefix
         self._keyspace_of = keyspace_of
+        self._name = name
         self._made: set[str] = set()
 
     def forget(self) -> None:
@@ -77,42 +84,110 @@ class Letters:
         """Raises ServiceError where the cluster does not answer, or lacks the keyspace."""
         if letters:
             log.warning("%d records are in no table; the first: %s", len(letters), _words(letters[0]))
-        by_keyspace: dict[str, list[DeadLetter]] = {}
-        for letter in letters:
-            table = table_of_topic(self._prefix, letter.place.topic)
-            if table is not None:
-                by_keyspace.setdefault(self._keyspace_of(table[0]), []).append(letter)
-        for keyspace, some in by_keyspace.items():
-            place = f"{quote_identifier(keyspace)}.{DEAD_LETTERS}"
+        for keyspace, some in self._by_keyspace(letters).items():
+            place = self._place(keyspace)
             try:
                 if keyspace not in self._made:
-                    self._store.define(_create_letters(place))
+                    self._make(keyspace)
                     self._made.add(keyspace)
                 self._store.write(Batch(_insert_letter(place), (_letter_row(letter),)) for letter in some)
             except RefusedError as error:
                 raise ServiceError(f"{place}: {error}; the keyspace must exist") from error
 
+    def exhume(self, letters: Sequence[DeadLetter], kept: Collection[Place]) -> None:
+        """Let go of letters, but not of those of these places. Raises ServiceError."""
+        stay = {place.at for place in kept}
+        gone = [letter for letter in letters if letter.place.at not in stay]
+        for keyspace, some in self._by_keyspace(gone).items():
+            place = self._place(keyspace)
+            try:
+                self._store.write(Batch(_delete_letter(place), (_key_row(letter.place),)) for letter in some)
+            except RefusedError as error:
+                raise ServiceError(f"{place}: {error}") from error
+
+    def buried(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """So many at most, by topic, partition and offset, behind a place. Raises ServiceError."""
+        found: list[DeadLetter] = []
+        try:
+            for topic, partition, keyspace in self._partitions():
+                if after is not None and (topic, partition) < (after.topic, after.partition):
+                    continue
+                same = after is not None and (topic, partition) == (after.topic, after.partition)
+                behind = after.offset if after is not None and same else -1
+                rows = self._store.select(
+                    f"SELECT offset, schema_id, reason, message FROM {self._place(keyspace)} "  # noqa: S608
+                    "WHERE topic = %s AND partition = %s AND offset > %s LIMIT %s",
+                    (topic, partition, behind, most - len(found)),
+                )
+                found += [
+                    DeadLetter(Place(topic, partition, offset, bytes.fromhex(schema or "")), reason, message or b"")
+                    for offset, schema, reason, message in rows
+                ]
+                if len(found) == most:
+                    break
+        except RefusedError as error:
+            raise ServiceError(f"{self._name}: {error}") from error
+        return found
+
+    def _partitions(self) -> list[tuple[str, int, str]]:
+        """Topic, partition and keyspace of all letters of this prefix, in their order."""
+        named = "SELECT keyspace_name FROM system_schema.tables WHERE table_name = %s ALLOW FILTERING"
+        found: list[tuple[str, int, str]] = []
+        for (keyspace,) in self._store.select(named, (self._name,)):
+            self._make(keyspace)  # one of an earlier version has no column for the bytes
+            found_in = f"FROM {self._place(keyspace)}"
+            for topic, partition in self._store.select("SELECT DISTINCT topic, partition " + found_in):
+                if self._keyspace(topic) == keyspace:
+                    found.append((topic, partition, keyspace))
+        return sorted(found)
+
+    def _make(self, keyspace: str) -> None:
+        place = self._place(keyspace)
+        there = self._store.columns(keyspace, self._name)
+        if not there:
+            self._store.define(_create_letters(place))
+        elif "message" not in there:
+            self._store.define(f"ALTER TABLE {place} ADD message blob")
+
+    def _by_keyspace(self, letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
+        found: dict[str, list[DeadLetter]] = {}
+        for letter in letters:
+            keyspace = self._keyspace(letter.place.topic)
+            if keyspace is not None:
+                found.setdefault(keyspace, []).append(letter)
+        return found
+
+    def _keyspace(self, topic: str) -> str | None:
+        table = table_of_topic(self._prefix, topic)
+        return None if table is None else self._keyspace_of(table[0])
+
+    def _place(self, keyspace: str) -> str:
+        return f"{quote_identifier(keyspace)}.{self._name}"
+
 
 def _create_letters(place: str) -> str:
     return (
         f"CREATE TABLE IF NOT EXISTS {place} (topic text, partition int, offset bigint, schema_id text, reason text, "
-        "PRIMARY KEY ((topic, partition), offset))"
+        "message blob, PRIMARY KEY ((topic, partition), offset))"
     )
 
 
 def _insert_letter(place: str) -> str:
-    return f"INSERT INTO {place} (topic, partition, offset, schema_id, reason) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+    columns = "topic, partition, offset, schema_id, reason, message"
+    return f"INSERT INTO {place} ({columns}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
 
 
-def _letter_row(letter: DeadLetter) -> tuple[bytes, ...]:
-    place = letter.place
-    return (
-        place.topic.encode(),
-        struct.pack(">i", place.partition),
-        struct.pack(">q", place.offset),
-        place.schema_id.hex().encode(),
-        letter.reason.encode(),
-    )
+def _delete_letter(place: str) -> str:
+    return f"DELETE FROM {place} WHERE topic = ? AND partition = ? AND offset = ?"  # noqa: S608
+
+
+def _key_row(place: Place) -> tuple[bytes, ...]:
+    return place.topic.encode(), struct.pack(">i", place.partition), struct.pack(">q", place.offset)
+
+
+def _letter_row(letter: DeadLetter) -> tuple[bytes | None, ...]:
+    told = letter.place.schema_id.hex().encode(), letter.reason.encode()
+    return (*_key_row(letter.place), *told, letter.message or None)
 
 
 def _words(letter: DeadLetter) -> str:

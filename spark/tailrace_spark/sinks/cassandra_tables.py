@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -14,9 +15,9 @@ from tailrace_schemas.cql.types import CqlType, quote_identifier
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError, UnsupportedError
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.sinks.cassandra import KeyColumn, RefusedError
-from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, Letters, Store, make_types
+from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, UNSUPPORTED_SECONDS, Letters, Store, make_types
 from tailrace_spark.sinks.cql_writes import Mutation, Writes, check_writable, target_type
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 
 log = logging.getLogger("tailrace_spark")
 
@@ -65,7 +66,7 @@ class CassandraTablesSink:
         self._largest = largest
         self._clock = clock
         self._letters = Letters(store, prefix, self._keyspace_of)
-        self._targets: dict[int, tuple[Table, Writes | UnsupportedError]] = {}
+        self._targets: dict[int, tuple[Table, Writes | UnsupportedError, float]] = {}
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
@@ -74,10 +75,25 @@ class CassandraTablesSink:
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
         SettingsError where a table there is the source's own."""
+        return self._write(pieces, [])
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink says."""
+        return self._letters.buried(after, most)
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """As LetterSink says. First the changes, then the letters go: what a crash leaves between is written again, and
+        leaves what it left."""
+        set_aside: list[DeadLetter] = []
+        summary = self._write(pieces, set_aside)
+        self._letters.exhume(letters, [letter.place for letter in set_aside])
+        return summary
+
+    def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
         summary = Summary()
         try:
             for piece in pieces:
-                summary += self._piece(piece)
+                summary += self._piece(piece, set_aside)
         except BaseException:
             self._forget()
             raise
@@ -87,7 +103,7 @@ class CassandraTablesSink:
         """Give the connections back."""
         self._store.close()
 
-    def _piece(self, piece: Piece) -> Summary:
+    def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         letters, now = list(piece.dead_letters), int(self._clock())
         written = self._made(piece.changes, letters, now)
         try:
@@ -97,8 +113,9 @@ class CassandraTablesSink:
             again = self._made([one.delivered for one in written], letters, now)
             written = [one for one in again if self._alone(one, letters)]
         self._letters.bury(letters)
-        set_aside = len(letters) - len(piece.dead_letters)
-        return Summary(changes=len(piece.changes) - set_aside, rows=len(written), dead_letters=len(letters))
+        set_aside += letters
+        refused = len(letters) - len(piece.dead_letters)
+        return Summary(changes=len(piece.changes) - refused, rows=len(written), dead_letters=len(letters))
 
     def _made(self, changes: Iterable[Delivered], letters: list[DeadLetter], now: int) -> list[_Written]:
         found: list[_Written] = []
@@ -128,13 +145,14 @@ class CassandraTablesSink:
     def _target(self, table: Table) -> Writes:
         """What writes a definition's changes; its table is made or widened first. Raises UnsupportedError."""
         known = self._targets.get(id(table))
-        if known is None or known[0] is not table:
+        if known is None or known[0] is not table or self._clock() >= known[2]:
+            look_again = inf
             try:
                 found: Writes | UnsupportedError = self._ready(table)
             except UnsupportedError as error:
-                found = error
+                found, look_again = error, self._clock() + UNSUPPORTED_SECONDS
                 log.error("%s; its changes go to %s", error, DEAD_LETTERS)
-            known = self._targets[id(table)] = table, found
+            known = self._targets[id(table)] = table, found, look_again
         if isinstance(known[1], UnsupportedError):
             raise known[1]
         return known[1]
@@ -152,8 +170,7 @@ class CassandraTablesSink:
             if not self._store.has_keyspace(keyspace):
                 raise ServiceError(f"table {name}: {error}; the keyspace must exist") from error
             raise UnsupportedError(
-                f"{name}: Cassandra refuses to make or widen it as {table} is: {error}; change it there, and start the "
-                "stream again"
+                f"{name}: Cassandra refuses to make or widen it as {table} is: {error}; change it there"
             ) from error
 
     def _prepare(self, table: Table, keyspace: str) -> Writes:
@@ -197,8 +214,7 @@ def _identify(table: Table, name: str, there: tuple[UUID, str] | None) -> None:
         )
     if comment.startswith(_FOLLOWS) and comment != _comment(table):
         raise UnsupportedError(
-            f"{name} {comment}, and {table} was dropped and made again since, as {table.id}: drop it there, and start "
-            "the stream again"
+            f"{name} {comment}, and {table} was dropped and made again since, as {table.id}: drop it there"
         )
 
 

@@ -112,7 +112,10 @@ class ChangeLogSink:
 
     def emit(self, pieces: Iterable[Piece]) -> Summary:
         """As `write`, with the images that changes have."""
-        batch = self._outlet.begin()
+        return self.into(self._outlet.begin(), pieces)
+
+    def into(self, batch: Batch, pieces: Iterable[Piece]) -> Summary:
+        """Put the pieces into a batch and end it."""
         changes = 0
         try:
             for piece in pieces:

@@ -14,6 +14,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_spark.sinks.file_commits import Commit, Commits, CommittedFile
 from tailrace_spark.sinks.file_formats import json_records, parquet_records
+from tailrace_spark.sinks.file_letters import CommittedLetters
 from tailrace_spark.sinks.file_store import FileStore
 from tailrace_spark.sinks.protocol import Place
 
@@ -35,9 +36,7 @@ class CommittedFiles:
 
     def commits(self, after: int = -1) -> Iterator[Commit]:
         """The commits behind a number, in order; a follower keeps the last number that it has seen."""
-        for number in self._commits.numbers():
-            if number > after:
-                yield self._commits.read(number)
+        yield from self._commits.after(after)
 
     def files(
         self, table: str | None = None, since: date | None = None, until: date | None = None, after: int = -1
@@ -80,11 +79,14 @@ class CommittedFiles:
                 yield from json_records(opened, file.path)
 
     def dead_letters(self, after: int = -1) -> Iterator[dict[str, Any]]:
-        """What was set aside: place, `reason`, and `message`, the record's bytes as hexadecimal digits."""
-        for commit in self.commits(after):
-            if commit.dead_letters is not None:
-                with self._store.input(commit.dead_letters) as opened:
-                    yield from json_records(opened, commit.dead_letters)
+        """What was set aside and waits: place, `reason`, and `message`, the record's bytes as hexadecimal digits."""
+        letters = CommittedLetters(self._store, self._commits)
+        waiting = letters.waiting()
+        for path in dict.fromkeys(one.path for one in waiting.values() if one.commit > after):
+            for value in letters.values(path):
+                known = waiting.get(place_of(value).at)
+                if known is not None and known.path == path:
+                    yield value
 
     def arrow(self, table: str, since: date | None = None, until: date | None = None) -> Any:
         """The Parquet files of one table as a pyarrow Table, with the columns of all definitions; None without any.

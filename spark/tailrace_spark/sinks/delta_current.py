@@ -85,6 +85,10 @@ class DeltaCurrent:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the store does not answer."""
+        return self.merged(pieces)[0]
+
+    def merged(self, pieces: Iterable[Piece]) -> tuple[Summary, Sequence[DeadLetter]]:
+        """As `write`; and what was set aside."""
         by_table: dict[UUID, list[Delivered]] = {}
         letters: list[DeadLetter] = []
         for piece in pieces:
@@ -98,7 +102,7 @@ class DeltaCurrent:
             summary += Summary(len(changes) - len(refused), rows)
             letters += refused
         self._bury(letters)
-        return summary + Summary(dead_letters=len(letters))
+        return summary + Summary(dead_letters=len(letters)), letters
 
     def sweep(self) -> int:
         """Show again what has expired, and erase what truncations let go by now; how many rows that changed.

@@ -27,7 +27,7 @@ from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
 log = logging.getLogger("tailrace_spark")
 
 DEAD_LETTERS: Final = "tailrace.dead-letters"  # no CQL name has a hyphen
-_LETTERS: Final = pa.schema(
+LETTERS: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("schema", pa.string()),
      ("reason", pa.string()), ("message", pa.binary())]
 )  # fmt: skip
@@ -50,9 +50,9 @@ class DeltaHistory:
         self._store.reach()
 
     def begin(self) -> Batch:
-        return _Batch(self, self._store)
+        return HistoryBatch(self, self._store)
 
-    def route(self, table: Table, batch: _Batch) -> _Route:
+    def route(self, table: Table, batch: HistoryBatch) -> _Route:
         """Where the changes of a definition go: the first of NAME, NAME-2, ... whose columns it fits."""
         known = self._routes.get(id(table))
         if known is None:
@@ -62,7 +62,7 @@ class DeltaHistory:
             self._routes[id(table)] = known
         return known
 
-    def _fitting(self, table: Table, wanted: Any, batch: _Batch) -> str:
+    def _fitting(self, table: Table, wanted: Any, batch: HistoryBatch) -> str:
         name = table_name(table)
         for number in count(1):
             candidate = name if number == 1 else f"{name}-{number}"
@@ -102,7 +102,7 @@ class _Route:
 
 
 @dataclass(slots=True)
-class _Writing:
+class Writing:
     """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition."""
 
     name: str
@@ -127,13 +127,13 @@ class _Writing:
         return True
 
 
-class _Batch:
+class HistoryBatch:
     """One micro-batch on its way into its tables."""
 
     def __init__(self, outlet: DeltaHistory, store: DeltaStore) -> None:
         self._outlet = outlet
         self._store = store
-        self._tables: dict[str, _Writing] = {}
+        self._tables: dict[str, Writing] = {}
         self._letters: list[DeadLetter] = []
         self._left_out = 0
 
@@ -162,19 +162,23 @@ class _Batch:
         writing.waiting.append(record)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        writing = self._tables.get(DEAD_LETTERS) or self._open(DEAD_LETTERS, _LETTERS, "Records that are no changes")
+        writing = self._tables.get(DEAD_LETTERS) or self._open(DEAD_LETTERS, LETTERS, "Records that are no changes")
         if writing.take(letter.place):
             self._letters.append(letter)
         else:
             self._left_out += 1
 
-    def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> _Writing:
+    def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> Writing:
         stored = self._store.open(name)
         spool = Spool(schema if stored is None else stored.schema)
-        writing = self._tables[name] = _Writing(name, stored, says, spool, partitioned_by)
+        writing = self._tables[name] = self.writing(name, stored, says, spool, partitioned_by)
         return writing
 
-    def _flush(self, writing: _Writing) -> None:
+    def writing(self, name: str, stored: StoredTable | None, says: str, spool: Spool, by: str | None) -> Writing:
+        """What tells which records are in a table."""
+        return Writing(name, stored, says, spool, by)
+
+    def _flush(self, writing: Writing) -> None:
         if writing.waiting and writing.route is not None:
             writing.spool.add(rows_of(writing.route, writing.waiting))
             writing.waiting = []
@@ -185,7 +189,7 @@ class _Batch:
         rows = 0
         for writing in self._tables.values():
             if writing.name == DEAD_LETTERS:
-                writing.spool.add(_letter_rows(self._letters))
+                writing.spool.add(letter_rows(self._letters))
             self._flush(writing)
             if writing.moved:
                 self._store.append(
@@ -226,6 +230,7 @@ def _arrow(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _letter_rows(letters: Sequence[DeadLetter]) -> Any:
+def letter_rows(letters: Sequence[DeadLetter]) -> Any:
+    """The RecordBatch of dead letters, one row each."""
     rows = [{**place_value(one.place), "reason": one.reason, "message": one.message} for one in letters]
-    return pa.RecordBatch.from_pylist(rows, schema=_LETTERS)
+    return pa.RecordBatch.from_pylist(rows, schema=LETTERS)

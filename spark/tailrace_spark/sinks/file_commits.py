@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.sinks.file_store import FileStore
-from tailrace_spark.sinks.protocol import Place
+from tailrace_spark.sinks.protocol import At, Place
 
 FORMAT: Final = 1
 _COMMITS: Final = "_tailrace/commits"
@@ -39,16 +39,25 @@ class CommittedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one micro-batch committed; its number, from 0, is its place in the order of commits."""
+    """What one micro-batch committed; its number, from 0, is its place in the order of commits.
+
+    `dead_letters` is the path of the file of those, `replayed` the places of earlier ones whose changes its files have.
+    """
 
     number: int
     files: tuple[CommittedFile, ...]
     ends: Ends = field(default_factory=dict)
     dead_letters: str | None = None
+    replayed: tuple[At, ...] = ()
+
+
+class TakenError(ServiceError):
+    """Another writer committed first."""
 
 
 class Commits:
-    """Reads and writes the commits below one root. One stream writes; any number of readers read meanwhile."""
+    """Reads and writes the commits below one root. One stream writes, and replays of dead letters; any number
+    of readers read meanwhile."""
 
     def __init__(self, store: FileStore) -> None:
         self._store = store
@@ -58,6 +67,12 @@ class Commits:
     def numbers(self) -> list[int]:
         """The numbers of all commits, ascending."""
         return [int(name.removesuffix(".json")) for name in self._store.names(_COMMITS)]
+
+    def after(self, number: int) -> Iterator[Commit]:
+        """The commits behind a number, in their order."""
+        for one in self.numbers():
+            if one > number:
+                yield self.read(one)
 
     def read(self, number: int) -> Commit:
         """One commit. Raises SettingsError where a newer version of Tailrace wrote it."""
@@ -74,6 +89,7 @@ class Commits:
             files=tuple(CommittedFile(**file) for file in value["files"]),
             ends={(topic, int(at)): end for topic, ends in value["ends"].items() for at, end in ends.items()},
             dead_letters=value["dead_letters"],
+            replayed=tuple((topic, partition, offset) for topic, partition, offset in value.get("replayed", ())),
         )
         return commit, value["whole"]
 
@@ -103,8 +119,11 @@ class Commits:
         if json.loads(self._store.read(_WRITER))["writer"] != writer:
             raise SettingsError("another stream has begun to write here: give each stream a path of its own")
 
-    def write(self, commit: Commit, ends: Ends) -> None:
-        """Commit: from here on its files are there for every reader. `ends` are those of all partitions."""
+    def write(self, commit: Commit, ends: Ends, writer: str) -> None:
+        """Commit: from here on its files are there for every reader. `ends` are those of all partitions.
+
+        Raises TakenError, and nothing is committed, where another writer has committed under this number.
+        """
         whole = commit.number % _WHOLE == 0
         value = {
             "format": FORMAT,
@@ -112,8 +131,10 @@ class Commits:
             "files": [asdict(file) for file in commit.files],
             "dead_letters": commit.dead_letters,
             "ends": _nested(ends if whole else commit.ends),
+            **({"replayed": commit.replayed} if commit.replayed else {}),
         }
-        self._store.write(_path(commit.number), _dumped(value))
+        if not self._store.create(_path(commit.number), _dumped(value), writer):
+            raise TakenError(f"{_path(commit.number)}: another writer came first; the batch comes again behind it")
         self.show(commit)
 
     def show(self, commit: Commit) -> None:

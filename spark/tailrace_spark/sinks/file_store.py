@@ -56,6 +56,34 @@ class FileStore:
         if self.renames:
             self.rename(path)
 
+    def create(self, path: str, content: bytes, writer: str) -> bool:
+        """As `write`, where there is none of this name yet; else False, and nothing is written.
+
+        Of two that create one at a time one gets False on a local disk; S3 is looked at before. `writer` names who
+        writes, and no other.
+        """
+        if not self.renames:
+            if self.exists(path):
+                return False
+            self.write(path, content)
+            return True
+        first = f"{hidden(path)}.{writer}"
+        stream = self.open(first)
+        with answering(path):
+            stream.write(content)
+            stream.close()
+        self.settle(first)
+        whole = self._whole(path)
+        with answering(path):
+            try:
+                os.link(self._whole(first), whole)
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(self._whole(first))
+            _sync(str(PurePosixPath(whole).parent))
+        return True
+
     def settle(self, path: str) -> None:
         """See to it that a local file, and its name, outlive a crash of the machine."""
         if self.renames:

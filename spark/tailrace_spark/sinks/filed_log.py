@@ -22,7 +22,7 @@ class FiledLogSink(ChangeLogSink):
 
     def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
-        behind = None if after is None else _at(after)
+        behind = None if after is None else after.at
         return [
             DeadLetter(
                 Place(one["topic"], one["partition"], one["offset"], bytes.fromhex(one["schema"] or "")),
@@ -35,22 +35,18 @@ class FiledLogSink(ChangeLogSink):
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """Send each by itself; it goes from the letters once it is out, so a crash between the two sends it again."""
         done = Summary()
-        waiting = {_at(letter.place) for letter in letters}
+        waiting = {letter.place.at for letter in letters}
         for piece in pieces:
-            waiting -= {_at(letter.place) for letter in piece.dead_letters}
+            waiting -= {letter.place.at for letter in piece.dead_letters}
             done += Summary(dead_letters=len(piece.dead_letters))
             for delivered in piece.changes:
                 done += self._again(delivered)
-                waiting.discard(_at(delivered.place))
+                waiting.discard(delivered.place.at)
         self._file.taken_in(waiting)  # what filters leave out
         return done
 
     def _again(self, delivered: Delivered) -> Summary:
         done = self.emit([Piece((delivered,))])
         if not done.dead_letters:
-            self._file.taken_in([_at(delivered.place)])
+            self._file.taken_in([delivered.place.at])
         return done
-
-
-def _at(place: Place) -> tuple[str, int, int]:
-    return place.topic, place.partition, place.offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -18,7 +18,7 @@ from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
 from tailrace_spark.sinks.file_commits import Commit, Commits, CommittedFile, Ends, is_new
 from tailrace_spark.sinks.file_formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.file_store import FileStore, answering, hidden
-from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
+from tailrace_spark.sinks.protocol import At, DeadLetter, Place, Summary
 
 log = logging.getLogger("tailrace_spark")
 
@@ -51,22 +51,35 @@ class FilesOutlet:
         self._store.reach()
 
     def begin(self) -> Batch:
+        self.claim()
+        name, ends = self.attempt()
+        return FilesBatch(self, self._store, self._settings, name, ends)
+
+    def claim(self) -> None:
+        """Be the one stream that writes here."""
         if not self._claimed:
             self._commits.claim(self._writer)
             self._claimed = True
+
+    def attempt(self) -> tuple[str, Ends]:
+        """What the names of an attempt's files begin with, and no others do; and what is committed."""
         if self._known is None:
             self._known = self._commits.last()
         number, ends = self._known
         self._attempts += 1
-        name = f"{number + 1:020}-{self._writer}-{self._attempts}"
-        return _Files(self, self._store, self._settings, name, ends)
+        return f"{number + 1:020}-{self._writer}-{self._attempts}", ends
 
-    def commit(self, files: tuple[CommittedFile, ...], moved: Ends, dead_letters: str | None) -> None:
-        """Write the manifest of a batch: its files, the ends that it moved, where its dead letters are."""
+    def commit(
+        self, files: tuple[CommittedFile, ...], moved: Ends, dead_letters: str | None, replayed: tuple[At, ...] = ()
+    ) -> None:
+        """Write the manifest of a batch: its files, the ends that it moved, where its dead letters are, and which
+        earlier ones it has."""
         number, ends = self._known or self._commits.last()
-        self._commits.require(self._writer)
+        if self._claimed:
+            self._commits.require(self._writer)
         ends = {**ends, **moved}
-        self._commits.write(Commit(number=number + 1, files=files, ends=moved, dead_letters=dead_letters), ends)
+        commit = Commit(number=number + 1, files=files, ends=moved, dead_letters=dead_letters, replayed=replayed)
+        self._commits.write(commit, ends, self._writer)
         self._known = number + 1, ends
 
     def forget(self) -> None:
@@ -91,7 +104,7 @@ class _Open:
     waiting: list[LogRecord] = field(default_factory=list)
 
 
-class _Files:
+class FilesBatch:
     """One attempt at a batch. `name` begins the names of its files, and of no others.
 
     An attempt that failed may have streams left, which write their last bytes when memory is tidied up.
@@ -114,7 +127,7 @@ class _Files:
         self._left_out = 0
 
     def put(self, record: LogRecord) -> None:
-        if not self._take(record.place):
+        if not self.take(record.place):
             return
         change, day = record.change, day_of(record_times(record.change)[0])
         file = self._open.pop((id(change.table), day), None) or self._new(change.table, day)
@@ -128,10 +141,10 @@ class _Files:
                 self._flush(other)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if self._take(letter.place):
+        if self.take(letter.place):
             self._letters.append(letter)
 
-    def _take(self, place: Place) -> bool:
+    def take(self, place: Place) -> bool:
         """Whether it is not committed yet; then it moves the end of its partition."""
         if not is_new(place, self._ends):
             self._left_out += 1
@@ -180,22 +193,26 @@ class _Files:
         self._done.append(replace(file.file, records=records, bytes=self._store.size(path)))
 
     def commit(self) -> Summary:
-        for key in list(self._open):
-            self._end(self._open.pop(key))
+        files = self.ended()
         if self._left_out:
             log.info("%d records left out: an earlier commit has them", self._left_out)
         if not self._moved:
             return Summary()
-        letters = self._write_letters()
-        files = tuple(sorted(self._done, key=lambda file: file.path))
-        self._outlet.commit(files, self._moved, letters)
+        self._outlet.commit(files, self._moved, self.write_letters(self._letters))
         return Summary(rows=sum(file.records for file in files), dead_letters=len(self._letters))
 
-    def _write_letters(self) -> str | None:
-        if not self._letters:
+    def ended(self) -> tuple[CommittedFile, ...]:
+        """All files of the batch, whole."""
+        for key in list(self._open):
+            self._end(self._open.pop(key))
+        return tuple(sorted(self._done, key=lambda file: file.path))
+
+    def write_letters(self, letters: Sequence[DeadLetter]) -> str | None:
+        """Write the batch's file of dead letters; its path, None where there are none."""
+        if not letters:
             return None
         path = f"_tailrace/dead-letters/{self._name}.jsonl"
-        lines = (json.dumps(letter_value(letter), ensure_ascii=False) for letter in self._letters)
+        lines = (json.dumps(letter_value(letter), ensure_ascii=False) for letter in letters)
         self._store.write(path, "".join(f"{line}\n" for line in lines).encode())
         return path
 

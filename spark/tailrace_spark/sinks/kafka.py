@@ -27,6 +27,10 @@ Config = Mapping[str, Scalar]
 Next = dict[tuple[str, int], int]
 """By topic and partition of the source, the first offset that has not gone out."""
 
+_FENCED: Final = (
+    "another stream writes for sink {}: this one may write no more. Run one stream per sink",
+    "another replay of the dead letters of sink {} has begun: this one may write no more",
+)
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _KEPT: Final = {"cleanup.policy": "delete"}
 
@@ -44,7 +48,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaTarget:
-    """Where a sink's records go: see KafkaSinkSettings. `prefix` is the source's [topics] prefix."""
+    """Where a sink's records go: see KafkaSinkSettings. `prefix` is the source's [topics] prefix.
+
+    `replays`: it is dead letters that go there, beside a stream that may run.
+    """
 
     name: str
     prefix: str
@@ -57,11 +64,12 @@ class KafkaTarget:
     tombstones: bool = True
     largest_record: int = 1 << 20
     timeout: int = 60
+    replays: bool = False
 
     @property
     def id(self) -> str:
-        """The transactional id: two streams that write for one sink end each other."""
-        return f"{self.prefix}.sink.{self.name}"
+        """The transactional id: two streams that write for one sink end each other, and so do two replays."""
+        return f"{self.prefix}.sink.{self.name}{'.letters' if self.replays else ''}"
 
     @property
     def progress(self) -> str:
@@ -120,11 +128,9 @@ class KafkaOutlet:
 
     def begin(self) -> Batch:
         """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError."""
-        if self._writers is not None:
-            self._writers.begin()
+        self.renew()
         if self._producer is None:
-            self._ensure(self._target.progress, 1, _COMPACTED)
-            self._ensure(self._target.dead_letters, 1, _KEPT)
+            self.ensure_topics()
             producer = self._open_producer(self._config, self._target)
             try:
                 producer.open()
@@ -133,7 +139,17 @@ class KafkaOutlet:
                 producer.close()
                 raise
             self._producer = producer
-        return _Batch(self, self._producer, self._target, self._next)
+        return KafkaBatch(self, self._producer, self._target, self._next)
+
+    def renew(self) -> None:
+        """A batch begins: what the registry refused is offered to it again."""
+        if self._writers is not None:
+            self._writers.begin()
+
+    def ensure_topics(self) -> None:
+        """See that the sink's own topics are there. Raises SettingsError, ServiceError."""
+        self._ensure(self._target.progress, 1, _COMPACTED)
+        self._ensure(self._target.dead_letters, 1, _KEPT)
 
     def partitions(self, topic: str) -> int:
         """How many partitions it has; made if it is missing. Raises SettingsError, ServiceError."""
@@ -174,11 +190,11 @@ def transactions(config: Config, target: KafkaTarget) -> KafkaTransactions:
         clock=time.monotonic,
         timeout=target.timeout,
         sizes=Sizes(largest=target.largest_record),
-        fenced=f"another stream writes for sink {target.name}: this one may write no more. Run one stream per sink",
+        fenced=_FENCED[target.replays].format(target.name),
     )
 
 
-class _Batch:
+class KafkaBatch:
     """One transaction. What is before `after` went out in an earlier one."""
 
     def __init__(self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: Next) -> None:
@@ -190,7 +206,7 @@ class _Batch:
         self._rows = self._letters = 0
 
     def put(self, record: LogRecord) -> None:
-        if self._is_out(record.place):
+        if self.is_out(record.place):
             return
         largest = self._target.largest_record
         found: list[Sent] = []
@@ -201,12 +217,12 @@ class _Batch:
             else:
                 found.append(self._change(record))
         except (UnsupportedError, SchemaRefusedError) as error:
-            self._letter(DeadLetter(record.place, str(error), record.message))
+            self.letter(DeadLetter(record.place, str(error), record.message))
         small = [one for one in found if _size(one) <= largest]
         if len(small) < len(found):
             size = max(map(_size, found))
             words = f"{size} bytes as a record, more than the sink's largest_record, {largest}"
-            self._letter(DeadLetter(record.place, words, record.message))
+            self.letter(DeadLetter(record.place, words, record.message))
         for sent in small:
             self._producer.send(sent)
         self._rows += len(small)
@@ -234,17 +250,18 @@ class _Batch:
         ]
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if not self._is_out(letter.place):
-            self._letter(letter)
+        if not self.is_out(letter.place):
+            self.letter(letter)
 
-    def _letter(self, letter: DeadLetter) -> None:
+    def letter(self, letter: DeadLetter) -> None:
+        """Send a dead letter; without its bytes where they are too many."""
         value = encoded({**letter_value(letter), "sink": self._target.name})
         if len(value) > self._target.largest_record:
             value = encoded({**letter_value(letter), "sink": self._target.name, "message": None})
         self._producer.send(Sent(self._target.dead_letters, 0, None, value))
         self._letters += 1
 
-    def _is_out(self, place: Place) -> bool:
+    def is_out(self, place: Place) -> bool:
         """Whether an earlier transaction had it; else this one will."""
         at = place.topic, place.partition
         if place.offset < self._after.get(at, 0):
@@ -253,14 +270,16 @@ class _Batch:
         return False
 
     def commit(self) -> Summary:
-        if self._next:
-            for sent in self._progress():
+        notes = list(self.notes())
+        if notes or self._rows or self._letters:
+            for sent in notes:
                 self._producer.send(sent)
             self._producer.end()
             self._after.update(self._next)
         return Summary(rows=self._rows, dead_letters=self._letters)
 
-    def _progress(self) -> Iterator[Sent]:
+    def notes(self) -> Iterator[Sent]:
+        """What the transaction says of itself: how far it moves each partition. Without any there is none."""
         for (topic, partition), offset in self._next.items():
             key = encoded([self._target.name, topic, partition])
             yield Sent(self._target.progress, 0, key, encoded({"next": offset}))

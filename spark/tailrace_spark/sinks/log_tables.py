@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import DecodeError, ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
-from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, Letters, Store, make_types
+from tailrace_spark.sinks.cassandra_parts import UNSUPPORTED_SECONDS, Letters, Store, make_types
 from tailrace_spark.sinks.log_layout import LogTable, add_statement, create_statement, insert_statement, log_table
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 
 log = logging.getLogger("tailrace_spark")
 
+LOG_DEAD_LETTERS: Final = "tailrace_log_dead_letters"
+"""Another table than that of a `cassandra` sink, which may set aside the same records for the same keyspace."""
 # Of one partition, so one mutation to Cassandra; far below the least that any segment size allows.
 _BATCH_ROWS: Final = 32
 _BATCH_BYTES: Final = 64 * 1024
@@ -48,16 +52,20 @@ class LogTablesSink:
     Cassandra has no transactions over partitions: a batch that fails half-way was written in part, and all of it is
     written again. That is no harm, for a row's key, values and write time follow from the mutation alone, so rows that
     are there already are written as they were, whichever replica's copy they come from. What no log table can hold, or
-    the cluster refuses, goes to `tailrace_dead_letters` in the same keyspace, update by update.
+    the cluster refuses, goes to `tailrace_log_dead_letters` in the same keyspace, update by update.
     """
 
-    def __init__(self, store: Store, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400) -> None:
+    def __init__(
+        self, store: Store, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever)."""
+        self._clock = clock
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
-        self._targets: dict[int, tuple[Table, _Target | UnsupportedError]] = {}
-        self._letters = Letters(store, prefix, self._keyspace_of)
+        self._targets: dict[int, tuple[Table, _Target | UnsupportedError, float]] = {}
+        self._letters = Letters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS)
 
     def write_times(self, change: Change) -> Iterable[int]:
         """The times under which a change stands in the log."""
@@ -69,10 +77,25 @@ class LogTablesSink:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace."""
+        return self._write(pieces, [])
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink says."""
+        return self._letters.buried(after, most)
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """As LetterSink says, of whole updates. First the rows, then the letters go: what a crash leaves between is
+        written again, and leaves what it left."""
+        set_aside: list[DeadLetter] = []
+        summary = self._write(pieces, set_aside)
+        self._letters.exhume(letters, [letter.place for letter in set_aside])
+        return summary
+
+    def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
         summary = Summary()
         try:
             for piece in pieces:
-                summary += self._piece(piece)
+                summary += self._piece(piece, set_aside)
         except BaseException:
             self._targets.clear()  # what the cluster has may have changed meanwhile
             self._letters.forget()
@@ -83,7 +106,7 @@ class LogTablesSink:
         """Give the connections back."""
         self._store.close()
 
-    def _piece(self, piece: Piece) -> Summary:
+    def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
         updates = [self._update(changes, letters) for changes in _updates(piece.changes)]
         try:
@@ -93,6 +116,7 @@ class LogTablesSink:
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
             updates = [update for update in again if self._alone(update, letters)]
         self._letters.bury(letters)
+        set_aside += letters
         changes = sum(len(update.changes) for update in updates if update.target is not None)
         return Summary(changes, sum(len(update.rows) for update in updates), len(letters))
 
@@ -101,7 +125,7 @@ class LogTablesSink:
             target = self._target(changes[-1].change.table)
             return _Update(target, log_rows(changes), changes)
         except DecodeError as error:
-            letters += [DeadLetter(delivered.place, str(error)) for delivered in changes]
+            letters += [DeadLetter(delivered.place, str(error), delivered.message) for delivered in changes]
             return _Update(None, [], changes)
 
     def _alone(self, update: _Update, letters: list[DeadLetter]) -> bool:
@@ -109,20 +133,22 @@ class LogTablesSink:
         try:
             self._store.write(_batches([update], self._ttl))
         except RefusedError as error:
-            letters += [DeadLetter(delivered.place, f"Cassandra refuses it: {error}") for delivered in update.changes]
+            words = f"Cassandra refuses it: {error}"
+            letters += [DeadLetter(delivered.place, words, delivered.message) for delivered in update.changes]
             return False
         return True
 
     def _target(self, table: Table) -> _Target:
         """The log table of a definition, made or widened first where needed. Raises UnsupportedError."""
         known = self._targets.get(id(table))
-        if known is None or known[0] is not table:
+        if known is None or known[0] is not table or self._clock() >= known[2]:
+            look_again = inf
             try:
                 found: _Target | UnsupportedError = self._prepare(log_table(table, self._keyspace_of(table.keyspace)))
             except UnsupportedError as error:
-                found = error
-                log.error("%s; its changes go to %s", error, DEAD_LETTERS)
-            known = self._targets[id(table)] = table, found
+                found, look_again = error, self._clock() + UNSUPPORTED_SECONDS
+                log.error("%s; its changes go to %s", error, LOG_DEAD_LETTERS)
+            known = self._targets[id(table)] = table, found, look_again
         if isinstance(known[1], UnsupportedError):
             raise known[1]
         return known[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,14 +15,15 @@ from tailrace_schemas.table import Table
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
-from tailrace_spark.sinks.opensearch_client import Op, SearchClient, name
+from tailrace_spark.sinks.opensearch_client import SearchClient
 from tailrace_spark.sinks.opensearch_copy import copy
 from tailrace_spark.sinks.opensearch_documents import OWN, Documents
 from tailrace_spark.sinks.opensearch_index import Indexes, TableIndex, settled
+from tailrace_spark.sinks.opensearch_letters import SearchLetters
 from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome, StaleError
 from tailrace_spark.sinks.opensearch_state import KIND_HEAD, KIND_ROW, decode_head, decode_row
 from tailrace_spark.sinks.partition_merge import Clustering, mergeable
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.sql_gathered import Gathered, gather
 from tailrace_spark.sinks.sql_held import newest_definition
 from tailrace_spark.sinks.sql_joined import joined
@@ -33,13 +33,6 @@ from tailrace_spark.sinks.sql_stored import RowKey
 _TRIES: Final = 10
 ROWS: Final[dict[str, Any]] = {"terms": {f"{OWN}.kind": [KIND_ROW, KIND_HEAD]}}
 """All documents but the table's own."""
-_LETTERS: Final[dict[str, Any]] = {
-    "dynamic": False,
-    "properties": {
-        "topic": {"type": "keyword"}, "partition": {"type": "integer"}, "offset": {"type": "long"},
-        "schema": {"type": "keyword"}, "reason": {"type": "text"}, "message": {"type": "binary"},
-    },
-}  # fmt: skip
 
 
 class OpensearchSink:
@@ -64,7 +57,7 @@ class OpensearchSink:
         self._clock = clock
         self._swept = 0.0
         self._indexes = Indexes(client, settings)
-        self._letters_there = False
+        self._letters = SearchLetters(client, settings)
 
     def reach(self) -> None:
         """See that the cluster answers. Raises ServiceError."""
@@ -72,13 +65,28 @@ class OpensearchSink:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
+        return self._write(pieces, [])
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink says."""
+        return self._letters.buried(after, most)
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """As LetterSink says. First the changes, then the letters go: what a crash leaves between is merged again."""
+        set_aside: list[DeadLetter] = []
+        summary = self._write(pieces, set_aside)
+        kept = {letter.place.at for letter in set_aside}
+        self._letters.exhume([letter.place for letter in letters if letter.place.at not in kept])
+        return summary
+
+    def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
         summary = Summary()
         try:
             for piece in joined(pieces):
-                summary += self._piece(piece)
+                summary += self._piece(piece, set_aside)
         except BaseException:
             self._indexes.forget()
-            self._letters_there = False
+            self._letters.forget()
             raise
         return summary
 
@@ -105,7 +113,7 @@ class OpensearchSink:
         """Give the connections back."""
         self._client.close()
 
-    def _piece(self, piece: Piece) -> Summary:
+    def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         by_table: dict[UUID, list[Delivered]] = {}
         for delivered in piece.changes:
             by_table.setdefault(delivered.change.table.id, []).append(delivered)
@@ -116,7 +124,8 @@ class OpensearchSink:
             rows = self._table(changes, refused)
             summary += Summary(len(changes) - len(refused), rows)
             letters += refused
-        self._bury(letters)
+        self._letters.bury(letters)
+        set_aside += letters
         return summary + Summary(dead_letters=len(letters))
 
     def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
@@ -202,33 +211,6 @@ class OpensearchSink:
             merge = DocumentMerge(self._client, index, documents, at, everything=everything)
             changed += len(merge.run(Gathered(), rows).rows)
         return changed
-
-    def _bury(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep dead letters, each place in Kafka once."""
-        if not letters:
-            return
-        index = self._settings.dead_letters
-        if not self._letters_there:
-            alias = f"{index}-write"
-            if self._client.get(f"/{name(index)}") is None:
-                self._client.put(f"/{name(index)}", {"mappings": _LETTERS, "aliases": {alias: {}}})
-            elif self._client.get(f"/_alias/{name(alias)}") is None:
-                self._client.put(f"/{name(index)}/_alias/{name(alias)}", {})
-            self._letters_there = True
-        ops = []
-        for letter in letters:
-            place = letter.place
-            document = {
-                "topic": place.topic, "partition": place.partition, "offset": place.offset,
-                "schema": place.schema_id.hex(), "reason": letter.reason,
-                "message": base64.b64encode(letter.message).decode(),
-            }  # fmt: skip
-            identity = f"{place.topic}-{place.partition}-{place.offset}"
-            ops.append(Op(identity, None, document, unchecked=True))
-        written = self._client.bulk(f"{index}-write", ops)
-        if written.refused:
-            [why, *_] = written.refused.values()
-            raise ServiceError(f"{self._settings.location}, {index}: dead letters are refused: {why}")
 
 
 def _refused(changes: Iterable[Delivered], outcome: Outcome) -> list[DeadLetter]:

@@ -10,6 +10,9 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.row_image import Imaged
 
+At = tuple[str, int, int]
+"""Topic, partition and offset."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -19,6 +22,11 @@ class Place:
     partition: int
     offset: int
     schema_id: bytes = b""
+
+    @property
+    def at(self) -> At:
+        """What names it, whatever its schema."""
+        return self.topic, self.partition, self.offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.change_log import ChangeLogSink
-    from tailrace_spark.sinks.delta_current import DeltaCurrent
-    from tailrace_spark.sinks.delta_history import DeltaHistory
+    from tailrace_spark.sinks.delta_letters import ReplayingCurrent, ReplayingHistory
     from tailrace_spark.sinks.delta_store import DeltaStore
+    from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 
     if settings.mode == "current":
-        return DeltaCurrent(DeltaStore(settings), settings.buckets, ring_delay=around.ring_delay)
-    return ChangeLogSink(DeltaHistory(DeltaStore(settings)))
+        return ReplayingCurrent(DeltaStore(settings), settings.buckets, ring_delay=around.ring_delay)
+    return ReplayingLogSink(ReplayingHistory(DeltaStore(settings)))
 
 
 DELTA: Final = SinkType(

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.change_log import ChangeLogSink
     from tailrace_spark.sinks.image_store import images_for
-    from tailrace_spark.sinks.kafka import KafkaOutlet, KafkaTarget
+    from tailrace_spark.sinks.kafka import KafkaTarget
+    from tailrace_spark.sinks.kafka_letters import ReplayingKafkaOutlet
+    from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 
     own, prefix = settings.kafka.reveal(), around.prefix
     letters = settings.dead_letters or f"{prefix}.sink-dead-letters"
@@ -35,8 +36,8 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     )
     if not own and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
         raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
-    outlet = KafkaOutlet(own or dict(around.kafka), target, registry=_registry(name, settings))
-    return ChangeLogSink(outlet, images_for(name, settings, around))
+    outlet = ReplayingKafkaOutlet(own or dict(around.kafka), target, registry=_registry(name, settings))
+    return ReplayingLogSink(outlet, images_for(name, settings, around))
 
 
 def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:

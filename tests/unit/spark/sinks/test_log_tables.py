@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,10 @@ class Cluster:
             if any(self.refuses is not None and self.refuses in row for row in batch.rows):
                 raise RefusedError("too large")
             self.batches.append(batch)
+            if deleted := re.match(r"DELETE FROM (\S+)", batch.statement):
+                for row in batch.rows:
+                    self.rows[deleted[1].replace('"', "")].pop(row, None)
+                continue
             matched = re.match(r"INSERT INTO (\S+) \((.*?)\) VALUES", batch.statement)
             assert matched is not None
             there = self.tables.get(matched[1].replace('"', ""))
@@ -79,6 +84,25 @@ class Cluster:
                 assert values.keys() <= there.keys()
                 self.rows.setdefault(matched[1].replace('"', ""), {})[row[:3]] = values
 
+    def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
+        """The three questions that are asked of the letters' tables."""
+        self.connect()
+        if "system_schema.tables" in statement:
+            return [(name.split(".")[0],) for name in self.tables if name.split(".")[1] == values[0]]
+        matched = re.search(r"FROM (\S+)", statement)
+        assert matched is not None
+        rows = self.rows.get(matched[1].replace('"', ""), {})
+        keys = [(row[0] or b"", _number(row[1]), _number(row[2])) for row in rows]
+        if "DISTINCT" in statement:
+            return list({(topic.decode(), partition) for topic, partition, _ in keys})
+        topic, partition, behind, most = values
+        found = [
+            (offset, row["schema_id"].decode(), row["reason"].decode(), row.get("message"))
+            for (of, at, offset), row in sorted(zip(keys, rows.values(), strict=True), key=lambda one: one[0])
+            if (of.decode(), at) == (topic, partition) and offset > int(behind)
+        ]
+        return found[: int(most)]
+
     def close(self) -> None:
         pass
 
@@ -87,6 +111,10 @@ def _typed(listed: str) -> dict[str, str]:
     """Types by name, of `name type, name type`."""
     parts = re.findall(r'("?[\w$]+"?) ((?:[^,<]|<.*?>+)+)(?:, |$)', listed)
     return {name.strip('"'): cql_type for name, cql_type in parts}
+
+
+def _number(value: bytes | None) -> int:
+    return int.from_bytes(value or b"", "big", signed=True)
 
 
 def piece(*mutations: Sequence[Change], letters: Sequence[DeadLetter] = ()) -> Piece:
@@ -174,7 +202,7 @@ def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
     other = Log(table({"id": "int"}, keyspace="shop", name="others"))
     found = sink.write([piece([anew.insert((1,), (1,), 6, v=7)], [other.insert((1,), (), 6)])])
     assert found == Summary(1, 1, 1)
-    [letter] = cluster.rows["shop.tailrace_dead_letters"].values()
+    [letter] = cluster.rows["shop.tailrace_log_dead_letters"].values()
     assert b"column v is text there, and bigint is to be written" in letter["reason"]
     assert letter["schema_id"] == b"schema-1".hex().encode()
 
@@ -186,7 +214,7 @@ def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
     found = LogTablesSink(cluster, "t").write([piece(*mutations, letters=[letter])])
     assert found == Summary(3, 3, 2)
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
-    reasons = [row["reason"] for row in cluster.rows["shop.tailrace_dead_letters"].values()]
+    reasons = [row["reason"] for row in cluster.rows["shop.tailrace_log_dead_letters"].values()]
     assert reasons == [b"no Avro", b"Cassandra refuses it: too large"]
 
 

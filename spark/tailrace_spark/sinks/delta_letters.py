@@ -1,0 +1,156 @@
+"""Dead letters in Delta: read back from their table, and written again into a history or a table that follows.
+
+A Delta table is committed by itself, so a change goes into its table first and its letter goes behind that. What a
+crash leaves between is found when the letter is tried again: a history has the place of each of its changes, and a
+table that follows is the same whatever is merged twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.change_log import Batch
+from tailrace_spark.sinks.delta_current import DeltaCurrent
+from tailrace_spark.sinks.delta_history import (
+    DEAD_LETTERS,
+    LETTERS,
+    DeltaHistory,
+    HistoryBatch,
+    Writing,
+    letter_rows,
+)
+from tailrace_spark.sinks.delta_spool import Spool
+from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
+from tailrace_spark.sinks.protocol import At, DeadLetter, Piece, Place, Summary
+from tailrace_spark.sinks.replaying_log import page
+
+_PLACE: Final = ("topic", "partition", "offset")
+_REPLAYS: Final = "tailrace/letters"
+"""The application id under which a history counts replays: of two at a time one fails."""
+_TRIES: Final = 5
+
+
+class ReplayingHistory(DeltaHistory):
+    """As DeltaHistory; its letters can be written again, while a stream writes."""
+
+    def __init__(self, store: DeltaStore) -> None:
+        super().__init__(store)
+        self._tables = store
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink has it."""
+        return _letters(self._tables, after, most)
+
+    def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
+        """As LetterOutlet has it, a table at a time."""
+        return _Again(self, self._tables, letters)
+
+
+class ReplayingCurrent(DeltaCurrent):
+    """As DeltaCurrent; its letters can be merged again, while a stream writes."""
+
+    def __init__(self, store: DeltaStore, buckets: int = 16, *, ring_delay: float = 0.0) -> None:
+        super().__init__(store, buckets, ring_delay=ring_delay)
+        self._tables = store
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink has it."""
+        return _letters(self._tables, after, most)
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """As LetterSink has it: the changes first, then the letters go."""
+        done, refused = self.merged(pieces)
+        _settle(self._tables, letters, {letter.place.at: letter for letter in refused})
+        return done
+
+
+@dataclass(slots=True)
+class _WritingAgain(Writing):
+    """A table of a history that is given letters' changes: `there` are the places of those that it has."""
+
+    there: set[At] = field(default_factory=set)
+
+    def take(self, place: Place) -> bool:
+        """Whether a record is not there yet."""
+        if place.at in self.there:
+            return False
+        before = 0 if self.stored is None else self.stored.version_of(_REPLAYS) or 0
+        self.moved[_REPLAYS] = before + 1
+        return True
+
+
+class _Again(HistoryBatch):
+    """The changes of some letters on their way into their tables."""
+
+    def __init__(self, outlet: DeltaHistory, store: DeltaStore, letters: Sequence[DeadLetter]) -> None:
+        super().__init__(outlet, store)
+        self._lettered = store
+        self._of = letters
+        self._kept: dict[At, DeadLetter] = {}
+
+    def writing(self, name: str, stored: StoredTable | None, says: str, spool: Spool, by: str | None) -> Writing:
+        there = set[At]()
+        if stored is not None:
+            found = stored.read(_PLACE, _within([letter.place for letter in self._of]))
+            there = set(_places(found))
+        return _WritingAgain(name, stored, says, spool, by, there=there)
+
+    def set_aside(self, letter: DeadLetter) -> None:
+        self._kept[letter.place.at] = letter
+
+    def commit(self) -> Summary:
+        done = super().commit()
+        _settle(self._lettered, self._of, self._kept)
+        return replace(done, dead_letters=len(self._kept))
+
+
+def _letters(store: DeltaStore, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    stored = store.open(DEAD_LETTERS)
+    if stored is None:
+        return []
+    anything = pc.field("offset") >= 0
+    places = page(_places(stored.read(_PLACE, anything)), after, most)
+    if not places:
+        return []
+    rows = stored.read(LETTERS.names, _within([Place(*place) for place in places])).to_pylist()
+    by_place = {(row["topic"], row["partition"], row["offset"]): row for row in rows}
+    return [
+        DeadLetter(Place(*place, bytes.fromhex(row["schema"] or "")), row["reason"], row["message"] or b"")
+        for place in places
+        if (row := by_place.get(place)) is not None
+    ]
+
+
+def _settle(store: DeltaStore, letters: Sequence[DeadLetter], kept: Mapping[At, DeadLetter]) -> None:
+    """Let go of letters but those of `kept`, which get their new reasons, in one commit."""
+    gone = [letter.place.at not in kept for letter in letters]
+    rows = letter_rows([kept.get(letter.place.at, letter) for letter in letters])
+    table = pa.Table.from_batches([rows]).append_column("gone", pa.array(gone, pa.bool_()))
+    for left in reversed(range(_TRIES)):
+        stored = store.open(DEAD_LETTERS)
+        if stored is None:
+            return
+        try:
+            store.merge(DEAD_LETTERS, stored, table, _PLACE, {})
+        except ServiceError:  # a stream set something aside meanwhile
+            if not left:
+                raise
+        else:
+            return
+
+
+def _within(places: Iterable[Place]) -> Any:
+    """An Expression that these places satisfy, and perhaps others."""
+    topics = sorted({place.topic for place in places})
+    offsets = sorted({place.offset for place in places})
+    return pc.field("topic").isin(topics) & pc.field("offset").isin(offsets)
+
+
+def _places(table: Any) -> list[At]:
+    return list(zip(*(table[name].to_pylist() for name in _PLACE), strict=True))

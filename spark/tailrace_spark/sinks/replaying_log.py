@@ -1,0 +1,46 @@
+"""A change log whose outlet takes its dead letters back in one step with what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from tailrace_spark.sinks.change_log import Batch, ChangeLogSink, Imaging, Outlet
+from tailrace_spark.sinks.protocol import At, DeadLetter, Piece, Place, Summary
+
+
+class LetterOutlet(Outlet, Protocol):
+    """An outlet that keeps its letters. tests/unit/spark/sinks/letters_contract.py says what each must do."""
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink has it."""
+
+    def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
+        """A batch of the changes of these letters. Its commit writes them and lets go of the letters: both or neither.
+
+        What is set aside stays a letter, with its new reason. A letter that another replay took meanwhile is left
+        out. Raises ServiceError, FencedError, SettingsError.
+        """
+
+
+class ReplayingLogSink(ChangeLogSink):
+    """As ChangeLogSink. What is written again has its own place and write times, and no images: the rows of before and
+    after are those of another time."""
+
+    def __init__(self, outlet: LetterOutlet, imaging: Imaging | None = None) -> None:
+        super().__init__(outlet, imaging)
+        self._keeper = outlet
+
+    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+        """As LetterSink has it."""
+        return self._keeper.letters(after, most)
+
+    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """As LetterSink has it."""
+        return self.into(self._keeper.begin_again(letters), pieces)
+
+
+def page(places: Iterable[At], after: Place | None, most: int) -> list[At]:
+    """So many at most, in their order, behind a place."""
+    behind = None if after is None else after.at
+    return sorted(one for one in places if behind is None or one > behind)[:most]

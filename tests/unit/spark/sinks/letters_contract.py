@@ -1,0 +1,199 @@
+"""The contract of sinks whose dead letters can be written again: a class of tests that every one of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+from uuid import UUID
+
+import pytest
+
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark import letters
+from tailrace_spark.letters import Replayed, all_letters, replayed
+from tailrace_spark.pieces import pieces
+from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Place
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import Crash
+from tests.unit.tables import table
+
+PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain", table_id=UUID(int=70))
+LOG = Log(PLAIN)
+ENCODER = Encoder(PLAIN, "t")
+TOPIC = "t.shop.plain"
+SCHEMAS = {
+    ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic=TOPIC, table=PLAIN, avro=ENCODER.schema_text)
+}
+NONE: Mapping[bytes, SchemaEntry] = {}
+
+Pieces = Callable[[Any], Iterable[Piece]]
+understood: Pieces = partial(pieces, schemas=SCHEMAS)
+
+
+def nowhere(_: Place) -> None:
+    """No topic has the bytes any more."""
+
+
+def letter(number: int) -> DeadLetter:
+    """A change of the row `number` that was not understood when it came; they spread over three partitions."""
+    value = ENCODER.value(LOG.insert((number,), (), 10, v=f"v{number}"))
+    return DeadLetter(Place(TOPIC, number % 3, number, ENCODER.schema_id), "what schema?", value)
+
+
+LETTERS = tuple(letter(number) for number in range(7))
+IN_ORDER = sorted(LETTERS, key=lambda one: one.place.at)
+
+
+def set_aside(found: Iterable[Piece], *numbers: int) -> Iterator[Piece]:
+    """The pieces; the changes of these rows are dead letters of them."""
+    for piece in found:
+        again = [one for one in piece.changes if one.place.offset in numbers]
+        kept = tuple(one for one in piece.changes if one.place.offset not in numbers)
+        yield Piece(kept, (*piece.dead_letters, *(DeadLetter(one.place, "no more", one.message) for one in again)))
+
+
+class Lettered(Protocol):
+    """One store of the sink under test, and what its readers see."""
+
+    exactly_once: bool
+    """Whether a reader sees one copy of each change; else each says its place, and comes once or more."""
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        """A sink as a new process has it; it raises Crash or ServiceError after so many steps towards the store."""
+
+    def ids(self) -> Sequence[int]:
+        """`id` of every row or change of `shop.plain` that a reader sees, each copy."""
+
+
+class LettersContract:
+    """Give `stores` as a fixture: each call makes a new, empty store. Letters are replayed two at a time."""
+
+    waits_for_nobody: bool = True
+    """Whether a stream may write while a replay has begun; else before and behind each part of it."""
+    again: Callable[..., Iterator[Replayed]] = staticmethod(replayed)
+    """What the command calls for a sink of this kind."""
+
+    @pytest.fixture(autouse=True)
+    def two_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(letters, "AT_ONCE", 2)
+
+    def replay(self, store: Lettered, pieces_of: Pieces = understood, dies_after: int | None = None) -> Replayed:
+        """A command of its own."""
+        with closing(store.open(dies_after)) as sink:
+            return sum(self.again(sink, pieces_of, nowhere), Replayed())
+
+    def waiting(self, store: Lettered) -> list[DeadLetter]:
+        """As `tailrace sink-letters list` has them."""
+        with closing(store.open()) as sink:
+            return list(all_letters(sink))
+
+    def deliver(self, store: Lettered, *some: DeadLetter) -> None:
+        """A stream's batch of records that are no changes."""
+        with closing(store.open()) as sink:
+            sink.write([Piece((), tuple(some))])
+
+    def require(self, store: Lettered, *wanted: int) -> None:
+        """That readers see these rows, and each once where the kind can tell."""
+        found = sorted(store.ids())
+        assert (found if store.exactly_once else sorted(set(found))) == sorted(wanted)
+
+    def test_they_are_listed_in_order_with_their_bytes(self, stores: Callable[[], Lettered]) -> None:
+        store = stores()
+        assert self.waiting(store) == []
+        self.deliver(store, *LETTERS)
+        found = self.waiting(store)
+        assert found == IN_ORDER
+        assert [one.message for one in found] == [one.message for one in IN_ORDER]
+        assert [one.place.schema_id for one in found] == [ENCODER.schema_id] * 7
+
+    def test_what_is_understood_now_is_taken_in_and_goes(self, stores: Callable[[], Lettered]) -> None:
+        store = stores()
+        self.deliver(store, *LETTERS)
+        assert self.replay(store) == Replayed(taken=7)
+        self.require(store, *range(7))
+        assert self.waiting(store) == []
+        assert self.replay(store) == Replayed()
+        self.require(store, *range(7))
+
+    def test_what_is_refused_again_stays_a_letter(self, stores: Callable[[], Lettered]) -> None:
+        store = stores()
+        self.deliver(store, *LETTERS)
+        assert self.replay(store, partial(pieces, schemas=NONE)) == Replayed(again=7)
+        assert [one.place for one in self.waiting(store)] == [one.place for one in IN_ORDER]
+        for _ in range(2):
+            self.replay(store, lambda records: set_aside(understood(records), 2, 5))
+        self.require(store, 0, 1, 3, 4, 6)
+        found = self.waiting(store)
+        assert [one.place.offset for one in found] == [2, 5]
+        assert [one.message for one in found] == [LETTERS[2].message, LETTERS[5].message]
+        assert self.replay(store) == Replayed(taken=2)
+        self.require(store, *range(7))
+
+    def test_one_without_its_bytes_is_left(self, stores: Callable[[], Lettered]) -> None:
+        """As with masks, where its topic has forgotten it."""
+        store = stores()
+        self.deliver(store, LETTERS[0], replace(LETTERS[1], message=b""))
+        assert self.replay(store) == Replayed(taken=1, left=1)
+        self.require(store, 0)
+        assert [one.place.offset for one in self.waiting(store)] == [1]
+
+    def test_a_crash_at_any_step_loses_and_doubles_nothing(self, stores: Callable[[], Lettered]) -> None:
+        for step in count():
+            store = stores()
+            self.deliver(store, *LETTERS[:3])
+            died = True
+            with suppress(Crash, ServiceError):
+                self.replay(store, lambda records: set_aside(understood(records), 2), dies_after=step)
+                died = False
+            left = {one.place.offset for one in self.waiting(store)}
+            assert left | set(store.ids()) == {0, 1, 2}, f"died after {step} steps"
+            assert 2 in left, f"died after {step} steps"
+            self.replay(store)
+            assert self.waiting(store) == [], f"died after {step} steps"
+            self.require(store, 0, 1, 2)
+            if not died:
+                assert step > 1
+                return
+
+    def test_a_stream_delivers_again_what_was_replayed(self, stores: Callable[[], Lettered]) -> None:
+        """It was not finished with the batch when it ended; the letters that it makes again are no changes more."""
+        store = stores()
+        self.deliver(store, *LETTERS[:3])
+        assert self.replay(store) == Replayed(taken=3)
+        self.deliver(store, *LETTERS[:3])
+        self.require(store, 0, 1, 2)
+        self.replay(store)
+        self.require(store, 0, 1, 2)
+        assert self.waiting(store) == []
+
+    def test_a_stream_delivers_meanwhile(self, stores: Callable[[], Lettered]) -> None:
+        """What it delivered before, and more letters; another replay takes what this one did not meet."""
+        store = stores()
+        self.deliver(store, *LETTERS[:4])
+        written = 0
+
+        def stream() -> None:
+            nonlocal written
+            self.deliver(store, *LETTERS[:4])
+            self.deliver(store, LETTERS[4 + written])
+            written += 1
+
+        def inside(records: Any) -> Iterator[Piece]:
+            stream()
+            yield from understood(records)
+
+        def before(records: Any) -> Iterable[Piece]:
+            stream()
+            return understood(records)
+
+        with suppress(ServiceError):
+            self.replay(store, inside if self.waits_for_nobody else before)
+        while self.waiting(store):
+            self.replay(store)
+        assert written >= 1
+        self.require(store, *range(4 + written))

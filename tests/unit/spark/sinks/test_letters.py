@@ -1,0 +1,277 @@
+"""Every sink that keeps dead letters, held to their contract on what it really writes to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from pyarrow import fs
+
+from tailrace_common.settings import Settings
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.letters import Replayed
+from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.delta_letters import ReplayingCurrent, ReplayingHistory
+from tailrace_spark.sinks.delta_store import DeltaStore
+from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
+from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.filed_log import FiledLogSink
+from tailrace_spark.sinks.http_json import HttpOutlet
+from tailrace_spark.sinks.http_sender import HttpSender
+from tailrace_spark.sinks.protocol import LetterSink, Piece
+from tailrace_spark.sinks.registry import SINKS, open_sink
+from tailrace_spark.sinks.replaying_log import ReplayingLogSink
+from tailrace_spark.sinks.sql import SqlSink
+from tests import s3
+from tests.unit.spark.sinks.change_log_contract import Crash
+from tests.unit.spark.sinks.delta_stores import Dying as DyingDelta
+from tests.unit.spark.sinks.endpoint import Endpoint
+from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, understood
+from tests.unit.spark.sinks.stores import Dying
+
+SECTIONS: dict[str, dict[str, object]] = {
+    "sql": {"url": "sqlite:///x.db"},
+    "log-tables": {"contact_points": ["h"]},
+    "cassandra": {"contact_points": ["h"]},
+    "kafka": {},
+    "http": {"url": "http://h"},
+    "rabbitmq": {"url": "amqp://h"},
+    "files": {"path": "x"},
+    "delta": {"path": "x"},
+    "opensearch": {"url": "http://h"},
+}
+
+
+@pytest.mark.parametrize("kind", sorted(SINKS))
+def test_every_sink_that_keeps_letters_gives_them_back(kind: str) -> None:
+    """All but the console, which prints them."""
+    settings = Settings.model_validate({"sink": {"x": {"type": kind, **SECTIONS.get(kind, {})}}})
+    with closing(open_sink("x", settings.sink["x"], "t", kafka={"bootstrap.servers": "h:1"})) as sink:
+        assert isinstance(sink, LetterSink) == (kind != "console")
+
+
+class _Steps:
+    """Dies at the step after so many; None: never."""
+
+    def __init__(self, left: int | None) -> None:
+        self._left = left
+
+    def step(self) -> None:
+        if self._left == 0:
+            raise Crash
+        if self._left is not None:
+            self._left -= 1
+
+
+class Rows:
+    """A SQLite database."""
+
+    exactly_once = True
+
+    def __init__(self, path: Path) -> None:
+        self._url = f"sqlite:///{path}"
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        sink, steps = SqlSink(self._url), _Steps(dies_after)
+
+        def changing(*of: Any) -> None:
+            if of[2].startswith(("INSERT", "UPDATE", "DELETE")):
+                steps.step()
+
+        sa.event.listen(sink._engine, "before_cursor_execute", changing)
+        sa.event.listen(sink._engine, "commit", lambda *_: steps.step())
+        return sink
+
+    def ids(self) -> Sequence[int]:
+        engine = sa.create_engine(self._url)
+        try:
+            with engine.connect() as connection:
+                if not sa.inspect(engine).has_table("shop_plain__rows"):
+                    return []
+                return list(connection.execute(sa.text("SELECT id FROM shop_plain")).scalars())
+        finally:
+            engine.dispose()
+
+
+class TestSql(LettersContract):
+    waits_for_nobody = False  # SQLite lets one write at a time
+
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Callable[[], Rows]:
+        numbers = count()
+        return lambda: Rows(tmp_path / f"{next(numbers)}.db")
+
+
+class _DyingFile(DeadLetterFile):
+    def __init__(self, path: Path, steps: _Steps) -> None:
+        super().__init__(path)
+        self._steps = steps
+
+    def taken_in(self, places: Any) -> None:
+        self._steps.step()
+        super().taken_in(places)
+        self._steps.step()
+
+
+class Posts:
+    """An endpoint, and a file of letters."""
+
+    exactly_once = False
+
+    def __init__(self, path: Path) -> None:
+        self._endpoint = Endpoint()
+        self._path = path
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        settings = Settings.model_validate({"sink": {"x": {"type": "http", "url": self._endpoint.url}}})
+        file = _DyingFile(self._path, _Steps(dies_after))
+        section: Any = settings.sink["x"]
+        return FiledLogSink(HttpOutlet(HttpSender("x", section), section, file), file)
+
+    def ids(self) -> Sequence[int]:
+        return [one["key"]["id"] for one in self._endpoint.taken]
+
+    def close(self) -> None:
+        self._endpoint.close()
+
+
+class TestHttp(LettersContract):
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Iterator[Callable[[], Posts]]:
+        with ExitStack() as made:
+            numbers = count()
+
+            def new() -> Posts:
+                store = Posts(tmp_path / f"{next(numbers)}.jsonl")
+                made.callback(store.close)
+                return store
+
+            yield new
+
+
+class Files:
+    """The root of a files sink."""
+
+    exactly_once = True
+
+    def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, renames: bool) -> None:
+        self._settings = settings
+        self._real = real
+        self._root = root
+        self._renames = renames
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        real = self._real if dies_after is None else fs.PyFileSystem(Dying(self._real, dies_after))
+        store = FileStore(real, self._root, renames=self._renames)
+        return ReplayingLogSink(ReplayingFilesOutlet(store, self._settings))
+
+    def ids(self) -> Sequence[int]:
+        store = FileStore(self._real, self._root, renames=self._renames)
+        return [one["key"]["id"] for one in CommittedFiles(store).records("shop.plain")]
+
+
+def files_in(directory: Path) -> Files:
+    """A files sink's root."""
+    root = str(directory)
+    return Files(FilesSinkSettings(path=root), fs.LocalFileSystem(), root, renames=True)
+
+
+class TestFiles(LettersContract):
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Callable[[], Files]:
+        numbers = count()
+        return lambda: files_in(tmp_path / str(next(numbers)))
+
+
+def test_a_manifest_says_which_letters_it_has(tmp_path: Path) -> None:
+    """And another replay goes by that."""
+    contract, store = TestFiles(), files_in(tmp_path)
+    contract.deliver(store, *LETTERS[:2])
+    assert contract.replay(store) == Replayed(taken=2)
+    assert contract.replay(store) == Replayed()
+    manifest = sorted((tmp_path / "_tailrace/commits").iterdir())[-1].read_text()
+    assert json.loads(manifest)["replayed"] == [["t.shop.plain", 0, 0], ["t.shop.plain", 1, 1]]
+
+
+def test_a_manifest_is_not_written_over_another(tmp_path: Path) -> None:
+    """A stream and a replay know the same last commit: who comes second commits behind the first."""
+    contract, store = TestFiles(), files_in(tmp_path)
+    with closing(store.open()) as stream:
+        stream.write([Piece((), LETTERS[:2])])
+
+        def beside(records: Any) -> Iterator[Piece]:
+            stream.write([Piece((), LETTERS[2:3])])
+            yield from understood(records)
+
+        assert contract.replay(store, beside) == Replayed(taken=3)
+        with pytest.raises(ServiceError, match="another writer came first"):
+            stream.write([Piece((), LETTERS[3:4])])
+        stream.write([Piece((), LETTERS[3:4])])
+    contract.require(store, 0, 1, 2)
+    assert [one.place.offset for one in contract.waiting(store)] == [3]
+
+
+@pytest.mark.long
+@pytest.mark.integration
+class TestFilesOnS3(LettersContract):
+    @pytest.fixture
+    def stores(self) -> Callable[[], Files]:
+        def new() -> Files:
+            path = f"{s3.new_bucket()}/changes"
+            return Files(FilesSinkSettings(path=f"s3://{path}"), s3.filesystem(), path, renames=False)
+
+        return new
+
+
+class Delta:
+    """Delta tables of either mode."""
+
+    exactly_once = True
+
+    def __init__(self, settings: DeltaSinkSettings) -> None:
+        self._settings = settings
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        store = DeltaStore(self._settings) if dies_after is None else DyingDelta(self._settings, dies_after)
+        if self._settings.mode == "current":
+            return ReplayingCurrent(store, self._settings.buckets)
+        return ReplayingLogSink(ReplayingHistory(store))
+
+    def ids(self) -> Sequence[int]:
+        stored = DeltaStore(self._settings).open("shop.plain")
+        if stored is None:
+            return []
+        found = stored.delta.to_pyarrow_table().to_pylist()
+        return [one["key"]["id"] if self._settings.mode == "history" else one["id"] for one in found]
+
+
+@pytest.mark.parametrize("mode", ["history", pytest.param("current", marks=pytest.mark.long)])
+class TestDelta(LettersContract):
+    @pytest.fixture
+    def stores(self, tmp_path: Path, mode: str) -> Callable[[], Delta]:
+        numbers = count()
+        return lambda: Delta(
+            DeltaSinkSettings.model_validate({"path": str(tmp_path / str(next(numbers))), "mode": mode, "buckets": 2})
+        )
+
+
+def test_a_history_is_asked_which_letters_it_has(tmp_path: Path) -> None:
+    """A replay dies between the commit of a change and that of its letter."""
+    contract = TestDelta()
+    store = Delta(DeltaSinkSettings.model_validate({"path": str(tmp_path)}))
+    contract.deliver(store, *LETTERS[:2])
+    with pytest.raises(ServiceError):
+        contract.replay(store, dies_after=2)
+    assert sorted(store.ids()) == [0, 1]
+    assert len(contract.waiting(store)) == 2
+    assert contract.replay(store) == Replayed(taken=2)
+    contract.require(store, 0, 1)

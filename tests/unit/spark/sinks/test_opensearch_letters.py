@@ -1,0 +1,50 @@
+"""Dead letters of a search sink on a real server, held to their contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+import pytest
+
+from tailrace_spark.sinks.protocol import LetterSink
+from tests import opensearch
+from tests.unit.spark.sinks.letters_contract import PLAIN, LettersContract
+from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
+from tests.unit.spark.sinks.searched import Searched
+
+
+class Indexes:
+    """A sink's indexes, behind a proxy that drops requests from some number on."""
+
+    exactly_once = True
+
+    def __init__(self, proxy: SearchProxy) -> None:
+        self._proxy = proxy
+        self._searched = Searched(proxy.url, proxy.address, retry_seconds=0.01)
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        begin = len(self._proxy.asked)
+
+        def answer(asked: Asked) -> Answer:
+            step = None if dies_after is None else asked.number - begin - dies_after // 2
+            if step is None or step < 0:
+                return "pass"
+            return "drop after" if step == 0 and dies_after is not None and dies_after % 2 else "drop"
+
+        self._proxy.answer = answer
+        return self._searched.open()
+
+    def ids(self) -> Sequence[int]:
+        try:
+            return [row["id"] for row in self._searched.search(PLAIN)]
+        except AssertionError:  # no index follows it yet
+            return []
+
+
+@pytest.mark.long
+class TestOpensearch(LettersContract):
+    @pytest.fixture
+    def stores(self) -> Iterator[Callable[[], Indexes]]:
+        with closing(SearchProxy(opensearch.server().url)) as proxy:
+            yield lambda: Indexes(proxy)
