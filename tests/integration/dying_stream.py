@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 from pyspark import SparkContext
 
+import tailrace_spark.cli
 import tailrace_spark.files
 from tailrace.cli.main import run
 from tailrace_spark.pipeline import Stream
+from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql import SqlSink
 
 
@@ -85,6 +87,19 @@ def _first(step: Step, call: Callable[..., T]) -> Callable[..., T]:
     return called
 
 
+def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, and the sink that it opens may be where the process ends."""
+
+    def opened(*arguments: Any, **more: Any) -> Any:
+        sink = call(*arguments, **more)
+        kind = type(sink)
+        committed = _then(Step.COMMITTED, kind.write, lambda summary: summary.changes)
+        kind.write = _first(Step.WRITING, committed)
+        return sink
+
+    return opened
+
+
 class DyingOs:
     """`os` for tailrace_spark.files: of the file that it syncs, a half is there when the process dies."""
 
@@ -107,6 +122,5 @@ if __name__ == "__main__":
     SqlSink._piece = _then(Step.MERGED, SqlSink._piece)  # type: ignore[method-assign]
     SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
     SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]
-    committed = _then(Step.COMMITTED, SqlSink.write, lambda summary: summary.changes)
-    SqlSink.write = _first(Step.WRITING, committed)  # type: ignore[method-assign]
+    tailrace_spark.cli.open_sink = _opening(open_sink)  # type: ignore[attr-defined]
     run()

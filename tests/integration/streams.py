@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,7 +21,8 @@ PROGRAM: Final = ("-c", "from tailrace.cli.main import run; run()")
 
 
 class StreamProcess:
-    """One `tailrace stream` into the sink of a URL; its settings, log and checkpoint are below `directory`.
+    """One `tailrace stream` into a sink, a SQL one's URL or a section; its settings, log and checkpoint are below
+    `directory`.
 
     Killed at the exit, where it still runs.
     `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`.
@@ -31,7 +33,7 @@ class StreamProcess:
         directory: Path,
         kafka: LocalKafka,
         prefix: str,
-        url: str,
+        sink: str | Mapping[str, object],
         *,
         name: str = "stream",
         stream: Mapping[str, object] | None = None,
@@ -45,7 +47,7 @@ class StreamProcess:
         self._config.write_text(
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n{more}'
-            f'[sink.local]\nurl = "{url}"\n'
+            f"[sink]\nlocal = {_inline({'url': sink} if isinstance(sink, str) else sink)}\n"
             '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "512m"\n'
         )
         self._process: subprocess.Popen[bytes] | None = None
@@ -127,6 +129,13 @@ class StreamProcess:
     ) -> None:
         if self.process.poll() is None:
             self.kill()
+
+
+def _inline(value: object) -> str:
+    """The value in TOML, a mapping as an inline table."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(name)} = {_inline(one)}' for name, one in value.items())}}}"
+    return json.dumps(value)
 
 
 def read_metrics(port: int, path: str = "metrics") -> str:

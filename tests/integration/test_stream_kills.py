@@ -86,17 +86,18 @@ class Source:
 
 
 class Load:
-    """Writes to the source, one transaction after another, until the end of the `with`."""
+    """Writes to the source, ten changes in a transaction every so many seconds, until the end of the `with`."""
 
-    def __init__(self, feed: Feed, source: Source) -> None:
+    def __init__(self, feed: Feed, source: Source, seconds: float = 0.05) -> None:
         self._feed = feed
         self._source = source
+        self._seconds = seconds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._write, name="load")
         self.sent = 0
 
     def _write(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(self._seconds):
             changes = [self._source.statement() for _ in range(10)]
             self._feed.publish(changes)
             self.sent += len(changes)

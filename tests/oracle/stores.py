@@ -42,6 +42,8 @@ class SearchIndexes:
 
     def __init__(self, url: str) -> None:
         self._searched = Searched(url)
+        self.settings = self._searched.settings
+        self.version = self._searched.version
 
     def open(self, clock: Callable[[], float]) -> SweepingSink:
         return self._searched.open(clock)
