@@ -13,6 +13,7 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 CLIENT: Final = "spark/tailrace_spark/sinks/opensearch_client.py"
 MERGE: Final = "spark/tailrace_spark/sinks/opensearch_merge.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
+PACKS: Final = "unit/spark/sinks/test_file_compaction.py"
 LIVE: Final = "unit/spark/sinks/test_opensearch_live.py"
 
 BREAKAGES: Final = (
@@ -95,6 +96,35 @@ BREAKAGES: Final = (
                 "test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_letters_ends",
                 ASSERTED,
             ),
+        ),
+    ),
+    Breakage(
+        name="a-free-name-is-taken-for-the-next",
+        promise="a compaction loses and doubles nothing",
+        file="spark/tailrace_spark/sinks/file_commits.py",
+        old="        if not made or (packs and packs[-1].last >= commit.number):\n",
+        new="        if not made or (packs and packs[-1].last < 0):\n",
+        needs=Needs.NOTHING,
+        reds=(Red(PACKS, "test_an_overtaken_stream_writes_nothing_into_a_pack", ASSERTED),),
+    ),
+    Breakage(
+        name="all-packs-are-read",
+        promise="a compaction loses and doubles nothing",
+        file="spark/tailrace_spark/sinks/file_packs.py",
+        old="        if not found or name.first > found[-1].last:\n",
+        new="        if not found or name.first >= found[-1].first:\n",
+        needs=Needs.NOTHING,
+        reds=(Red(PACKS, "test_two_compactions_double_nothing", ASSERTED),),
+    ),
+    Breakage(
+        name="replaced-files-go-at-once",
+        promise="a compaction loses and doubles nothing",
+        file="spark/tailrace_spark/sinks/file_compaction.py",
+        old='            if self._clock() - note["at"] >= hours * 3600:\n',
+        new="            if hours >= 0:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(PACKS, "test_a_reader_beside_a_compaction_sees_each_change_once", r"GoneError|ServiceError|NotFound"),
         ),
     ),
 )
