@@ -13,6 +13,8 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 CLIENT: Final = "spark/tailrace_spark/sinks/opensearch_client.py"
 MERGE: Final = "spark/tailrace_spark/sinks/opensearch_merge.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
+PACKS: Final = "unit/spark/sinks/test_file_compaction.py"
+PURGE: Final = "unit/spark/sinks/test_opensearch_purge.py"
 LIVE: Final = "unit/spark/sinks/test_opensearch_live.py"
 
 BREAKAGES: Final = (
@@ -96,5 +98,58 @@ BREAKAGES: Final = (
                 ASSERTED,
             ),
         ),
+    ),
+    Breakage(
+        name="a-free-name-is-taken-for-the-next",
+        promise="a compaction loses and doubles nothing",
+        file="spark/tailrace_spark/sinks/file_commits.py",
+        old="        if not made or (packs and packs[-1].last >= commit.number):\n",
+        new="        if not made or (packs and packs[-1].last < 0):\n",
+        needs=Needs.NOTHING,
+        reds=(Red(PACKS, "test_an_overtaken_stream_writes_nothing_into_a_pack", ASSERTED),),
+    ),
+    Breakage(
+        name="the-pack-with-less-is-read",
+        promise="a compaction loses and doubles nothing",
+        file="spark/tailrace_spark/sinks/file_packs.py",
+        old="(one.first, -one.last, one.id)",
+        new="(one.first, one.last, one.id)",
+        needs=Needs.NOTHING,
+        reds=(Red(PACKS, "test_two_compactions_double_nothing", ASSERTED),),
+    ),
+    Breakage(
+        name="replaced-files-go-at-once",
+        promise="a compaction loses and doubles nothing",
+        file="spark/tailrace_spark/sinks/file_compaction.py",
+        old='            if self._clock() - note["at"] >= hours * 3600:\n',
+        new="            if hours >= 0:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(PACKS, "test_a_reader_beside_a_compaction_sees_each_change_once", r"GoneError|ServiceError|NotFound"),
+        ),
+    ),
+    Breakage(
+        name="a-purge-says-so-afterwards",
+        promise="nothing older comes to life again",
+        file="spark/tailrace_spark/sinks/opensearch_purges.py",
+        old="""    if purged:
+        known = index.about.purged_to
+""",
+        new="""    gone = len(client.bulk(index.write_alias, ops).done) if ops else 0
+    ops = ops[:0]
+    if purged and gone:
+        known = index.about.purged_to
+""",
+        needs=Needs.NOTHING,
+        reds=(Red(PURGE, "test_a_purge_cut_off_at_any_request_brings_nothing_back", ASSERTED),),
+    ),
+    Breakage(
+        name="a-purge-takes-what-another-wrote",
+        promise="none of what is shown",
+        file="spark/tailrace_spark/sinks/opensearch_purges.py",
+        old="        return Op(one.id, one.version, None), written\n",
+        new="        return Op(one.id, None, None), written\n",
+        needs=Needs.NOTHING,
+        reds=(Red(PURGE, "test_a_document_that_another_writes_meanwhile_stays", ASSERTED),),
     ),
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from datetime import date
-from typing import Any, Self
+from itertools import islice
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,11 +15,14 @@ import pyarrow.parquet as pq
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
-from tailrace_spark.sinks.file_commits import Commit, Commits, CommittedFile
+from tailrace_spark.sinks.file_commits import Commits
 from tailrace_spark.sinks.file_formats import json_records, parquet_records
 from tailrace_spark.sinks.file_letters import CommittedLetters
+from tailrace_spark.sinks.file_packs import Commit, CommittedFile
 from tailrace_spark.sinks.file_store import FileStore
 from tailrace_spark.sinks.protocol import Place
+
+_OPEN_FILES: Final = 64
 
 
 class CommittedFiles:
@@ -41,42 +47,43 @@ class CommittedFiles:
     def files(
         self, table: str | None = None, since: date | None = None, until: date | None = None, after: int = -1
     ) -> Iterator[CommittedFile]:
-        """The files of all tables or of one, "keyspace.table", of the days from `since` to `until`, both included."""
+        """The files of all tables or of one, "keyspace.table", of the days from `since` to `until`, both included.
+
+        Each once and whole: one that a compaction made may also have records of commits at or before `after`.
+        """
+        seen: set[str] = set()
         for commit in self.commits(after):
             for file in commit.files:
                 if (
                     table in (None, file.table)
                     and (since is None or file.day >= since.isoformat())
                     and (until is None or file.day <= until.isoformat())
+                    and file.path not in seen
                 ):
-                    yield file
+                    seen.add(file.path)
+                    yield replace(file, begin=0, records=file.rows or file.records)
 
     def records(self, table: str | None = None, after: int = -1) -> Iterator[dict[str, Any]]:
         """The changes as JSON objects (docs/change-json.md), commit by commit.
 
         Within a commit by topic, partition and offset: all of it is in memory at once.
         """
-        for commit in self.commits(after):
-            found = [record for file in commit.files if table in (None, file.table) for record in self._records(file)]
-            yield from sorted(found, key=lambda one: (one["topic"], one["partition"], one["offset"]))
+        with closing(_Rows(self._store, self._commits)) as rows:
+            for commit in self.commits(after):
+                found = [record for file in commit.files if table in (None, file.table) for record in rows.of(file)]
+                yield from sorted(found, key=lambda one: (one["topic"], one["partition"], one["offset"]))
 
     def changes(self, table: str | None = None, after: int = -1) -> Iterator[tuple[Place, Change]]:
         """The same as changes, each with its place: what row state merges."""
         forms = ChangeForms()
-        for commit in self.commits(after):
-            found: list[tuple[Place, Change]] = []
-            for file in commit.files:
-                if table in (None, file.table):
-                    form = forms.of(self._commits.definition(file.definition))
-                    found += [(place_of(record), form.read(record)) for record in self._records(file)]
-            yield from sorted(found, key=lambda one: (one[0].topic, one[0].partition, one[0].offset))
-
-    def _records(self, file: CommittedFile) -> Iterator[dict[str, Any]]:
-        with self._store.input(file.path) as opened:
-            if file.path.endswith(".parquet"):
-                yield from parquet_records(opened, self._commits.definition(file.definition))
-            else:
-                yield from json_records(opened, file.path)
+        with closing(_Rows(self._store, self._commits)) as rows:
+            for commit in self.commits(after):
+                found: list[tuple[Place, Change]] = []
+                for file in commit.files:
+                    if table in (None, file.table):
+                        form = forms.of(self._commits.definition(file.definition))
+                        found += [(place_of(record), form.read(record)) for record in rows.of(file)]
+                yield from sorted(found, key=lambda one: one[0].at)
 
     def dead_letters(self, after: int = -1) -> Iterator[dict[str, Any]]:
         """What was set aside and waits: place, `reason`, and `message`, the record's bytes as hexadecimal digits."""
@@ -101,6 +108,37 @@ class CommittedFiles:
             return None
         schema = pa.unify_schemas([part.schema for part in found], promote_options="permissive")
         return pa.concat_tables([_widened(part, schema) for part in found])
+
+
+class _Rows:
+    """The records of files, a part at a time; a file whose parts follow each other is read once."""
+
+    def __init__(self, store: FileStore, commits: Commits) -> None:
+        self._store = store
+        self._commits = commits
+        self._open: dict[str, tuple[int, Iterator[dict[str, Any]]]] = {}
+
+    def of(self, file: CommittedFile) -> Iterator[dict[str, Any]]:
+        """Those of a part; to be read to its end before the next is asked for."""
+        at, records = self._open.pop(file.path, (0, None))
+        if records is None or at != file.begin:
+            records = islice(self._records(file), file.begin, None)
+        yield from islice(records, file.records)
+        if file.begin + file.records < file.rows:
+            if len(self._open) >= _OPEN_FILES:
+                self._open.pop(next(iter(self._open)))
+            self._open[file.path] = file.begin + file.records, records
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._open.clear()
+
+    def _records(self, file: CommittedFile) -> Iterator[dict[str, Any]]:
+        with self._store.input(file.path) as opened:
+            if file.path.endswith(".parquet"):
+                yield from parquet_records(opened, self._commits.definition(file.definition))
+            else:
+                yield from json_records(opened, file.path)
 
 
 def place_of(record: dict[str, Any]) -> Place:

@@ -1,54 +1,30 @@
-"""What is committed below a root of files: a manifest for each micro-batch, and how far it is in each partition."""
+"""What is committed below a root of files: manifests of batches and packs, and how far it is in each partition."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.sinks.file_store import FileStore
-from tailrace_spark.sinks.protocol import At, Place
+from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends, Pack, PackName, chosen, flat, nested, places
+from tailrace_spark.sinks.file_store import FileStore, GoneError
+from tailrace_spark.sinks.protocol import Place
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1 had no packs: who knows only that would miss what is packed."""
 _COMMITS: Final = "_tailrace/commits"
 _DEFINITIONS: Final = "_tailrace/definitions"
+_PACKS: Final = "_tailrace/packs"
 _WRITER: Final = "_tailrace/writer.json"
+_FILE: Final = ("path", "table", "day", "definition", "records", "bytes")
+# Another listing helps where a compaction took what the last one had; each lists what it put in its place.
+_TRIES: Final = 10
 # Each of these has the ends of all partitions; the ones between, of those that they moved.
 _WHOLE: Final = 64
-
-Ends = dict[tuple[str, int], int]
-"""The offset behind the last committed record, by topic and partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedFile:
-    """One file: `path` from the root; `definition` names the table's definition that all of its records are of."""
-
-    path: str
-    table: str
-    day: str
-    definition: str
-    records: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """What one micro-batch committed; its number, from 0, is its place in the order of commits.
-
-    `dead_letters` is the path of the file of those, `replayed` the places of earlier ones whose changes its files have.
-    """
-
-    number: int
-    files: tuple[CommittedFile, ...]
-    ends: Ends = field(default_factory=dict)
-    dead_letters: str | None = None
-    replayed: tuple[At, ...] = ()
 
 
 class TakenError(ServiceError):
@@ -56,40 +32,85 @@ class TakenError(ServiceError):
 
 
 class Commits:
-    """Reads and writes the commits below one root. One stream writes, and replays of dead letters; any number
-    of readers read meanwhile."""
+    """Reads and writes the commits below one root. One stream writes, and compactions and replays of dead letters do;
+    any number of readers read meanwhile."""
 
     def __init__(self, store: FileStore) -> None:
         self._store = store
         self._definitions: dict[str, Table] = {}
         self._names: dict[int, tuple[Table, str]] = {}
 
-    def numbers(self) -> list[int]:
-        """The numbers of all commits, ascending."""
-        return [int(name.removesuffix(".json")) for name in self._store.names(_COMMITS)]
+    def listed(self) -> tuple[list[PackName], list[int]]:
+        """The packs, and the numbers of the commits behind them, ascending."""
+        there = [int(name.removesuffix(".json")) for name in self._store.names(_COMMITS)]
+        packs = self.packs()  # behind the commits: those that went meanwhile are in one
+        covered = packs[-1].last if packs else -1
+        return packs, [number for number in there if number > covered]
+
+    def packs(self) -> list[PackName]:
+        """The packs that readers go by, in the order of their commits."""
+        return chosen(map(PackName.of, self._store.names(_PACKS)))
 
     def after(self, number: int) -> Iterator[Commit]:
-        """The commits behind a number, in their order."""
-        for one in self.numbers():
-            if one > number:
-                yield self.read(one)
+        """The commits behind a number, in their order; those that are packed meanwhile come out of their pack."""
+        tries = _TRIES
+        while True:
+            packs, numbers = self.listed()
+            try:
+                for name in packs:
+                    if name.last > number:
+                        for commit in self.pack(name).commits():
+                            if commit.number > number:
+                                yield commit
+                                number, tries = commit.number, _TRIES
+                for one in numbers:
+                    if one > number:
+                        yield self.read(one)
+                        number, tries = one, _TRIES
+            except GoneError:
+                tries -= 1
+                if not tries:
+                    raise
+            else:
+                return
+
+    def pack(self, name: PackName) -> Pack:
+        """What a pack says. Raises SettingsError where a newer version of Tailrace wrote it."""
+        return Pack.read(self._value(f"{_PACKS}/{name.file}"))
+
+    def write_pack(self, name: PackName, pack: Pack) -> None:
+        """From here on readers go by this pack in place of its commits."""
+        self._store.write(f"{_PACKS}/{name.file}", _dumped({"format": FORMAT, **pack.value()}))
+
+    def forget(self, pack: PackName) -> None:
+        """Take away the manifests of what a pack has; readers do without them."""
+        for name in self._store.names(_COMMITS):
+            if int(name.removesuffix(".json")) <= pack.last:
+                self._store.remove(f"{_COMMITS}/{name}")
+        for name in self._store.names(_PACKS):
+            other = PackName.of(name)
+            if other != pack and other.first >= pack.first and other.last <= pack.last:
+                self._store.remove(f"{_PACKS}/{name}")
 
     def read(self, number: int) -> Commit:
-        """One commit. Raises SettingsError where a newer version of Tailrace wrote it."""
+        """One commit that is not packed. Raises GoneError where it is, or is none; SettingsError where a newer version
+        of Tailrace wrote it."""
         return self._read(number)[0]
 
+    def _value(self, path: str) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self._store.read(path))
+        if value["format"] > FORMAT:
+            raise SettingsError(f"{path} has the format {value['format']}, later than {FORMAT}: update Tailrace")
+        return value
+
     def _read(self, number: int) -> tuple[Commit, bool]:
-        value = json.loads(self._store.read(_path(number)))
-        if value["format"] != FORMAT:
-            raise SettingsError(
-                f"{_path(number)} has the format {value['format']}, later than {FORMAT}: update Tailrace"
-            )
+        value = self._value(_path(number))
         commit = Commit(
             number=number,
             files=tuple(CommittedFile(**file) for file in value["files"]),
-            ends={(topic, int(at)): end for topic, ends in value["ends"].items() for at, end in ends.items()},
+            ends=flat(value["ends"]),
             dead_letters=value["dead_letters"],
-            replayed=tuple((topic, partition, offset) for topic, partition, offset in value.get("replayed", ())),
+            replayed=places(value.get("replayed", ())),
         )
         return commit, value["whole"]
 
@@ -98,17 +119,27 @@ class Commits:
 
         Where a crash left its files hidden, they get their names.
         """
+        for left in reversed(range(_TRIES)):
+            packs, numbers = self.listed()
+            try:
+                return self._last(packs, numbers)
+            except GoneError:  # packed meanwhile
+                if not left:
+                    raise
+        raise AssertionError("the tries end with a result or an error")
+
+    def _last(self, packs: Sequence[PackName], numbers: Sequence[int]) -> tuple[int, Ends]:
         ends: Ends = {}
-        numbers = self.numbers()
         for number in reversed(numbers):
             commit, whole = self._read(number)
             if number == numbers[-1]:
                 self.show(commit)
-            for place, end in commit.ends.items():
-                ends.setdefault(place, end)
+            ends = {**commit.ends, **ends}
             if whole:
-                break
-        return (numbers or [-1])[-1], ends
+                return numbers[-1], ends
+        if packs:
+            ends = {**self.pack(packs[-1]).ends, **ends}
+        return (numbers or [name.last for name in packs] or [-1])[-1], ends
 
     def claim(self, writer: str) -> None:
         """Be the one stream that writes here: whoever was it before finds out by `require`."""
@@ -128,12 +159,15 @@ class Commits:
         value = {
             "format": FORMAT,
             "whole": whole,
-            "files": [asdict(file) for file in commit.files],
+            "files": [{name: getattr(file, name) for name in _FILE} for file in commit.files],
             "dead_letters": commit.dead_letters,
-            "ends": _nested(ends if whole else commit.ends),
+            "ends": nested(ends if whole else commit.ends),
             **({"replayed": commit.replayed} if commit.replayed else {}),
         }
-        if not self._store.create(_path(commit.number), _dumped(value), writer):
+        made = self._store.create(_path(commit.number), _dumped(value), writer)
+        # The name may be free since another's manifest was packed: this one then says nothing to anybody.
+        packs = self.packs()
+        if not made or (packs and packs[-1].last >= commit.number):
             raise TakenError(f"{_path(commit.number)}: another writer came first; the batch comes again behind it")
         self.show(commit)
 
@@ -174,10 +208,3 @@ def _path(number: int) -> str:
 
 def _dumped(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _nested(ends: Ends) -> dict[str, dict[str, int]]:
-    nested: dict[str, dict[str, int]] = {}
-    for (topic, partition), end in ends.items():
-        nested.setdefault(topic, {})[str(partition)] = end
-    return nested

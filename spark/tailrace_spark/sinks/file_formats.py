@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -17,6 +18,10 @@ from tailrace_spark.sinks.parquet_schema import PLACE, arrow_schema
 
 DEFINITION: Final = b"tailrace.table"
 """The key of Parquet's metadata under which a file says the definition of its table, as JSON."""
+
+
+_BLOCK: Final = 1 << 20
+_GROUP_BYTES: Final = 32 << 20  # in memory, of a row group of files that were put together
 
 
 class FormatWriter(Protocol):
@@ -75,10 +80,57 @@ class Parquet:
 
 def json_records(file: Any, path: str) -> Iterator[dict[str, Any]]:
     """The JSON objects of a file of JSON lines, in its order."""
+    rest = b""
+    for block in _blocks(file, path):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from map(json.loads, filter(None, lines))
+    if rest:
+        yield json.loads(rest)
+
+
+def _blocks(file: Any, path: str) -> Iterator[bytes]:
     stream = pa.CompressedInputStream(file, "gzip") if path.endswith(".gz") else file
-    for line in stream.read().decode().split("\n"):
-        if line:
-            yield json.loads(line)
+    while block := stream.read(_BLOCK):
+        yield block
+
+
+def joined(stream: Any, paths: Sequence[str], inputs: Callable[[str], AbstractContextManager[Any]]) -> None:
+    """Write the records of several files of one definition and format into one, in this order, and close its stream.
+
+    `inputs` opens one of them. Row groups of Parquet become as large as they are read best.
+    """
+    if paths[0].endswith(".parquet"):
+        _join_parquet(stream, paths, inputs)
+        return
+    out = pa.CompressedOutputStream(stream, "gzip") if paths[0].endswith(".gz") else stream
+    for path in paths:
+        with inputs(path) as file:
+            for block in _blocks(file, path):
+                out.write(block)
+    out.close()
+    if not stream.closed:
+        stream.close()
+
+
+def _join_parquet(stream: Any, paths: Sequence[str], inputs: Callable[[str], AbstractContextManager[Any]]) -> None:
+    writer: Any = None
+    waiting: list[Any] = []
+    for path in paths:
+        with inputs(path) as file:
+            source = pq.ParquetFile(file)
+            if writer is None:
+                group = source.metadata.row_group(0) if source.metadata.num_row_groups else None
+                plain = group is not None and group.column(0).compression == "UNCOMPRESSED"
+                writer = pq.ParquetWriter(stream, source.schema_arrow, compression="none" if plain else "zstd")
+            for batch in source.iter_batches():
+                waiting.append(batch)
+                if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+                    writer.write_table(pa.Table.from_batches(waiting, writer.schema))
+                    waiting = []
+    if waiting:
+        writer.write_table(pa.Table.from_batches(waiting, writer.schema))
+    writer.close()
+    stream.close()
 
 
 def parquet_records(file: Any, table: Table) -> Iterator[dict[str, Any]]:

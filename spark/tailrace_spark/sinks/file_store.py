@@ -16,6 +16,10 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 _S3: Final = "s3://"
 
 
+class GoneError(ServiceError):
+    """A file is not there any more."""
+
+
 class FileStore:
     """Files below a root, by their paths from there. Raises ServiceError where the file system does not answer.
 
@@ -97,6 +101,19 @@ class FileStore:
                 self._filesystem.move(self._whole(hidden(path)), self._whole(path))
                 _sync(str(PurePosixPath(self._whole(path)).parent))
 
+    def hide(self, path: str) -> None:
+        """Give a file its hidden name, where files have one; nothing where it is not there by the other."""
+        with answering(path):
+            if self.renames and self._exists(path):
+                self._filesystem.move(self._whole(path), self._whole(hidden(path)))
+
+    def remove(self, path: str) -> None:
+        """Take a file away, hidden or not; nothing where there is none."""
+        with answering(path):
+            for one in (path, hidden(path)) if self.renames else (path,):
+                if self._filesystem.get_file_info(self._whole(one)).is_file:
+                    self._filesystem.delete_file(self._whole(one))
+
     def exists(self, path: str) -> bool:
         """Whether there is a file of this name, and something in it.
 
@@ -173,6 +190,8 @@ def answering(path: str) -> Iterator[None]:
     """What the file system raises, as ours; its messages have no credentials in them."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise GoneError(f"{path}: {error}") from error
     except OSError as error:
         raise ServiceError(f"{path}: {error}") from error
 

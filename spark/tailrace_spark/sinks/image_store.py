@@ -31,6 +31,7 @@ from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations, truncated, truncation_of
 from tailrace_spark.sinks.image_state import IMAGES, STATE, ScopeState, too_long
+from tailrace_spark.sinks.late import late
 from tailrace_spark.sinks.protocol import Delivered, Piece
 from tailrace_spark.sinks.row_image import (
     Imaged,
@@ -45,7 +46,7 @@ from tailrace_spark.sinks.sql_bulk import insert, overwrite
 from tailrace_spark.sinks.sql_engine import absent, open_engine, remedy, said
 from tailrace_spark.sinks.sql_held import newest_definition
 from tailrace_spark.sinks.sql_names import fit
-from tailrace_spark.sinks.sql_purges import PURGES, Purges, forget, late
+from tailrace_spark.sinks.sql_purges import PURGES, Purges, forget
 from tailrace_spark.sinks.sql_state import StateTable
 from tailrace_spark.sinks.sql_truncations import TRUNCATIONS, Truncations
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES

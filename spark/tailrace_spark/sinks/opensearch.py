@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,12 +16,14 @@ from tailrace_schemas.table import Table
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
+from tailrace_spark.sinks.late import split
 from tailrace_spark.sinks.opensearch_client import SearchClient
 from tailrace_spark.sinks.opensearch_copy import copy
 from tailrace_spark.sinks.opensearch_documents import OWN, Documents
 from tailrace_spark.sinks.opensearch_index import Indexes, TableIndex, settled
 from tailrace_spark.sinks.opensearch_letters import SearchLetters
 from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome, StaleError
+from tailrace_spark.sinks.opensearch_purges import forget, have_field
 from tailrace_spark.sinks.opensearch_state import KIND_HEAD, KIND_ROW, decode_head, decode_row
 from tailrace_spark.sinks.partition_merge import Clustering, mergeable
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
@@ -30,7 +33,10 @@ from tailrace_spark.sinks.sql_joined import joined
 from tailrace_spark.sinks.sql_names import ROW, STATIC
 from tailrace_spark.sinks.sql_stored import RowKey
 
+log = logging.getLogger("tailrace_spark")
+
 _TRIES: Final = 10
+_PURGED_AT_ONCE: Final = 2_000  # documents of a table at each sweep
 ROWS: Final[dict[str, Any]] = {"terms": {f"{OWN}.kind": [KIND_ROW, KIND_HEAD]}}
 """All documents but the table's own."""
 
@@ -57,6 +63,7 @@ class OpensearchSink:
         self._clock = clock
         self._swept = 0.0
         self._indexes = Indexes(client, settings)
+        self._purgeable: set[str] = set()
         self._letters = SearchLetters(client, settings)
 
     def reach(self) -> None:
@@ -140,6 +147,10 @@ class OpensearchSink:
     def _follow(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         table, announced = newest_definition(changes)
         index = self._indexes.of(table) or self._indexes.make(table, announced)
+        changes, late = split(changes, index.about.purged_to)
+        refused += late
+        if not changes:
+            return 0
         index = self._define(index, table, announced)
         documents = Documents(index.about.definition)
         at = int(self._clock())
@@ -192,7 +203,20 @@ class OpensearchSink:
         documents = Documents(index.about.definition)
         swept = self._truncate(index, documents, TruncationState(), at)
         due = {"range": {f"{OWN}.expires": {"lte": at}}}
-        return swept + self._look_at(index, documents, due, at)
+        swept += self._look_at(index, documents, due, at)
+        if self._settings.merge_horizon_seconds:
+            self._purge(index, at)
+        return swept
+
+    def _purge(self, index: TableIndex, at: int) -> None:
+        """Forget tombstones; `_look_at` has refreshed the index."""
+        if index.index not in self._purgeable:
+            have_field(self._client, index)
+            self._purgeable.add(index.index)
+        until = at - self._settings.merge_horizon_seconds
+        purged = forget(self._client, index, until, at, _PURGED_AT_ONCE)
+        if purged:
+            log.debug("%s: %d documents purged", index.alias, purged)
 
     def _look_at(
         self, index: TableIndex, documents: Documents, query: dict[str, Any], at: int, *, everything: bool = False

@@ -17,7 +17,9 @@ from tailrace_spark.sinks.opensearch_state import (
     decode_row,
     encode_head,
     encode_row,
+    head_deletes,
     own,
+    row_deletes,
 )
 from tailrace_spark.sinks.partition_merge import KnownRow
 from tailrace_spark.sinks.sql_names import ROW, STATIC
@@ -68,7 +70,10 @@ class _Copy:
                 yield self._row((key, place), row, shown.get((key, place)))
         alone = shown.get((key, STATIC))
         encoded = encode_head(key, head)
-        fields = own(KIND_HEAD, encoded, there=alone is not None, row_key=(key, STATIC), expires=head.expires)
+        fields = own(
+            KIND_HEAD, encoded, there=alone is not None, row_key=(key, STATIC), expires=head.expires,
+            deletes=head_deletes(head, self._at),
+        )  # fmt: skip
         yield Op(head_id(key), None, {**(alone or {}), OWN: fields}, unchecked=True)
 
     def _rows(self, page: list[Found]) -> Iterator[Op]:
@@ -90,7 +95,10 @@ class _Copy:
 
     def _row(self, row_key: RowKey, row: KnownRow, shown: Document | None) -> Op:
         encoded = encode_row(row_key[0], row)
-        fields = own(KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry)
+        fields = own(
+            KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry,
+            deletes=row_deletes(row, self._at),
+        )  # fmt: skip
         identity = self._documents.id_of(row_key, row.written_as)
         return Op(identity, None, {**(shown or {}), OWN: fields}, unchecked=True)
 

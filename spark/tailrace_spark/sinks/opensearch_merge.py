@@ -28,8 +28,10 @@ from tailrace_spark.sinks.opensearch_state import (
     decode_row,
     encode_head,
     encode_row,
+    head_deletes,
     ordered,
     own,
+    row_deletes,
 )
 from tailrace_spark.sinks.partition_merge import Clustering, Known, KnownRow, Merge, Merged
 from tailrace_spark.sinks.sql_gathered import Gathered, Said
@@ -229,7 +231,10 @@ class DocumentMerge:
                     ops[identity] = Op(identity, version, None)
             elif row_key in kept or not read.shows(identity, shown):
                 encoded = encode_row(row_key[0], row)
-                fields = own(KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry)
+                fields = own(
+                    KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry,
+                    deletes=row_deletes(row, self._at),
+                )  # fmt: skip
                 ops[identity] = Op(identity, version, {**(shown or {}), OWN: fields})
             named[identity] = row_key
         written = self._client.bulk(self._index.write_alias, list(ops.values()))
@@ -270,8 +275,9 @@ class DocumentMerge:
         if not head.rows and not head.pending:
             return Op(identity, version, None)
         fields = own(
-            KIND_HEAD, encode_head(key, head), there=shown is not None, row_key=(key, STATIC), expires=head.expires
-        )
+            KIND_HEAD, encode_head(key, head), there=shown is not None, row_key=(key, STATIC), expires=head.expires,
+            deletes=head_deletes(head, self._at),
+        )  # fmt: skip
         return Op(identity, version, {**(shown or {}), OWN: fields})
 
     def _look_back(self, read: _Read, keys: Collection[bytes], lost: set[bytes]) -> None:

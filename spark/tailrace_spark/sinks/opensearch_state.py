@@ -25,12 +25,13 @@ from tailrace_schemas.errors import TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.rowstate.purging import deletes_from, seconds
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.opensearch_documents import digest
 from tailrace_spark.sinks.partition_merge import KnownRow
-from tailrace_spark.sinks.sql_heads import Head, HeadRow, head_of
+from tailrace_spark.sinks.sql_heads import Head, HeadRow, deletion_rows, head_of
 from tailrace_spark.sinks.sql_names import ROW
-from tailrace_spark.sinks.sql_stored import RowKey
+from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 
 VERSION: Final = 1
 KIND_ROW, KIND_HEAD, KIND_TABLE = "row", "partition", "table"
@@ -40,12 +41,13 @@ FIELDS: Final[Mapping[str, Any]] = {
     "partition": {"type": "keyword", "doc_values": False},
     "clustering": {"type": "keyword", "doc_values": False},
     "expires": {"type": "long"},
+    "deletes": {"type": "long"},
     "state": {"type": "binary", "store": True},
 }
 """The mapping of what is the sink's own. `there`: whether SELECT shows the row; `partition` is a digest of its key;
 
 `clustering` the first bytes of its order-preserving clustering value, in hexadecimal digits; `expires` when it reads
-otherwise by time alone, in seconds.
+otherwise by time alone, in seconds; `deletes` likewise when the first of what only deletes was written and had come.
 """
 _ORDERED_BYTES: Final = 256  # of a clustering value; what is cut off is compared by whoever searches
 _MICROS: Final = 1_000_000
@@ -72,7 +74,8 @@ class PartitionHead:
 class About:
     """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
 
-    `pending`: the rows that are there are yet to be brought to it.
+    `pending`: the rows that are there are yet to be brought to it. `purged_to`: the largest write time, in
+    microseconds, of deletions that were forgotten.
     """
 
     definition: Table
@@ -80,6 +83,7 @@ class About:
     truncations: TruncationState = field(default_factory=TruncationState)
     erased: Deletion | None = None
     pending: bool = False
+    purged_to: int | None = None
 
 
 def encode_row(key: bytes, row: KnownRow) -> bytes:
@@ -144,6 +148,7 @@ def encode_about(about: About) -> bytes:
         "truncations": encode_truncations(about.truncations).hex(),
         "erased": None if about.erased is None else about.erased.written,
         "pending": about.pending,
+        "purged_to": about.purged_to,
     }
     return bytes((VERSION,)) + json.dumps(said, sort_keys=True).encode()
 
@@ -158,6 +163,7 @@ def decode_about(encoded: bytes) -> About:
         decode_truncations(bytes.fromhex(said["truncations"])),
         None if erased is None else Deletion(erased, erased // _MICROS),
         said["pending"],
+        said.get("purged_to"),
     )
 
 
@@ -168,6 +174,7 @@ def own(
     there: bool = False,
     row_key: RowKey | None = None,
     expires: int | None = None,
+    deletes: int | None = None,
 ) -> dict[str, object]:
     """The fields of FIELDS of one document."""
     fields: dict[str, object] = {"kind": kind, "there": there, "state": base64.b64encode(encoded).decode()}
@@ -177,7 +184,26 @@ def own(
             fields["clustering"] = ordered(row_key[1][len(ROW) :])
     if expires is not None:
         fields["expires"] = expires
+    if deletes is not None:
+        fields["deletes"] = deletes
     return fields
+
+
+def row_deletes(row: KnownRow, at: int) -> int | None:
+    """`deletes` of a row that is written at a time, in seconds: all of it came by then."""
+    return _later(deletes_from(stored_as(*row.stored).state), at)
+
+
+def head_deletes(head: PartitionHead, at: int) -> int | None:
+    """The same of a partition."""
+    said = head.head
+    found = [seconds(part.deletion.written) for part in deletion_rows(said.deletions).values()]
+    static = None if said.static is None else deletes_from(said.static.state)
+    return _later(min([*found, *(() if static is None else (static,))], default=None), at)
+
+
+def _later(deletes: int | None, at: int) -> int | None:
+    return None if deletes is None else max(deletes, at)
 
 
 def ordered(clustering: bytes) -> str:

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from tailrace_schemas.change import Change, Op, Origin, record_times
 from tailrace_spark.rowstate.codec import decode_deletion
 from tailrace_spark.rowstate.purging import purge
 from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.late import split
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered
 from tailrace_spark.sinks.sql_bulk import overwrite
 from tailrace_spark.sinks.sql_names import CATALOG, ROW, STATIC
@@ -51,12 +51,7 @@ class Purges:
         self, connection: sa.Connection, changes: Sequence[Delivered]
     ) -> tuple[Sequence[Delivered], list[DeadLetter]]:
         """Changes of one table that may be merged, and those that come too late: nothing would hold them back."""
-        purged_to = self.purged_to(connection, changes[0].change.table.id)
-        if purged_to is None or not any(late(one.change, purged_to) for one in changes):
-            return changes, []
-        reason = f"written at or before {purged_to}, up to which deletions are forgotten: see merge_horizon_seconds"
-        kept = [one for one in changes if not late(one.change, purged_to)]
-        return kept, [DeadLetter(one.place, reason, one.message) for one in changes if late(one.change, purged_to)]
+        return split(changes, self.purged_to(connection, changes[0].change.table.id))
 
     def purged_to(self, connection: sa.Connection, table_id: UUID) -> int | None:
         """The largest write time of what was purged of a table; None where nothing was."""
@@ -67,15 +62,6 @@ class Purges:
             rows = connection.execute(sa.select(PURGES.c.table_id, PURGES.c.purged_to))
             self._known = {UUID(table_id): purged_to for table_id, purged_to in rows}
         return self._known
-
-
-def late(change: Change, purged_to: int) -> bool:
-    """Whether a change of the log is as old as what was purged. Rows that were read tell what is there: never late."""
-    if change.op in (Op.READ, Op.TRUNCATE):
-        return False
-    if change.source is not None and change.source.origin is Origin.SNAPSHOT:
-        return False
-    return record_times(change)[0] <= purged_to
 
 
 def forget(

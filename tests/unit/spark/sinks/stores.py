@@ -19,8 +19,8 @@ from tailrace_spark.sinks.files import FilesOutlet
 class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """Another file system until so many steps that write have been made; then each one fails, as after a kill.
 
-    Opening, the first piece written (Parquet's ends are written in hundreds), closing, renaming and making directories
-    are a step each.
+    Opening, the first piece written (Parquet's ends are written in hundreds), closing, renaming, removing and making
+    directories are a step each.
     """
 
     def __init__(self, real: Any, steps: int, *, revives: bool = False) -> None:
@@ -77,7 +77,8 @@ class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
         raise NotImplementedError
 
     def delete_file(self, path: str) -> None:
-        raise NotImplementedError
+        self.step()
+        self._real.delete_file(path)
 
     def get_type_name(self) -> str:
         return "dying"
@@ -136,6 +137,18 @@ class Stored:
         filesystem = fs.PyFileSystem(Dying(self._real, dies_after, revives=revives))
         dying = FileStore(filesystem, self._root, renames=self._renames)
         return ChangeLogSink(FilesOutlet(dying, self.settings))
+
+    def below(self, dies_after: int | None = None) -> FileStore:
+        """The files there, for who writes nothing to a sink."""
+        if dies_after is None:
+            return self.store
+        return FileStore(fs.PyFileSystem(Dying(self._real, dies_after)), self._root, renames=self._renames)
+
+    def data(self) -> list[str]:
+        """The paths of all files of tables, hidden ones by their own names."""
+        found = self._real.get_file_info(fs.FileSelector(self._root, recursive=True))
+        paths = [info.path.removeprefix(f"{self._root}/") for info in found if info.is_file and info.size]
+        return [path for path in paths if not path.startswith("_tailrace/")]
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         return list(CommittedFiles(self.store).records())

@@ -265,7 +265,7 @@ def test_a_newer_versions_commits_are_refused(tmp_path: Path) -> None:
     deliver(stored, Topic().piece(Log(PLAIN).insert((0,), (), 1, v="x")))
     [manifest] = (tmp_path / "_tailrace/commits").iterdir()
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 9}))
-    with pytest.raises(SettingsError, match=r"has the format 9, later than 1.*update"):
+    with pytest.raises(SettingsError, match=r"has the format 9, later than 2.*update"):
         deliver(stored, Topic().piece())
 
 

@@ -19,6 +19,7 @@ from tests import s3
 from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
+from tests.unit.spark.sinks.compacting_contract import CompactingContract
 from tests.unit.spark.sinks.stores import Stored
 
 pytestmark = pytest.mark.integration
@@ -28,6 +29,13 @@ def keys() -> dict[str, str]:
     return {
         "endpoint": s3.endpoint(), "region": "us-east-1", "access_key": s3.ACCESS_KEY, "secret_key": s3.SECRET_KEY,
     }  # fmt: skip
+
+
+def in_a_bucket() -> Stored:
+    """A new bucket as a sink of its own has it."""
+    path = f"{s3.new_bucket()}/changes"
+    section = FilesSinkSettings.model_validate({"path": f"s3://{path}", **keys()})
+    return Stored(section, s3.filesystem(), path, renames=False)
 
 
 @pytest.mark.long
@@ -40,12 +48,14 @@ class TestFilesOnS3(ChangeLogContract):
 
     @pytest.fixture
     def stores(self) -> Callable[[], Stored]:
-        def new() -> Stored:
-            path = f"{s3.new_bucket()}/changes"
-            section = FilesSinkSettings.model_validate({"path": f"s3://{path}", **keys()})
-            return Stored(section, s3.filesystem(), path, renames=False)
+        return in_a_bucket
 
-        return new
+
+@pytest.mark.long
+class TestCompactionOnS3(CompactingContract):
+    @pytest.fixture
+    def stores(self) -> Callable[[], Stored]:
+        return in_a_bucket
 
 
 def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,220 @@
+"""Small files of a table's day put together, and the manifests of many batches: beside a stream and readers.
+
+What makes it so is the manifest of a pack, written in one step when the files that it names are whole. Before it
+nothing of this is there for anybody; from it on readers go by it, and only readers that began before need the files and
+manifests that it is in place of. Those files stay for some hours; what is to go then, and what a crash would leave, is
+noted in `_tailrace/work` beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import PurePosixPath
+from typing import Final
+from uuid import uuid4
+
+from tailrace_spark.sinks.file_commits import Commits
+from tailrace_spark.sinks.file_formats import joined
+from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends, Pack, PackedFile, PackName
+from tailrace_spark.sinks.file_store import FileStore, answering, hidden
+
+PACK_COMMITS: Final = 10_000
+"""A pack that has so many commits is left as it is: a week of one-minute batches."""
+_WORK: Final = "_tailrace/work"
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What was done: commits packed, files put together into fewer, files of earlier times removed."""
+
+    commits: int = 0
+    joined: int = 0
+    made: int = 0
+    removed: int = 0
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(
+            self.commits + other.commits,
+            self.joined + other.joined,
+            self.made + other.made,
+            self.removed + other.removed,
+        )
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A file of the pack to be: where it comes from, in order, and what it has."""
+
+    sources: list[PackedFile] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.sources)
+
+
+class Compaction:
+    """Of one root; `file_bytes` is about how large files become. Raises ServiceError where the file system fails.
+
+    It may be killed at any step, run beside a stream, readers and itself, and be run again.
+    """
+
+    def __init__(self, store: FileStore, file_bytes: int, clock: Callable[[], float]) -> None:
+        """`clock`: seconds since 1970."""
+        self._store = store
+        self._commits = Commits(store)
+        self._file_bytes = file_bytes
+        self._clock = clock
+
+    def run(self, hours: float) -> Compacted:
+        """Pack all commits so far; remove files that were replaced, or left by a crash, more than so many hours ago."""
+        done = Compacted()
+        until, _ = self._commits.last()
+        while some := self._pack(until):
+            done += some
+        return done + Compacted(removed=self._tidy(hours))
+
+    def _pack(self, until: int) -> Compacted | None:
+        """One pack more, or a larger one in place of the last; None where no commit up to a number is left."""
+        packs, behind = self._commits.listed()
+        numbers = [number for number in behind if number <= until]
+        open_pack = packs[-1] if packs and packs[-1].last - packs[-1].first + 1 < PACK_COMMITS else None
+        before = [] if open_pack is None else list(self._commits.pack(open_pack).commits())
+        new = [self._commits.read(number) for number in numbers[: PACK_COMMITS - len(before)]]
+        if not new:
+            return None
+        known = packs[:-1] if open_pack is not None else packs
+        ends: Ends = self._commits.pack(known[-1]).ends if known else {}
+        for commit in (*before, *new):
+            ends = {**ends, **commit.ends}
+        for commit in new:
+            self._commits.show(commit)
+        name = PackName((before or new)[0].number, new[-1].number, uuid4().hex[:12])
+        files = _files((*before, *new))
+        groups = list(_grouped(files, self._file_bytes))
+        made = self._planned(groups, name)
+        replaced = [one.path for group in groups for one in group.sources]
+        self._note(name.id, [*replaced, *(file.path for file in made)])
+        for group, file in zip(groups, made, strict=True):
+            self._join(group, file.path)
+        sized = [replace(file, bytes=self._size(file.path)) for file in made]
+        kept = [file for file in files if file.path not in set(replaced)]
+        pack = Pack(
+            first=name.first,
+            last=name.last,
+            files=tuple(sorted((*kept, *sized), key=lambda file: (file.table, file.day, file.path))),
+            ends=ends,
+            letters=tuple((one.number, one.dead_letters) for one in (*before, *new) if one.dead_letters is not None),
+            replayed=tuple((one.number, one.replayed) for one in (*before, *new) if one.replayed),
+        )
+        self._commits.write_pack(name, pack)
+        return Compacted(commits=len(new), joined=len(replaced), made=len(made))
+
+    def _planned(self, groups: Sequence[_Growing], name: PackName) -> list[PackedFile]:
+        numbers = count()
+        found = []
+        for group in groups:
+            first = group.sources[0]
+            directory, suffix = PurePosixPath(first.path).parent, _suffix(first.path)
+            path = f"{directory}/{name.last:020}-pack-{name.id}-{next(numbers)}{suffix}"
+            parts = tuple(part for one in group.sources for part in one.parts)
+            found.append(
+                PackedFile(
+                    path=path, table=first.table, day=first.day, definition=first.definition, bytes=0,
+                    parts=_summed(parts),
+                )
+            )  # fmt: skip
+        return found
+
+    def _join(self, group: _Growing, path: str) -> None:
+        place = hidden(path) if self._store.renames else path
+        stream = self._store.open(place)
+        with answering(path):
+            joined(stream, [one.path for one in group.sources], self._store.input)
+        self._store.settle(place)
+
+    def _size(self, path: str) -> int:
+        return self._store.size(hidden(path) if self._store.renames else path)
+
+    def _note(self, id: str, paths: Sequence[str]) -> None:
+        """What is to go some time, unless it is in use."""
+        self._store.write(
+            f"{_WORK}/{id}.json", json.dumps({"format": 1, "at": int(self._clock()), "paths": paths}).encode()
+        )
+
+    def _tidy(self, hours: float) -> int:
+        """Whatever is in use gets its name, and what is not goes out of sight, and later away."""
+        notes = {name: json.loads(self._store.read(f"{_WORK}/{name}")) for name in self._store.names(_WORK)}
+        packs = self._commits.packs()
+        if packs:
+            self._commits.forget(packs[-1])
+        if not notes:
+            return 0
+        used = {file.path for commit in self._commits.after(-1) for file in commit.files}
+        removed = 0
+        for name, note in notes.items():
+            for path in note["paths"]:
+                if path not in used:
+                    self._store.hide(path)
+            for path in note["paths"]:
+                if path in used and self._store.renames:
+                    self._store.rename(path)
+            if self._clock() - note["at"] >= hours * 3600:
+                for path in note["paths"]:
+                    if path not in used:
+                        self._store.remove(path)
+                        removed += 1
+                self._store.remove(f"{_WORK}/{name}")
+        return removed
+
+
+def _files(commits: Iterable[Commit]) -> list[PackedFile]:
+    """The files of some commits, each once, in the order of the first commit that has some of it."""
+    parts: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, CommittedFile] = {}
+    for commit in commits:
+        for file in commit.files:
+            parts.setdefault(file.path, []).append((commit.number, file.records))
+            found.setdefault(file.path, file)
+    return [
+        PackedFile(
+            path=path, table=file.table, day=file.day, definition=file.definition, bytes=file.bytes,
+            parts=_summed(parts[path]),
+        )
+        for path, file in found.items()
+    ]  # fmt: skip
+
+
+def _summed(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The rows of each commit; those of one commit that stand together, together."""
+    found: list[tuple[int, int]] = []
+    for number, records in parts:
+        if found and found[-1][0] == number:
+            found[-1] = number, found[-1][1] + records
+        else:
+            found.append((number, records))
+    return tuple(found)
+
+
+def _grouped(files: Iterable[PackedFile], file_bytes: int) -> Iterator[_Growing]:
+    """Small files of one definition, day and format that are to be one, in the order of their commits."""
+    growing: dict[tuple[str, str, str, str], _Growing] = {}
+    ended: list[_Growing] = []
+    for file in files:
+        if file.bytes >= file_bytes // 2:
+            continue
+        of = file.table, file.day, file.definition, _suffix(file.path)
+        group = growing.setdefault(of, _Growing())
+        # Rows stay in the order of their commits, so that readers go through a file once.
+        overlaps = group.sources and file.parts[0][0] < group.sources[-1].parts[-1][0]
+        if group.sources and (overlaps or group.bytes + file.bytes > file_bytes):
+            ended.append(group)
+            group = growing[of] = _Growing()
+        group.sources.append(file)
+    yield from (group for group in (*ended, *growing.values()) if len(group.sources) > 1)
+
+
+def _suffix(path: str) -> str:
+    return "".join(PurePosixPath(path).suffixes[-2:] if path.endswith(".gz") else PurePosixPath(path).suffixes[-1:])

@@ -1,0 +1,177 @@
+"""What manifests of a files sink say, each batch's own and those of many batches together. Values and JSON, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from tailrace_spark.sinks.protocol import At
+
+Ends = dict[tuple[str, int], int]
+"""The offset behind the last committed record, by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedFile:
+    """One file: `path` from the root; `definition` names the table's definition that all of its records are of.
+
+    Where batches were packed it is the part of a file that one commit has: its `records` from row `begin` on. `bytes`
+    are the file's, and `rows`, where they are more than `records`.
+    """
+
+    path: str
+    table: str
+    day: str
+    definition: str
+    records: int
+    bytes: int
+    begin: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one micro-batch committed; its number, from 0, is its place in the order of commits.
+
+    `dead_letters` is the path of the file of those, `replayed` the places of earlier ones whose changes its files have.
+    `ends` of a commit that was packed are not kept: those of its pack's last commit are of all partitions.
+    """
+
+    number: int
+    files: tuple[CommittedFile, ...]
+    ends: Ends = field(default_factory=dict)
+    dead_letters: str | None = None
+    replayed: tuple[At, ...] = ()
+
+
+class PackName(NamedTuple):
+    """A pack by the name of its manifest: the commits that it has, both included, and who wrote it."""
+
+    first: int
+    last: int
+    id: str
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """From the name of its file."""
+        first, last, writer = name.removesuffix(".json").split("-")
+        return cls(int(first), int(last), writer)
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.first:020}-{self.last:020}-{self.id}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedFile:
+    """A file of a pack: `parts` says how many rows each commit has in it, in the order of the rows."""
+
+    path: str
+    table: str
+    day: str
+    definition: str
+    bytes: int
+    parts: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return sum(records for _, records in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """What the commits from `first` to `last` committed; readers see it in their place.
+
+    `ends` are those of all partitions behind the last. `letters` and `replayed` have the numbers of their commits.
+    """
+
+    first: int
+    last: int
+    files: tuple[PackedFile, ...]
+    ends: Ends
+    letters: tuple[tuple[int, str], ...] = ()
+    replayed: tuple[tuple[int, tuple[At, ...]], ...] = ()
+
+    def commits(self) -> Iterator[Commit]:
+        """The commits again, each with its parts of files."""
+        files: dict[int, list[CommittedFile]] = {}
+        for file in self.files:
+            begin, rows = 0, file.rows
+            for number, records in file.parts:
+                files.setdefault(number, []).append(
+                    CommittedFile(
+                        path=file.path, table=file.table, day=file.day, definition=file.definition, records=records,
+                        bytes=file.bytes, begin=begin, rows=rows,
+                    )
+                )  # fmt: skip
+                begin += records
+        letters, replayed = dict(self.letters), dict(self.replayed)
+        for number in range(self.first, self.last + 1):
+            yield Commit(
+                number=number,
+                files=tuple(files.get(number, ())),
+                ends=self.ends if number == self.last else {},
+                dead_letters=letters.get(number),
+                replayed=replayed.get(number, ()),
+            )
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        """From JSON."""
+        return cls(
+            first=value["first"],
+            last=value["last"],
+            files=tuple(PackedFile(**{**file, "parts": _pairs(file["parts"])}) for file in value["files"]),
+            ends=flat(value["ends"]),
+            letters=_pairs(value["letters"]),
+            replayed=tuple((number, places(found)) for number, found in value["replayed"]),
+        )
+
+    def value(self) -> dict[str, object]:
+        """As JSON."""
+        names = ("path", "table", "day", "definition", "bytes", "parts")
+        return {
+            "first": self.first,
+            "last": self.last,
+            "files": [{name: getattr(file, name) for name in names} for file in self.files],
+            "ends": nested(self.ends),
+            "letters": self.letters,
+            "replayed": self.replayed,
+        }
+
+
+def chosen(names: Iterable[PackName]) -> list[PackName]:
+    """The packs that readers go by: one behind the other, of several from the same commit on the one that has most.
+
+    So one that takes in others needs them no more, and what two commands made at a time is read once.
+    """
+    found: list[PackName] = []
+    for name in sorted(names, key=lambda one: (one.first, -one.last, one.id)):
+        if not found or name.first > found[-1].last:
+            found.append(name)
+    return found
+
+
+def nested(ends: Ends) -> dict[str, dict[str, int]]:
+    """Ends as JSON has them."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), end in ends.items():
+        found.setdefault(topic, {})[str(partition)] = end
+    return found
+
+
+def flat(value: Mapping[str, Mapping[str, int]]) -> Ends:
+    """Ends out of JSON."""
+    return {(topic, int(at)): end for topic, ends in value.items() for at, end in ends.items()}
+
+
+def places(value: Iterable[Sequence[Any]]) -> tuple[At, ...]:
+    """Places out of JSON."""
+    return tuple((topic, partition, offset) for topic, partition, offset in value)
+
+
+def _pairs(value: Iterable[Sequence[Any]]) -> tuple[tuple[Any, Any], ...]:
+    return tuple((number, other) for number, other in value)

@@ -1,0 +1,119 @@
+"""Forgets tombstones in the documents of one table: those of deleted rows go, others lose what only deletes.
+
+The rule is the SQL sink's (docs/contracts.md section 6): what was written and came a merge horizon ago. How far is
+noted first, in the table's own document; whoever merges by what it said before finds that out, and so does who was
+given a document that is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.table import Table
+from tailrace_spark.rowstate.codec import decode_deletion, encode_state
+from tailrace_spark.rowstate.purging import purge
+from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient, name
+from tailrace_spark.sinks.opensearch_documents import OWN
+from tailrace_spark.sinks.opensearch_index import TableIndex
+from tailrace_spark.sinks.opensearch_state import (
+    FIELDS,
+    KIND_HEAD,
+    KIND_ROW,
+    PartitionHead,
+    decode_head,
+    decode_row,
+    encode_head,
+    encode_row,
+    head_deletes,
+    own,
+    row_deletes,
+)
+from tailrace_spark.sinks.partition_merge import KnownRow
+from tailrace_spark.sinks.sql_heads import HeadRow
+from tailrace_spark.sinks.sql_names import ROW, STATIC
+from tailrace_spark.sinks.sql_stored import stored_as
+
+_MICROS: Final = 1_000_000
+_HEADS: Final = "#partition-"
+
+
+def have_field(client: SearchClient, index: TableIndex) -> None:
+    """See that an index of an earlier version can be asked for what deletes; what it has, when that is next written."""
+    client.put(f"/{name(index.index)}/_mapping", {"properties": {OWN: {"properties": dict(FIELDS)}}})
+
+
+def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: int) -> int:
+    """Forget what was written and came by `until`, seconds, in so many documents at most, and more of their page; how
+    many.
+
+    What another writer changes meanwhile is left for the next time. Raises ServiceError.
+    """
+    due = {"range": {f"{OWN}.deletes": {"lte": until}}}
+    ops: list[Op] = []
+    purged: list[int] = []
+    for page in client.search(index.index, due, source=True):
+        for one in page:
+            op, written = _forgotten(one, index.about.definition, until * _MICROS, at)
+            if written is not None:
+                purged.append(written)
+            if op is not None:
+                ops.append(op)
+        if len(ops) >= limit:
+            break
+    if purged:
+        known = index.about.purged_to
+        index.note(replace(index.about, purged_to=max([*purged, *(() if known is None else (known,))])))
+    return len(client.bulk(index.write_alias, ops).done) if ops else 0
+
+
+def _forgotten(one: Found, table: Table, horizon: int, at: int) -> tuple[Op | None, int | None]:
+    """What becomes of a document, and the largest write time of what it loses."""
+    if one.id.startswith(_HEADS):
+        return _head(one, horizon, at)
+    key, row = decode_row(one.state)
+    state = stored_as(*row.stored).state
+    written = purge(state, horizon)
+    if state.empty:
+        return Op(one.id, one.version, None), written
+    left = KnownRow((encode_state(state), *row.stored[1:]), row.written_as, state.next_expiry(after=at))
+    fields = own(
+        KIND_ROW, encode_row(key, left), there=bool(one.source),
+        row_key=(key, ROW + clustering_key(table, row.written_as)), expires=left.next_expiry,
+        deletes=row_deletes(left, at),
+    )  # fmt: skip
+    return Op(one.id, one.version, {**(one.source or {}), OWN: fields}), written
+
+
+def _head(one: Found, horizon: int, at: int) -> tuple[Op | None, int | None]:
+    key, head = decode_head(one.state)
+    if head.pending:  # its rows are yet to be brought to it
+        return None, None
+    rows: dict[bytes, HeadRow] = {}
+    purged: list[int] = []
+    expires = None
+    for place, said in head.rows.items():
+        if place == STATIC:
+            state = stored_as(*said[1:]).state
+            written = purge(state, horizon)
+            if written is not None:
+                purged.append(written)
+            if not state.empty:
+                rows[place] = place, encode_state(state), said[2], said[3]
+                expires = state.next_expiry(after=at)
+        else:
+            deletion = decode_deletion(said[1])[0]
+            if deletion.written <= horizon:
+                purged.append(deletion.written)
+            else:
+                rows[place] = said
+    newest = max(purged, default=None)
+    if not rows:
+        return Op(one.id, one.version, None), newest
+    left = PartitionHead(rows, False, expires)
+    fields = own(
+        KIND_HEAD, encode_head(key, left), there=bool(one.source), row_key=(key, STATIC), expires=expires,
+        deletes=head_deletes(left, at),
+    )  # fmt: skip
+    return Op(one.id, one.version, {**(one.source or {}), OWN: fields}), newest
