@@ -34,6 +34,7 @@ HOT_PATH = (
     "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/rowstate/*.py",
     "spark/tailrace_spark/sinks/calendar.py",
+    "spark/tailrace_spark/sinks/change_columns.py",
     "spark/tailrace_spark/sinks/sql_gathered.py",
     "spark/tailrace_spark/sinks/sql_render.py",
     "spark/tailrace_spark/sinks/sql_rows.py",
