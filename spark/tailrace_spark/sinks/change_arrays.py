@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tailrace_spark.sinks.change_columns import ChangeColumns, ValueColumn
 from tailrace_spark.sinks.delta_times import FIRST_DAY, LAST_DAY
-from tailrace_spark.sinks.delta_types import conformed, delta_type, sayable
-from tailrace_spark.sinks.value_arrays import Odd, array_of, either
+from tailrace_spark.sinks.delta_types import delta_type
+from tailrace_spark.sinks.value_arrays import Odd, column_array, either
 
 _DAY: Final = 86_400_000_000
 
@@ -56,22 +56,10 @@ def _struct(columns: Sequence[ValueColumn], of: Any, rows: int) -> tuple[Any, Od
     """One struct a row; and the rows in which something is no value of its column."""
     arrays, odd = [], None
     for column, field in zip(columns, of, strict=True):
-        array, more = _values(column, field.type, rows)
+        array, more = column_array(column, field.type, rows)
         arrays.append(array)
         odd = either(odd, more)
     return pa.StructArray.from_arrays(arrays, fields=[pa.field(f.name, delta_type(f.type)) for f in of]), odd
-
-
-def _values(column: ValueColumn, of: Any, rows: int) -> tuple[Any, Odd]:
-    values: list[Any] = column.values[:rows]
-    if column.multicell:
-        return pa.nulls(rows, delta_type(of)), None
-    if column.as_bytes:
-        return array_of(column.type, values)
-    array = pa.array(values, of)
-    if not sayable(array):
-        return pa.nulls(rows, delta_type(of)), np.asarray(array.is_valid())
-    return conformed(array, delta_type(of)), None
 
 
 def _sources(columns: ChangeColumns, of: Any) -> Any:

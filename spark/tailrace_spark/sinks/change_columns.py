@@ -56,6 +56,14 @@ class ValueColumn:
         self.values[row] = value if self._rename is None else self._rename(value)
         return True
 
+    def show(self, row: int, data: bytes) -> None:
+        """Have a value in a row, whether it would give back these bytes or not. Raises DecodeError where it is none."""
+        if self.as_bytes:
+            self.values[row] = data
+            return
+        value = self._codec.decode(data)
+        self.values[row] = value if value is None or self._rename is None else self._rename(value)
+
     def _exact(self, coder: Codec, value: object, data: bytes) -> bool:
         at = self._number_at
         if at < 0:

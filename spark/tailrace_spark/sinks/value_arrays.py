@@ -12,7 +12,9 @@ import pyarrow as pa
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import DecodeError
+from tailrace_spark.sinks.change_columns import ValueColumn
 from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.delta_types import conformed, delta_type, sayable
 
 Odd = npt.NDArray[np.bool_] | None
 """Which rows hold no such value; None: all do."""
@@ -55,6 +57,17 @@ def array_of(of: CqlType, values: Sequence[bytes | None]) -> tuple[Any, Odd]:
         data = pa.array([None if bad else value for value, bad in zip(values, odd, strict=True)], pa.binary(size))
     array, more = _fixed(of, data)
     return array, more if odd is None else odd if more is None else odd | more
+
+
+def column_array(column: ValueColumn, of: Any, rows: int) -> tuple[Any, Odd]:
+    """As `array_of`, of the first rows of any column; `of` is the Arrow type that its values have before Delta's."""
+    values: list[Any] = column.values[:rows]
+    if column.as_bytes:
+        return array_of(column.type, values)
+    array = pa.array(values, of)
+    if not sayable(array):
+        return pa.nulls(rows, delta_type(of)), np.asarray(array.is_valid())
+    return conformed(array, delta_type(of)), None
 
 
 def either(first: Odd, second: Odd) -> Odd:
