@@ -34,9 +34,13 @@ HOT_PATH = (
     "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/rowstate/*.py",
     "spark/tailrace_spark/sinks/calendar.py",
+    "spark/tailrace_spark/sinks/change_columns.py",
+    "spark/tailrace_spark/sinks/partition_merge.py",
+    "spark/tailrace_spark/sinks/plain_rows.py",
     "spark/tailrace_spark/sinks/sql_gathered.py",
     "spark/tailrace_spark/sinks/sql_render.py",
     "spark/tailrace_spark/sinks/sql_rows.py",
+    "spark/tailrace_spark/sinks/sql_heads.py",
     "spark/tailrace_spark/sinks/sql_stored.py",
 )
 RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms, plain
@@ -58,6 +58,14 @@ class Batch(Protocol):
 
     def abandon(self) -> None:
         """Let go of what is not out yet; what is may stay."""
+
+
+@runtime_checkable
+class BulkBatch(Batch, Protocol):
+    """A batch that takes changes many at a time, where order means nothing."""
+
+    def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
+        """Take what it can of these changes; those that it gives back are `put` or set aside. Raises ServiceError."""
 
 
 class Outlet(Protocol):
@@ -122,7 +130,7 @@ class ChangeLogSink:
                 changes += len(piece.changes)
                 for letter in piece.dead_letters:
                     batch.set_aside(letter)
-                for delivered in piece.changes:
+                for delivered in batch.put_all(piece.changes) if isinstance(batch, BulkBatch) else piece.changes:
                     self._put(batch, delivered)
             done = batch.commit()
         except BaseException:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
+from tailrace_spark.collector import held_off
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
@@ -29,15 +30,18 @@ from tailrace_spark.sinks.delta_spool import Spool
 from tailrace_spark.sinks.delta_state import (
     BATCH,
     IDENTITY,
-    SCHEMA,
+    WITH_GONE,
     About,
     StateTable,
     about_rows,
+    known_of,
+    plain_state_rows,
     state_rows,
 )
 from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
-from tailrace_spark.sinks.delta_visible import BUCKET, Shown, bucket_of
+from tailrace_spark.sinks.delta_visible import BUCKET, Shown
 from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
+from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, mergeable_as_plain
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.sql_gathered import Gathered, gather
 from tailrace_spark.sinks.sql_held import newest_definition
@@ -47,7 +51,6 @@ from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 log = logging.getLogger("tailrace_spark")
 
 _STATE: Final = "-state"
-_GONE: Final = pa.field("gone", pa.bool_())
 _NAMED_BY: Final = (BUCKET, KEY, CLUSTERING)
 
 
@@ -135,11 +138,12 @@ class DeltaCurrent:
             definition = merge_definitions(about.definition, table, second_newer=newer)
             about = replace(about, definition=definition, announced=max(announced, about.announced))
         at = int(self._clock())
-        try:
-            return followed.merge(gather(changes), about, at, self._ring_delay)
-        except DecodeError:
-            good = mergeable(changes, Shown(about.definition, about.buckets), refused)
-            return followed.merge(gather(good), about, at, self._ring_delay)
+        with held_off():
+            try:
+                return followed.merge(gather(changes), about, at, self._ring_delay)
+            except DecodeError:
+                good = mergeable(changes, Shown(about.definition, about.buckets), refused)
+                return followed.merge(gather(good), about, at, self._ring_delay)
 
     def _followed(self, table: Table) -> tuple[str, _Followed | None]:
         """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
@@ -210,39 +214,54 @@ class _Followed:
         elif due:
             keys |= self.state.due(at)
         shown = Shown(about.definition, about.buckets)
-        known = self.state.partitions(keys, about.buckets) if keys else {}
+        stored = self.state.rows(keys, about.buckets)
+        plain = PlainRows(about.definition, about.buckets, len(found.rows))
+        if erases or not mergeable_as_plain(about.definition):
+            known = known_of(stored)
+        else:
+            intricate = {*found.deletions, *found.statics, *stored.intricate(at)}
+            left = plain.merge(found.rows, sorted(found.rows), stored, intricate, about.erased)
+            known, found = known_of(stored, intricate, left), replace(found, rows=left)
         merged = Merge(shown, about.erased, at, everything=erases).merge(known, found)
-        before = self.state.batch
-        changed = self._write_state(merged, about)
-        self._show(shown, merged, changed, before, at)
-        return merged.rows
+        puts = _puts(shown, plain, merged, stored, at)
+        before, anew = self.state.batch, self.state.stored is None
+        changed = self._write_state(merged, plain, about, puts.new)
+        self._show(shown, puts, changed, before, at, anew=anew)
+        return merged.rows + len(plain.keys)
 
-    def _write_state(self, merged: Merged[list[object]], about: About) -> bool:
-        """Commit what becomes of the state, and whether there was anything."""
+    def _write_state(self, merged: Merged[list[object]], plain: PlainRows, about: About, new: bool) -> bool:
+        """Commit what becomes of the state, and whether there was anything; `new`: none of these rows is there."""
         batch = self.state.batch + 1
         rows = state_rows(merged.kept, merged.gone, batch, about.buckets)
         if self.made or about != self.about:
             if self.made or about.erased != self.about.erased or not _widens(self.about, about):
                 about = replace(about, since=batch)
             rows += about_rows(about)
-        if not rows:
+            new = False
+        if not rows and not plain.keys:
             return False
-        name = state_name(self.name)
-        table = pa.Table.from_pylist(rows, schema=SCHEMA.append(_GONE))
-        if self.state.stored is None:
+        name, there = state_name(self.name), self.state.stored
+        table = pa.concat_tables([plain_state_rows(plain, batch), pa.Table.from_pylist(rows, schema=WITH_GONE)])
+        if there is None or new:
             batches = table.filter(pc.invert(table["gone"])).drop_columns(["gone"]).to_reader()
             says = f"State of {about.definition}"
-            self.store.append(name, None, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
+            self.store.append(name, there, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
         else:
-            self.store.merge(name, self.state.stored, table, IDENTITY, {BATCH: batch})
+            self.store.merge(name, there, table, IDENTITY, {BATCH: batch})
         self.about, self.made = about, False
         self.state.batch = batch
         return True
 
-    def _show(self, shown: Shown, merged: Merged[list[object]], changed: bool, before: int, at: int) -> None:
-        """Have the table show the state: by what changed now, by what a crash left out, or made anew."""
+    def _show(self, shown: Shown, puts: _Puts, changed: bool, before: int, at: int, *, anew: bool) -> None:
+        """Have the table show the state: by what changed now, by what a crash left out, or made anew.
+
+        With `anew` there was no state before.
+        """
         stored = self.store.open(self.name)
         batch = 0 if stored is None else stored.version_of(BATCH) or 0
+        if stored is None and anew:
+            self._rewrite(shown, None, pa.RecordBatchReader.from_batches(shown.schema, puts.rows))
+            return
         if stored is None or batch < self.about.since:
             self._show_all(shown, stored, at)
             return
@@ -256,18 +275,20 @@ class _Followed:
         if batch < before:
             log.info("%s: showed batch %d and not %d: made of its state", self.name, batch, before)
             self._show_since(shown, stored, batch, at)
-        elif changed and (merged.shown or merged.hidden):
-            self._put(shown, stored, merged.shown, merged.hidden)
+        elif changed and (puts.rows or puts.hidden):
+            self._put(shown, stored, puts)
 
-    def _put(
-        self, shown: Shown, stored: StoredTable, rows: Mapping[RowKey, list[object]], hidden: Iterable[RowKey]
-    ) -> None:
-        put = shown.arrow(list(rows.values()))
+    def _put(self, shown: Shown, stored: StoredTable, puts: _Puts) -> None:
+        if puts.new:
+            batches = pa.RecordBatchReader.from_batches(shown.schema, puts.rows)
+            self.store.append(self.name, stored, batches, {BATCH: self.state.batch})
+            return
         away = [
-            {KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, self.about.buckets)} for key, clustering in hidden
+            {KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, self.about.buckets)}
+            for key, clustering in puts.hidden
         ]
         gone = pa.RecordBatch.from_pylist(away, schema=shown.schema)
-        both = [_marked(put, False), _marked(gone, True)]
+        both = [*(_marked(rows, False) for rows in puts.rows), _marked(gone, True)]
         self.store.merge(self.name, stored, pa.Table.from_batches(both), _NAMED_BY, {BATCH: self.state.batch})
 
     def _show_since(self, shown: Shown, stored: StoredTable, batch: int, at: int) -> None:
@@ -279,7 +300,7 @@ class _Followed:
         within = sorted({bucket_of(key, self.about.buckets) for key in keys})
         there = stored.read([KEY, CLUSTERING], pc.field(BUCKET).isin(within), keys)
         hidden = set(zip(there[KEY].to_pylist(), there[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
-        self._put(shown, stored, rows, hidden)
+        self._put(shown, stored, _Puts([shown.arrow(list(rows.values()))], hidden, new=False))
 
     def _show_all(self, shown: Shown, stored: StoredTable | None, at: int) -> None:
         """Make all of it anew, one bucket after the other."""
@@ -290,11 +311,38 @@ class _Followed:
                 rows = rows_of(shown, state.bucket(number), at)
                 if rows:
                     spool.add(shown.arrow(list(rows.values())))
-            says = f"{shown.table}, followed"
-            noted = {BATCH: self.state.batch}
-            self.store.rewrite(self.name, stored, spool.reader(), noted, partitioned_by=BUCKET, says=says)
+            self._rewrite(shown, stored, spool.reader())
         finally:
             spool.close()
+
+    def _rewrite(self, shown: Shown, stored: StoredTable | None, rows: Any) -> None:
+        says = f"{shown.table}, followed"
+        noted = {BATCH: self.state.batch}
+        self.store.rewrite(self.name, stored, rows, noted, partitioned_by=BUCKET, says=says)
+
+
+@dataclass(frozen=True, slots=True)
+class _Puts:
+    """What a merge puts into the table that users read, record batches, and takes away; `new`: nothing of it is there.
+
+    That is said of the state's rows too.
+    """
+
+    rows: Sequence[Any]
+    hidden: Collection[RowKey]
+    new: bool
+
+
+def _puts(shown: Shown, plain: PlainRows, merged: Merged[list[object]], stored: StoredRows, at: int) -> _Puts:
+    """Raises DecodeError as rendering does."""
+    rows = shown.plain_arrow(plain, at)
+    if merged.shown:
+        rows.append(shown.arrow(list(merged.shown.values())))
+    # What has no state is not shown, as both are told by the same batch.
+    hidden = stored.at.keys() & {*plain.hidden, *merged.hidden}
+    kept = ((row[0], row[1]) for row, _ in merged.kept)
+    put = chain(zip(plain.keys, plain.clusterings, strict=True), kept, merged.gone, merged.shown)
+    return _Puts(rows, hidden, new=not hidden and stored.at.keys().isdisjoint(put))
 
 
 def rows_of(shown: Shown, partitions: Mapping[bytes, Known], at: int) -> dict[RowKey, list[object]]:
@@ -326,4 +374,4 @@ def _widens(before: About, after: About) -> bool:
 
 
 def _marked(batch: Any, gone: bool) -> Any:
-    return batch.append_column(_GONE, pa.array([gone] * len(batch), pa.bool_()))
+    return batch.append_column(WITH_GONE.field("gone"), pa.array([gone] * len(batch), pa.bool_()))

@@ -13,8 +13,12 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from tailrace_schemas.change import record_times
+from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
+from tailrace_spark.collector import held_off
+from tailrace_spark.sinks.change_arrays import change_batch
+from tailrace_spark.sinks.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
 from tailrace_spark.sinks.delta_spool import Spool
 from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
@@ -22,7 +26,7 @@ from tailrace_spark.sinks.delta_times import within
 from tailrace_spark.sinks.delta_types import DAY, conform, delta_schema, grown, history_schema, sayable
 from tailrace_spark.sinks.files import day_of
 from tailrace_spark.sinks.parquet_schema import arrow_schema
-from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Place, Summary
 
 log = logging.getLogger("tailrace_spark")
 
@@ -32,6 +36,7 @@ LETTERS: Final = pa.schema(
      ("reason", pa.string()), ("message", pa.binary())]
 )  # fmt: skip
 _GROUP_RECORDS: Final = 2_000
+_GROUP_CHANGES: Final = 10_000
 
 
 class DeltaHistory:
@@ -44,6 +49,7 @@ class DeltaHistory:
     def __init__(self, store: DeltaStore) -> None:
         self._store = store
         self._routes: dict[int, _Route] = {}
+        self._forms = ChangeForms()
 
     def reach(self) -> None:
         """See that the root may be written."""
@@ -72,6 +78,10 @@ class DeltaHistory:
             if schema is None or grown(schema, wanted) is not None:
                 return candidate
         raise AssertionError("numbers do not end")
+
+    def record(self, one: Delivered) -> LogRecord:
+        """The record of a change."""
+        return LogRecord(one.place, one.change, one.assignment, self._forms.of(one.change.table).record(one.change))
 
     def forget(self) -> None:
         """Look again where definitions fit."""
@@ -110,21 +120,36 @@ class Writing:
     says: str
     spool: Spool
     partitioned_by: str | None = None
-    moved: dict[str, int] = field(default_factory=dict)
     route: _Route | None = None
     waiting: list[LogRecord] = field(default_factory=list)
-    _ends: dict[str, int] = field(default_factory=dict)
+    ends: Ends = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ends = Ends(self._end)
 
     def take(self, place: Place) -> bool:
         """Whether a record is not there yet; then it moves the end of its partition."""
-        app = application(place.topic, place.partition)
-        end = self._ends.get(app)
-        if end is None:
-            end = self._ends[app] = (self.stored.version_of(app) or 0) if self.stored is not None else 0
-        if place.offset < end:
-            return False
-        self.moved[app] = max(self.moved.get(app, 0), place.offset + 1)
-        return True
+        new = self.ends.new(place)
+        if new:
+            self.ends.move(place)
+        return new
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """What is noted with the rows: the next offset of each partition of Kafka that some of them come from."""
+        return {application(topic, partition): end for (topic, partition), end in self.ends.moved.items()}
+
+    def _end(self, topic: str, partition: int) -> int:
+        return 0 if self.stored is None else self.stored.version_of(application(topic, partition)) or 0
+
+
+@dataclass(slots=True)
+class _Filling:
+    """Changes of one definition on their way into a table's spool, column by column."""
+
+    route: _Route
+    writing: Writing
+    columns: ChangeColumns
 
 
 class HistoryBatch:
@@ -134,6 +159,7 @@ class HistoryBatch:
         self._outlet = outlet
         self._store = store
         self._tables: dict[str, Writing] = {}
+        self._fillings: dict[int, _Filling] = {}
         self._letters: list[DeadLetter] = []
         self._left_out = 0
 
@@ -145,19 +171,54 @@ class HistoryBatch:
         stored = self._store.open(name)
         return None if stored is None else stored.schema
 
-    def put(self, record: LogRecord) -> None:
-        table = record.change.table
+    def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
+        """As BulkBatch says."""
+        left: list[Delivered] = []
+        by_table: dict[int, list[Delivered]] = {}
+        for one in changes:
+            by_table.setdefault(id(one.change.table), []).append(one)
+        with held_off():
+            for some in by_table.values():
+                at, table = 0, some[0].change.table
+                filling = self._fillings.get(id(table)) or self._filling(table)
+                while (at := fill(filling.columns, some, at, filling.writing.ends, left)) < len(some):
+                    self._pour(filling)
+        return left
+
+    def _filling(self, table: Table) -> _Filling:
         route = self._outlet.route(table, self)
-        writing = self._tables.get(route.name)
-        if writing is None:
-            writing = self._open(route.name, route.schema, f"Changes of {table}", DAY)
+        filling = _Filling(route, self._writing(route), ChangeColumns(table, _GROUP_CHANGES))
+        self._fillings[id(table)] = filling
+        return filling
+
+    def _pour(self, filling: _Filling) -> None:
+        """Put what is in the columns into the spool, and what only records can say as these."""
+        columns, route, spool = filling.columns, filling.route, filling.writing.spool
+        if not columns.rows:
+            return
+        self._widen(filling.writing, route)
+        batch, odd = change_batch(columns, route.numbers, route.schema)
+        spool.add(batch)
+        if odd:
+            spool.add(rows_of(route, [self._outlet.record(columns.taken[row]) for row in odd]))
+        filling.columns = ChangeColumns(route.table, columns.capacity)
+
+    def _writing(self, route: _Route) -> Writing:
+        return self._tables.get(route.name) or self._open(route.name, route.schema, f"Changes of {route.table}", DAY)
+
+    def _widen(self, writing: Writing, route: _Route) -> None:
+        if not writing.spool.widen(route.schema):
+            raise ServiceError(f"{route.name} has other columns than before: {route.table} will be placed again")
+
+    def put(self, record: LogRecord) -> None:
+        route = self._outlet.route(record.change.table, self)
+        writing = self._writing(route)
         if not writing.take(record.place):
             self._left_out += 1
             return
         if writing.route is not route or len(writing.waiting) >= _GROUP_RECORDS:
             self._flush(writing)
-            if not writing.spool.widen(route.schema):
-                raise ServiceError(f"{route.name} has other columns than before: {table} will be placed again")
+            self._widen(writing, route)
             writing.route = route
         writing.waiting.append(record)
 
@@ -186,17 +247,19 @@ class HistoryBatch:
     def commit(self) -> Summary:
         if self._left_out:
             log.info("%d records left out: an earlier commit has them", self._left_out)
+        for filling in self._fillings.values():
+            self._pour(filling)
         rows = 0
         for writing in self._tables.values():
             if writing.name == DEAD_LETTERS:
                 writing.spool.add(letter_rows(self._letters))
             self._flush(writing)
-            if writing.moved:
+            if moved := writing.moved:
                 self._store.append(
                     writing.name,
                     writing.stored,
                     writing.spool.reader(),
-                    writing.moved,
+                    moved,
                     partitioned_by=writing.partitioned_by,
                     says=writing.says,
                 )

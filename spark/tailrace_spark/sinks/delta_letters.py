@@ -27,7 +27,7 @@ from tailrace_spark.sinks.delta_history import (
 )
 from tailrace_spark.sinks.delta_spool import Spool
 from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
-from tailrace_spark.sinks.protocol import At, DeadLetter, Piece, Place, Summary
+from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.replaying_log import page
 
 _PLACE: Final = ("topic", "partition", "offset")
@@ -75,14 +75,19 @@ class _WritingAgain(Writing):
     """A table of a history that is given letters' changes: `there` are the places of those that it has."""
 
     there: set[At] = field(default_factory=set)
+    taken: int = 0
 
     def take(self, place: Place) -> bool:
         """Whether a record is not there yet."""
-        if place.at in self.there:
-            return False
+        new = place.at not in self.there
+        self.taken += new
+        return new
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """What is noted with the rows: one more replay."""
         before = 0 if self.stored is None else self.stored.version_of(_REPLAYS) or 0
-        self.moved[_REPLAYS] = before + 1
-        return True
+        return {_REPLAYS: before + 1} if self.taken else {}
 
 
 class _Again(HistoryBatch):
@@ -100,6 +105,10 @@ class _Again(HistoryBatch):
             found = stored.read(_PLACE, _within([letter.place for letter in self._of]))
             there = set(_places(found))
         return _WritingAgain(name, stored, says, spool, by, there=there)
+
+    def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
+        """One by one: which of them are there is told by their places, and not by the ends of partitions."""
+        return changes
 
     def set_aside(self, letter: DeadLetter) -> None:
         self._kept[letter.place.at] = letter

@@ -8,10 +8,11 @@ What is said of the whole table stands under the bucket -1, an empty key and a n
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,8 +22,8 @@ from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.delta_store import StoredTable
-from tailrace_spark.sinks.delta_visible import bucket_of
 from tailrace_spark.sinks.partition_merge import Kept, Known, KnownRow
+from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.sql_heads import HeadRow, head_of
 from tailrace_spark.sinks.sql_names import ROW
 from tailrace_spark.sinks.sql_stored import RowKey
@@ -35,6 +36,8 @@ SCHEMA: Final = pa.schema(
      ("generation", pa.int64()), ("stream_id", pa.binary()), ("next_expiry", pa.int64()), ("deletes_from", pa.int64()),
      ("written_as", pa.list_(pa.binary())), ("batch", pa.int64()), ("bucket", pa.int32())]
 )  # fmt: skip
+WITH_GONE: Final = SCHEMA.append(pa.field("gone", pa.bool_()))
+_NEEDED: Final = ("key", "clustering", "state", "generation", "stream_id", "next_expiry", "written_as")
 _WHOLE_TABLE: Final = -1
 _DEFINITION, _TRUNCATIONS = b"definition", b"truncations"
 _MICROS: Final = 1_000_000
@@ -80,14 +83,18 @@ class StateTable:
             erased=None if erased is None else Deletion(erased, erased // _MICROS),
         )
 
+    def rows(self, keys: Collection[bytes], buckets: int) -> StoredRows:
+        """All rows of these partitions."""
+        within = sorted({bucket_of(key, buckets) for key in keys})
+        return self._stored(pc.field("bucket").isin(within), keys)
+
     def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, Known]:
         """These partitions; those of which nothing is known are left out."""
-        within = sorted({bucket_of(key, buckets) for key in keys})
-        return _known(self._rows(pc.field("bucket").isin(within), keys))
+        return known_of(self.rows(keys, buckets))
 
     def bucket(self, number: int) -> dict[bytes, Known]:
         """All partitions of a bucket."""
-        return _known(self._rows(pc.field("bucket") == number))
+        return known_of(self._stored(pc.field("bucket") == number))
 
     def due(self, at: int) -> set[bytes]:
         """The keys of partitions in which something reads otherwise by `at`, in seconds."""
@@ -106,8 +113,24 @@ class StateTable:
             return set()
         return set(self.stored.read(["key"], which)["key"].to_pylist())
 
-    def _rows(self, which: Any, keys: Collection[bytes] | None = None) -> list[dict[str, Any]]:
-        return [] if self.stored is None else self.stored.read(SCHEMA.names, which, keys).to_pylist()
+    def _stored(self, which: Any, keys: Collection[bytes] | None = None) -> StoredRows:
+        if self.stored is None or (keys is not None and not keys):
+            return StoredRows([], [], [], [], [], [], [0], [])
+        found = self.stored.read(_NEEDED, which, keys)
+        lengths = pc.fill_null(pc.list_value_length(found["written_as"]), 0).to_numpy()
+        return StoredRows(
+            _octets(found["key"]),
+            _octets(found["clustering"]),
+            _octets(found["state"]),
+            _integers(found["generation"]),
+            _octets(found["stream_id"]),
+            _integers(found["next_expiry"]),
+            [0, *np.cumsum(lengths).tolist()],
+            _octets(pc.list_flatten(found["written_as"])),
+        )
+
+    def _rows(self, which: Any) -> list[dict[str, Any]]:
+        return [] if self.stored is None else self.stored.read(SCHEMA.names, which).to_pylist()
 
 
 def state_rows(kept: Iterable[Kept], gone: Iterable[RowKey], batch: int, buckets: int) -> list[dict[str, Any]]:
@@ -137,21 +160,67 @@ def about_rows(about: About) -> list[dict[str, Any]]:
     ]
 
 
-def _known(rows: Iterable[Mapping[str, Any]]) -> dict[bytes, Known]:
+def plain_state_rows(plain: PlainRows, batch: int) -> Any:
+    """The states of these rows, as a pyarrow Table of SCHEMA and `gone`."""
+    rows = len(plain.keys)
+    made = {
+        "key": plain.keys, "clustering": plain.clusterings, "newest": plain.newest, "state": plain.states,
+        "generation": plain.generations, "stream_id": plain.streams, "written_as": plain.written_as,
+        "bucket": plain.buckets,
+    }  # fmt: skip
+    same = {"batch": batch, "gone": False}
+    arrays = [
+        pa.array(made[of.name], of.type) if of.name in made else pa.repeat(pa.scalar(same.get(of.name), of.type), rows)
+        for of in WITH_GONE
+    ]
+    return pa.Table.from_arrays(arrays, schema=WITH_GONE)
+
+
+def known_of(
+    stored: StoredRows, whole: Collection[bytes] | None = None, rows: Collection[RowKey] = ()
+) -> dict[bytes, Known]:
+    """The partitions that these rows are of; with `whole`, these partitions alone, and these rows of others."""
     heads: dict[bytes, list[HeadRow]] = {}
     expiries: dict[bytes, int | None] = {}
     inner: dict[bytes, dict[bytes, KnownRow]] = {}
-    for row in rows:
-        key, clustering = row["key"], row["clustering"]
-        stored = (row["state"], row["generation"], row["stream_id"])
+    for row_key, place in stored.at.items():
+        key, clustering = row_key
+        if whole is not None and key not in whole and row_key not in rows:
+            continue
+        encoded = (stored.states[place], stored.generations[place], stored.streams[place])
+        expiry = stored.expiries[place]
         if clustering < ROW:
-            heads.setdefault(key, []).append((clustering, *stored))
-            if row["next_expiry"] is not None:  # only a static row has one
-                expiries[key] = row["next_expiry"]
+            heads.setdefault(key, []).append((clustering, *encoded))
+            if expiry is not None:  # only a static row has one
+                expiries[key] = expiry
         else:
-            inner.setdefault(key, {})[clustering] = KnownRow(stored, tuple(row["written_as"]), row["next_expiry"])
+            inner.setdefault(key, {})[clustering] = KnownRow(encoded, stored.clustering_of(place), expiry)
     found = {}
     for key in {*heads, *inner}:
         head = head_of(sorted(heads.get(key, ()), key=lambda one: one[0]))
         found[key] = Known(head.deletions, head.static, expiries.get(key), inner.get(key, {}))
     return found
+
+
+def _octets(column: Any) -> list[Any]:
+    """The values of a column of binary, bytes or None."""
+    array = column.combine_chunks()
+    if not len(array):
+        return []
+    _, places, data = array.buffers()
+    offsets = np.frombuffer(places, np.int32)[array.offset : array.offset + len(array) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    octets = b"" if data is None else data.slice(first, last - first).to_pybytes()
+    return _with_nulls(array, cut(octets, (offsets - first).tolist()))
+
+
+def _integers(column: Any) -> list[int | None]:
+    array = column.combine_chunks()
+    return _with_nulls(array, pc.fill_null(array, 0).to_numpy().tolist())
+
+
+def _with_nulls(array: Any, values: list[Any]) -> list[Any]:
+    if not array.null_count:
+        return values
+    nulls = array.is_null().to_numpy(zero_copy_only=False).tolist()
+    return [None if null else value for null, value in zip(nulls, values, strict=True)]

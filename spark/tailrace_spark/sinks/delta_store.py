@@ -23,6 +23,7 @@ _S3: Final = "s3://"
 # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
 _PATIENCE: Final = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
 _Mode = Literal["error", "append", "overwrite"]
+_LOOKED_AT: Final = 200_000  # rows whose keys are looked for at once: to hash these takes longer than most files' rows
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -168,10 +169,14 @@ class DeltaStore:
         """Put rows in place, or where they are not there, add them, in one commit; notes versions as `append` does.
 
         `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
-        `named_by` are the columns that name a row, the one that the table is partitioned by first. Only the files
-        that have some of these rows are written anew.
+        `named_by` are the columns that name a row, first the number that the table is partitioned by, if it is. Only
+        the files that have some of these rows are written anew.
         """
         same = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
+        parts = pc.unique(rows[named_by[0]])
+        if len(parts) and pa.types.is_integer(parts.type):
+            # Said outright, they need not be looked for in the rows before files are chosen.
+            same += f' AND t."{named_by[0]}" IN ({", ".join(map(str, sorted(parts.to_pylist())))})'
         with _answering(self.uri(name)):
             merging = table.delta.merge(rows, same, "s", "t", streamed_exec=False, commit_properties=_noting(versions))
             merging = merging.when_matched_delete('s."gone"')
@@ -198,16 +203,25 @@ class StoredTable:
         """
         wanted = pa.schema([self.schema.field(column) for column in columns])
         named = None if keys is None else pa.array(sorted(keys), pa.binary())
-        found = []
+        found, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
             for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which):
-                rows = pa.Table.from_batches([batch]).cast(wanted)
-                found.append(rows if named is None else rows.filter(pc.is_in(rows.column(0), named)))
-        return pa.concat_tables(found) if found else wanted.empty_table()
+                waiting.append(pa.Table.from_batches([batch]).cast(wanted))
+                rows += len(batch)
+                if rows >= _LOOKED_AT:
+                    found.append(_those(waiting, named))
+                    waiting, rows = [], 0
+        return pa.concat_tables([*found, _those([wanted.empty_table(), *waiting], named)])
 
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
         return self.delta.transaction_version(application)
+
+
+def _those(tables: Sequence[Any], keys: Any | None) -> Any:
+    """The rows of several tables as one, those whose first column is one of these keys."""
+    rows = pa.concat_tables(tables)
+    return rows if keys is None else rows.filter(pc.is_in(rows.column(0), keys))
 
 
 def _scanned(directory: str) -> list[os.DirEntry[str]]:

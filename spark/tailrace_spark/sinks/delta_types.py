@@ -91,26 +91,26 @@ def conform(batch: Any, schema: Any) -> Any:
     """
     names = set(batch.schema.names)
     arrays = [
-        _conformed(batch.column(field.name), field.type) if field.name in names else pa.nulls(len(batch), field.type)
+        conformed(batch.column(field.name), field.type) if field.name in names else pa.nulls(len(batch), field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _conformed(array: Any, of: Any) -> Any:
+def conformed(array: Any, of: Any) -> Any:
     """`array` in another type; it is no slice."""
     if array.type == of:
         return array
     if pa.types.is_struct(of):
         there = {field.name: number for number, field in enumerate(array.type)}
         fields = [
-            _conformed(array.field(there[field.name]), field.type)
+            conformed(array.field(there[field.name]), field.type)
             if field.name in there
             else pa.nulls(len(array), field.type)
             for field in of
         ]
         return pa.StructArray.from_arrays(fields, fields=list(of), mask=array.is_null())
     if pa.types.is_list(of):
-        values = _conformed(array.values, of.value_type)
+        values = conformed(array.values, of.value_type)
         return pa.ListArray.from_arrays(array.offsets, values, type=of, mask=array.is_null())
     return array.cast(of)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace_schemas.avro.convert import renaming
@@ -19,17 +19,14 @@ from tailrace_spark.sinks.delta_times import nearest
 from tailrace_spark.sinks.delta_types import conform, delta_schema, sayable
 from tailrace_spark.sinks.parquet_schema import value_type
 from tailrace_spark.sinks.partition_merge import Clustering, State
+from tailrace_spark.sinks.plain_rows import PlainRows, bucket_of
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, STATIC, claim
 from tailrace_spark.sinks.sql_stored import RowKey
+from tailrace_spark.sinks.value_arrays import column_array, either
 
 BUCKET: Final = "__bucket"
 _HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))
 _LONGEST_NAME: Final = 255
-
-
-def bucket_of(key: bytes, buckets: int) -> int:
-    """The bucket of a partition, for ever."""
-    return crc32(key) % buckets
 
 
 class Shown:
@@ -92,6 +89,25 @@ class Shown:
                 [[v if of is None else nearest(of, v) for of, v in zip(types, row, strict=True)] for row in rows]
             )
         return conform(batch, self.schema)
+
+    def plain_arrow(self, plain: PlainRows, at: int | None) -> list[Any]:
+        """The RecordBatches of what these rows show, in `schema`. Raises DecodeError."""
+        columns, found = plain.shown, list[Any]()
+        if not columns.rows:
+            return found
+        arrays, odd = [], None
+        for column, field in zip((*columns.keys, *columns.columns), self._plain, strict=False):
+            array, more = column_array(column, field.type, columns.rows)
+            arrays.append(array)
+            odd = either(odd, more)
+        keys, clusterings = zip(*columns.row_keys, strict=True)
+        buckets = [plain.buckets[place] for place in plain.places]
+        arrays += [pa.array(keys, pa.binary()), pa.array(clusterings, pa.binary()), pa.array(buckets, pa.int32())]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if odd is None:
+            return [batch]
+        rows = [self.row(columns.row_keys[row], plain.state(row), at) for row in np.flatnonzero(odd).tolist()]
+        return [batch.filter(pa.array(~odd)), self.arrow([row for row in rows if row is not None])]
 
     def _arrow(self, rows: Sequence[Sequence[object]]) -> Any:
         renamed = [renaming(column.type, True) for column in self._columns]

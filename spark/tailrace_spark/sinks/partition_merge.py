@@ -6,7 +6,7 @@ For stores that keep the state of a row as `sql_stored` has it, and show a row a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from tailrace_schemas.change import Deletion, Op
@@ -78,15 +78,15 @@ class Shows(Protocol[ShapeOut]):
         """
 
 
-@dataclass(slots=True)
 class Merged(Generic[Shape]):
     """What becomes of a table's rows: states put there and taken away, likewise what is shown; how many rows."""
 
-    kept: list[Kept] = field(default_factory=list)
-    gone: list[RowKey] = field(default_factory=list)
-    shown: dict[RowKey, Shape] = field(default_factory=dict)
-    hidden: set[RowKey] = field(default_factory=set)
-    rows: int = 0
+    def __init__(self) -> None:
+        self.kept: list[Kept] = []
+        self.gone: list[RowKey] = []
+        self.shown: dict[RowKey, Shape] = {}
+        self.hidden: set[RowKey] = set()
+        self.rows = 0
 
 
 class Merge(Generic[Shape]):

@@ -1,0 +1,239 @@
+"""The rows of a batch whose states need no objects (rowstate.plain), merged into columns: of states, and of what shows.
+
+It is all that is computed for such a row, so it is compiled. What is left is `partition_merge`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+from zlib import crc32
+
+from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.cql.values import split_key
+from tailrace_schemas.errors import TruncatedError
+from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
+from tailrace_spark.rowstate.codec import decode_state
+from tailrace_spark.rowstate.plain import PlainRow, plain_merge, plain_row, plain_state
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.change_columns import ValueColumn
+from tailrace_spark.sinks.sql_gathered import Clustering, Said
+from tailrace_spark.sinks.sql_names import ROW
+from tailrace_spark.sinks.sql_stored import RowKey, assignment_of
+
+_LONG_AGO: Final = -(2**63) - 1
+
+
+def bucket_of(key: bytes, buckets: int) -> int:
+    """The bucket of a partition, for ever."""
+    return crc32(key) % buckets
+
+
+class StoredRows:
+    """Rows of a state table, a list for each column; `at` tells the place of each.
+
+    `written_as` has the clustering columns of all rows, one behind the other, from `starts` of a row to the next's.
+    """
+
+    def __init__(
+        self,
+        keys: list[bytes],
+        clusterings: list[bytes],
+        states: list[bytes],
+        generations: list[int | None],
+        streams: list[bytes | None],
+        expiries: list[int | None],
+        starts: list[int],
+        written_as: list[bytes | None],
+    ) -> None:
+        self.keys = keys
+        self.clusterings = clusterings
+        self.states = states
+        self.generations = generations
+        self.streams = streams
+        self.expiries = expiries
+        self.starts = starts
+        self.written_as = written_as
+        self.at: dict[RowKey, int] = {
+            row_key: place for place, row_key in enumerate(zip(keys, clusterings, strict=True))
+        }
+
+    def clustering_of(self, place: int) -> Clustering:
+        """A row's clustering columns as they were written."""
+        return tuple(self.written_as[self.starts[place] : self.starts[place + 1]])
+
+    def intricate(self, at: int) -> set[bytes]:
+        """The keys of partitions of which more is known than rows, or where something reads otherwise by `at`."""
+        found: set[bytes] = set()
+        for key, clustering, expiry in zip(self.keys, self.clusterings, self.expiries, strict=True):
+            if clustering < ROW or (expiry is not None and expiry <= at):
+                found.add(key)
+        return found
+
+
+class ShownColumns:
+    """What a table shows of rows, column by column: its key columns, then its others, then what names the row."""
+
+    def __init__(self, table: Table, rows: int) -> None:
+        """Of so many rows at the most."""
+        self.keys: list[ValueColumn] = [ValueColumn(column, rows) for column in table.key]
+        self.columns: list[ValueColumn] = [ValueColumn(column, rows) for column in table.regular]
+        self.row_keys: list[RowKey] = []
+        self._key_types = tuple(column.type for column in table.partition_key)
+        dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
+        self._by_name: dict[bytes, tuple[ValueColumn, int]] = {
+            column.name_bytes: (place, dropped.get(column.name_bytes, _LONG_AGO))
+            for column, place in zip(table.regular, self.columns, strict=True)
+            if not place.multicell
+        }
+
+    @property
+    def rows(self) -> int:
+        """How many rows are in it."""
+        return len(self.row_keys)
+
+    def add(self, row_key: RowKey, clustering: Clustering, row: PlainRow) -> bool:
+        """Show a row; False: it is none. Raises DecodeError for what is no value of its type."""
+        there, at = row.marker is not None, len(self.row_keys)
+        for name, written, value in zip(row.names, row.times, row.values, strict=True):
+            there = self._put(at, name, written, value) or there
+        return self._named(at, row_key, clustering, there)
+
+    def add_new(self, row_key: RowKey, clustering: Clustering, change: Change, written: int) -> bool:
+        """Show a row of which one plain change is all that is known."""
+        there, at = change.marker is not None, len(self.row_keys)
+        for cell in change.cells:
+            there = self._put(at, cell.column.name_bytes, written, cell.value or b"") or there
+        return self._named(at, row_key, clustering, there)
+
+    def _put(self, row: int, name: bytes, written: int, value: bytes) -> bool:
+        """Whether that is a cell of the table."""
+        found = self._by_name.get(name)
+        if found is None or written <= found[1]:
+            return False
+        found[0].show(row, value)
+        return True
+
+    def _named(self, row: int, row_key: RowKey, clustering: Clustering, there: bool) -> bool:
+        if not there:
+            return False
+        place = 0
+        for part in split_key(self._key_types, row_key[0]):
+            self.keys[place].show(row, part)
+            place += 1
+        for value in clustering:
+            if value is not None:
+                self.keys[place].show(row, value)
+            place += 1
+        self.row_keys.append(row_key)
+        return True
+
+
+def mergeable_as_plain(table: Table) -> bool:
+    """Whether rows of a table may be merged so: they show nothing of others of their partitions, and no counters."""
+    return not table.static and all(column.type.kind != "counter" for column in table.regular)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """The parts of some bytes: one from each of these places to the next."""
+    return [data[places[number] : places[number + 1]] for number in range(len(places) - 1)]
+
+
+class PlainRows:
+    """Rows that plain changes made or changed: their states, a list for each column; what is `shown`, and `hidden`.
+
+    `places` tells for each row that is shown which of the states is its.
+    """
+
+    def __init__(self, table: Table, buckets: int, rows: int) -> None:
+        """Of so many rows at the most."""
+        self.keys: list[bytes] = []
+        self.clusterings: list[bytes] = []
+        self.newest: list[int] = []
+        self.states: list[bytes] = []
+        self.generations: list[int | None] = []
+        self.streams: list[bytes | None] = []
+        self.written_as: list[Clustering] = []
+        self.buckets: list[int] = []
+        self.shown = ShownColumns(table, rows)
+        self.places: list[int] = []
+        self.hidden: list[RowKey] = []
+        self._of = buckets
+
+    def state(self, row: int) -> tuple[RowState, Clustering]:
+        """The state of a row that is shown, and its clustering columns as they were written."""
+        place = self.places[row]
+        return decode_state(self.states[place]), self.written_as[place]
+
+    def merge(
+        self,
+        found: Mapping[RowKey, Said],
+        row_keys: Sequence[RowKey],
+        stored: StoredRows,
+        intricate: Collection[bytes],
+        erased: Deletion | None,
+    ) -> dict[RowKey, Said]:
+        """Merge what is said of these rows with what is known of them; gives those that need more than that.
+
+        These are rows of `intricate` partitions too. `erased`: what a truncation took away. Raises DecodeError for
+        what is no value of its type.
+        """
+        left: dict[RowKey, Said] = {}
+        for row_key in row_keys:
+            said = found[row_key]
+            if row_key[0] in intricate or not self._merge(row_key, said, stored, erased):
+                left[row_key] = said
+        return left
+
+    def _merge(self, row_key: RowKey, said: Said, stored: StoredRows, erased: Deletion | None) -> bool:
+        alone = said.alone
+        if alone is None:
+            return False
+        change = alone.change
+        plain = plain_state(change)
+        if plain is None or (erased is not None and plain[0] <= erased.written):
+            return False
+        written, encoded = plain
+        place = stored.at.get(row_key, -1)
+        if place < 0:
+            self._keep(row_key, said.clustering, written, encoded, alone.assignment)
+            if self.shown.add_new(row_key, said.clustering, change, written):
+                self.places.append(len(self.keys) - 1)
+            return True
+        known = assignment_of(stored.generations[place], stored.streams[place])
+        before = stored.states[place]
+        if before == encoded and known == alone.assignment:
+            return True
+        try:
+            row = plain_row(before)
+        except TruncatedError:
+            return False  # which says more of it
+        if row is None:
+            return False
+        merged = plain_merge(row, change, written)
+        now, came = merged.encoded(), alone.assignment
+        if row.newest > written or (row.newest == written and (known or ()) >= (came or ())):
+            came = known
+        if now == before and came == known:
+            return True
+        clustering = stored.clustering_of(place)
+        self._keep(row_key, clustering, merged.newest, now, came)
+        if self.shown.add(row_key, clustering, merged):
+            self.places.append(len(self.keys) - 1)
+        else:
+            self.hidden.append(row_key)
+        return True
+
+    def _keep(
+        self, row_key: RowKey, clustering: Clustering, newest: int, state: bytes, assignment: Assignment | None
+    ) -> None:
+        key = row_key[0]
+        self.keys.append(key)
+        self.clusterings.append(row_key[1])
+        self.newest.append(newest)
+        self.states.append(state)
+        self.generations.append(None if assignment is None else assignment.generation)
+        self.streams.append(None if assignment is None else assignment.stream_id)
+        self.written_as.append(clustering)
+        self.buckets.append(bucket_of(key, self._of))

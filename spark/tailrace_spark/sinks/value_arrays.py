@@ -1,0 +1,158 @@
+"""Columns of Cassandra's bytes as Arrow arrays in the types that Delta has, a whole column at a time, by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec
+from tailrace_schemas.errors import DecodeError
+from tailrace_spark.sinks.change_columns import ValueColumn
+from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.delta_types import conformed, delta_type, sayable
+
+Odd = npt.NDArray[np.bool_] | None
+"""Which rows hold no such value; None: all do."""
+
+_NUMBERS: Final = {
+    "tinyint": (">i1", np.int8, pa.int8()),
+    "smallint": (">i2", np.int16, pa.int16()),
+    "int": (">i4", np.int32, pa.int32()),
+    "bigint": (">i8", np.int64, pa.int64()),
+    "time": (">i8", np.int64, pa.int64()),
+    "float": (">f4", np.float32, pa.float32()),
+    "double": (">f8", np.float64, pa.float64()),
+}
+_SIZES: Final = {
+    **{kind: np.dtype(wire).itemsize for kind, (wire, _, _) in _NUMBERS.items()},
+    "boolean": 1, "timestamp": 8, "date": 4, "uuid": 16, "timeuuid": 16,
+}  # fmt: skip
+_UUIDS: Final = ("uuid", "timeuuid")
+_DAY_ZERO: Final = 1 << 31
+_DIGITS: Final = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
+_DASHES: Final = (8, 13, 18, 23)
+
+
+def array_of(of: CqlType, values: Sequence[bytes | None]) -> tuple[Any, Odd]:
+    """The array of a column of values (change_columns.AS_BYTES), None for null; and where it does not say them.
+
+    That is where bytes are no value of the type, or the value does not give back these bytes, or Delta has it not.
+    """
+    kind = of.kind
+    if kind == "blob":
+        return pa.array(values, pa.binary()), None
+    if kind in ("text", "ascii"):
+        return _texts(kind, values)
+    size = _SIZES[kind]
+    odd: Odd = None
+    try:
+        data = pa.array(values, pa.binary(size))
+    except pa.ArrowInvalid:
+        odd = np.fromiter((value is not None and len(value) != size for value in values), np.bool_, len(values))
+        data = pa.array([None if bad else value for value, bad in zip(values, odd, strict=True)], pa.binary(size))
+    array, more = _fixed(of, data)
+    return array, more if odd is None else odd if more is None else odd | more
+
+
+def column_array(column: ValueColumn, of: Any, rows: int) -> tuple[Any, Odd]:
+    """As `array_of`, of the first rows of any column; `of` is the Arrow type that its values have before Delta's."""
+    values: list[Any] = column.values[:rows]
+    if column.as_bytes:
+        return array_of(column.type, values)
+    array = pa.array(values, of)
+    if not sayable(array):
+        return pa.nulls(rows, delta_type(of)), np.asarray(array.is_valid())
+    return conformed(array, delta_type(of)), None
+
+
+def either(first: Odd, second: Odd) -> Odd:
+    """Rows that are odd in either."""
+    return second if first is None else first if second is None else first | second
+
+
+def _fixed(of: CqlType, data: Any) -> tuple[Any, Odd]:
+    kind, rows = of.kind, len(data)
+    validity, octets = data.buffers()
+    if kind in _UUIDS:
+        return _uuids(validity, octets, rows), None
+    if kind == "boolean":
+        found = np.frombuffer(octets, np.uint8)[:rows]
+        nulls = None if validity is None else np.asarray(data.is_null())
+        return pa.array(found != 0, mask=nulls), _some(found > 1)
+    if kind == "timestamp":
+        moments = np.frombuffer(octets, ">i8")[:rows].astype(np.int64)
+        odd = _some((moments < FIRST_MOMENT) | (moments > LAST_MOMENT))
+        return _array(pa.timestamp("us", "UTC"), validity, moments * 1_000), odd
+    if kind == "date":
+        days = np.frombuffer(octets, ">u4")[:rows].astype(np.int64) - _DAY_ZERO
+        odd = _some((days < FIRST_DAY) | (days > LAST_DAY))
+        if odd is not None and validity is not None:
+            odd = _some(odd & np.asarray(data.is_valid()))
+        return _array(pa.date32(), validity, days.astype(np.int32)), odd
+    wire, native, arrow = _NUMBERS[kind]
+    numbers = np.frombuffer(octets, wire)[:rows].astype(native)
+    odd = None
+    if kind in ("float", "double"):
+        odd = _unlike(of, data, np.flatnonzero(np.isnan(numbers)))
+    return _array(arrow, validity, numbers), odd
+
+
+def _array(of: Any, validity: Any, numbers: npt.NDArray[Any]) -> Any:
+    return pa.Array.from_buffers(of, len(numbers), [validity, pa.py_buffer(numbers)])
+
+
+def _some(odd: npt.NDArray[np.bool_]) -> Odd:
+    return odd if odd.any() else None
+
+
+def _unlike(of: CqlType, data: Any, rows: npt.NDArray[np.intp]) -> Odd:
+    """Which of these rows' values would not give back their bytes."""
+    if not len(rows):
+        return None
+    coder = codec(of)
+    odd = np.zeros(len(data), np.bool_)
+    for row in rows:
+        octets = data[int(row)].as_py()
+        odd[row] = coder.encode(coder.decode(octets)) != octets
+    return _some(odd)
+
+
+def _texts(kind: str, values: Sequence[bytes | None]) -> tuple[Any, Odd]:
+    data = pa.array(values, pa.binary())
+    try:
+        texts = data.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = None
+    if texts is not None and (kind == "text" or _is_ascii(data)):
+        return texts, None
+    coder = codec(CqlType(kind))
+    odd = np.zeros(len(values), np.bool_)
+    for row, value in enumerate(values):
+        try:
+            if value is not None:
+                coder.decode(value)
+        except DecodeError:
+            odd[row] = True
+    good = [None if bad else value for value, bad in zip(values, odd, strict=True)]
+    return pa.array(good, pa.binary()).cast(pa.string()), _some(odd)
+
+
+def _is_ascii(data: Any) -> bool:
+    octets = data.buffers()[2]
+    return octets is None or not len(octets) or int(np.frombuffer(octets, np.uint8).max()) < 0x80
+
+
+def _uuids(validity: Any, octets: Any, rows: int) -> Any:
+    digits = _DIGITS[np.frombuffer(octets, np.uint8)[: rows * 16]].reshape(rows, 32)
+    texts = np.full((rows, 36), ord("-"), np.uint8)
+    at = 0
+    for start, end in zip((0, 9, 14, 19, 24), (*_DASHES, 36), strict=True):
+        texts[:, start:end] = digits[:, at : at + end - start]
+        at += end - start
+    places = np.arange(0, 36 * (rows + 1), 36, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), rows, [validity, pa.py_buffer(places), pa.py_buffer(texts)])
