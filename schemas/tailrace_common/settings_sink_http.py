@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from tailrace_common.secrets import origin
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Seconds
 
@@ -19,7 +20,9 @@ class HttpSinkSettings(ImagesSection):
 
     type: Literal["http"] = Field(default="http", description="What kind of sink this is")
     url: str = Field(
-        examples=["https://example.org/changes"], description="Address that batches are posted to, without credentials"
+        repr=False,
+        examples=["https://example.org/changes"],
+        description="Address that batches are posted to, without credentials",
     )
     bearer_token: SecretStr | None = Field(
         default=None, examples=["..."], description="Sent as Authorization: Bearer. Unset: no such header"
@@ -88,5 +91,10 @@ class HttpSinkSettings(ImagesSection):
 
     @property
     def location(self) -> str:
-        """Where it writes, for people; what follows a question mark may be a secret."""
+        """Where it writes, for people: what follows the host, or its port, may be a secret."""
+        return origin(self.url)
+
+    @property
+    def identity(self) -> str:
+        """What tells one endpoint from another; not to be shown."""
         return self.url.partition("?")[0]

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from tailrace_common.secrets import origin
 from tailrace_common.settings_section import Positive, Seconds, Section
 from tailrace_common.settings_template import require_template
 
@@ -97,7 +98,12 @@ class OpensearchSinkSettings(Section):
 
     @property
     def location(self) -> str:
-        """Where it writes, for people."""
+        """Where it writes, for people; a path may be a secret."""
+        return origin(self.url)
+
+    @property
+    def identity(self) -> str:
+        """What tells one cluster from another; not to be shown."""
         return self.url
 
 

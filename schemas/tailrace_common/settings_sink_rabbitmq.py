@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from tailrace_common.secrets import origin
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Seconds
 from tailrace_common.settings_template import require_template
@@ -124,4 +125,4 @@ class RabbitmqSinkSettings(ImagesSection):
     @property
     def location(self) -> str:
         """Where it writes, for people."""
-        return f"{self.url.rstrip('/')}, exchange {self.exchange}"
+        return f"{origin(self.url)}, exchange {self.exchange}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Protocol, runtime_checkable
 
 from pydantic import Discriminator, Field, SecretStr, Tag, field_validator
 
-from tailrace_common.secrets import redact
+from tailrace_common.secrets import redact, shown_database
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Section
 from tailrace_common.settings_sink_cassandra import DAY_SECONDS, CassandraSinkSettings, LogTablesSinkSettings
@@ -52,7 +52,12 @@ class SqlSinkSettings(Section):
 
     @property
     def location(self) -> str:
-        """The URL without its password, for people."""
+        """The URL for people: without user, password and what follows a question mark."""
+        return shown_database(self.url.get_secret_value())
+
+    @property
+    def identity(self) -> str:
+        """What tells one database from another; not to be shown."""
         return redact(self.url.get_secret_value())
 
 
@@ -82,6 +87,21 @@ SinkSettings = (
     | OpensearchSinkSettings
     | ConsoleSinkSettings
 )
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A section whose `location` does not tell all stores apart, since some of its address may be secret."""
+
+    @property
+    def identity(self) -> str: ...
+
+
+def identity_of(section: SinkSettings) -> str:
+    """What tells a sink's store from others; not to be shown: it may have a token."""
+    return section.identity if isinstance(section, Identified) else section.location
+
+
 SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "sql": SqlSinkSettings,
     "log-tables": LogTablesSinkSettings,

@@ -16,9 +16,11 @@ from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
+from tailrace_common.settings_sinks import identity_of
 from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.archive import write_archive
+from tailrace_spark.checkpoint import store_of
 from tailrace_spark.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Target
@@ -67,7 +69,10 @@ def stream(
         try:
             with _stopping(stop):  # again, for Spark has taken SIGINT
                 if not stop.is_set():
-                    job = Stream(session, settings, target, stop=stop, metrics=metrics, location=about.location)
+                    job = Stream(
+                        session, settings, target, stop=stop, metrics=metrics, location=about.location,
+                        store=about.store,
+                    )  # fmt: skip
                     job.run(**({"availableNow": True} if once else {}))
         finally:
             target.close()
@@ -91,7 +96,8 @@ def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, Target]:
         target.close()
         raise ServiceError(f"{setting_of(chosen, sink)} cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
-    return target, Target(chosen, sink.type, sink.location, SINKS[sink.type].document)
+    store = store_of(identity_of(sink))
+    return target, Target(chosen, sink.type, sink.location, SINKS[sink.type].document, store)
 
 
 @contextmanager

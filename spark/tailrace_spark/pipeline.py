@@ -79,8 +79,10 @@ class Stream:
         on_batch: Callable[[Progress], None] | None = None,
         metrics: StreamMetrics | None = None,
         location: str = "",
+        store: str = "",
     ) -> None:
-        """`location` names the sink's store without secrets: the checkpoint notes it, and is refused to another.
+        """`location` names the sink's store without secrets, and `store` is what tells it from others, where that says
+        more (checkpoint.store_of): the checkpoint notes both, and is refused to another.
 
         Raises SettingsError for settings that this sink cannot follow.
         """
@@ -90,6 +92,7 @@ class Stream:
         self._stop = stop or threading.Event()
         self._on_batch = on_batch
         self._location = location
+        self._store = store
         self._metrics = metrics or StreamMetrics()
         self._shape = shape_of(settings.stream, sink, spark)
         if self._shape is not None and isinstance(sink, UpdateSink):
@@ -118,6 +121,7 @@ class Stream:
         job = Job(
             prefix=self._settings.topics.prefix,
             sink=self._location,
+            store=self._store,
             one_copy=copies is not None,
         )
         require_own(self._files, stream.checkpoint, job)

@@ -20,12 +20,16 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The sink: NAME of its [sink.NAME], its type, where it writes, the document about it."""
+    """The sink: NAME of its [sink.NAME], its type, where it writes, the document about it.
+
+    `store` tells its store from others (checkpoint.store_of).
+    """
 
     name: str
     type: str
     location: str
     document: str
+    store: str = field(default="", repr=False)
 
 
 NOWHERE = Target("", "", "", "")

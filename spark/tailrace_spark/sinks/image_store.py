@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import SQLAlchemyError
 
-from tailrace_common.secrets import redact
+from tailrace_common.secrets import shown_database
 from tailrace_common.settings_images import ImagesSection
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -114,7 +114,7 @@ class ImageStore:
         self._ring_delay = ring_delay
         self._merge_horizon = merge_horizon
         self._clock = clock
-        self._location = redact(url)
+        self._location = shown_database(url)
         self._engine = open_engine(url)
         self._state = StateTable(STATE, self._engine.dialect.name)
         self._purges = Purges()

@@ -14,7 +14,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from tailrace_common.secrets import redact
+from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.ahead import ahead
@@ -103,7 +103,7 @@ class SqlSink:
         self._held = HeldTables()
         self._purges = Purges()
         self._waits: dict[UUID, _Wait] = {}
-        self._location = redact(url)
+        self._location = shown_database(url)
         self._engine = open_engine(url)
         self._dialect: str = self._engine.dialect.name
         self._catalog = Catalog(self._engine.dialect, table, on_drop)

@@ -94,7 +94,7 @@ def test_a_named_sink_replaces_the_default_one(tmp_path: Path) -> None:
     settings = load(tmp_path, '[sink.warehouse]\nurl = "postgresql+psycopg://u:hunter2@h/d"')
     name, sink = settings.stream_sink()
     assert isinstance(sink, SqlSinkSettings)
-    assert (name, sink.location) == ("warehouse", "postgresql+psycopg://u:**********@h/d")
+    assert (name, sink.location) == ("warehouse", "postgresql+psycopg://h/d")
     assert sink.url.get_secret_value() == "postgresql+psycopg://u:hunter2@h/d"
 
 

@@ -38,5 +38,5 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path:
     given = {"TAILRACE_SINK__A__URL": url, "TAILRACE_STREAM__CHECKPOINT": str(tmp_path)}
     found = {check.name: check for check in check_stream(load_settings(None, given))}
     assert not found["sink a"].ok
-    assert "u:**********@127.0.0.1:1/d" in found["sink a"].detail
+    assert "postgresql://127.0.0.1:1/d" in found["sink a"].detail
     assert "hunter2" not in found["sink a"].detail

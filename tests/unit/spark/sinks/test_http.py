@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
@@ -169,7 +170,7 @@ def test_what_does_not_pass_holds_the_batch(posted: Callable[..., Posted]) -> No
     """Nothing is set aside, and nothing of a key overtakes what failed."""
     one = posted(retry_seconds=0.01, batch_records=1, lanes=1)
     one.endpoint.answer = lambda request: (503, {}, b"down") if request.number else TAKEN
-    with pytest.raises(ServiceError, match=rf"^{one.endpoint.url}: HTTP 503: down$"):
+    with pytest.raises(ServiceError, match=rf"^{origin(one.endpoint.url)}: HTTP 503: down$"):
         write(one, *changes(3))
     assert [record["offset"] for record in one.records()] == [0]
     assert one.dead_letters() == []
@@ -395,15 +396,15 @@ def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], m
     sink.close()
     assert one.endpoint.requests[0].signed_by(b"hunter2")
     assert len((tmp_path / "tailrace-dead-letters-x.jsonl").read_text().splitlines()) == 1
-    assert settings.sink["x"].location == one.endpoint.url
-    assert "hunter2" not in repr(settings.sink["x"]).replace("?a=hunter2", "")
+    assert settings.sink["x"].location == origin(one.endpoint.url)
+    assert "hunter2" not in repr(settings.sink["x"])
 
 
 def test_an_endpoint_that_is_not_there_is_told_at_the_start() -> None:
     settings = HttpSinkSettings(url="http://127.0.0.1:1/x")
     with (
         closing(HttpSender("x", settings)) as sender,
-        pytest.raises(ServiceError, match=r":1/x: .*refused"),
+        pytest.raises(ServiceError, match=r":1: .*refused"),
     ):
         sender.reach()
 
