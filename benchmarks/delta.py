@@ -1,18 +1,21 @@
 """Changes a second into Delta tables: a history, new rows followed, the same again, rows merged; and bare deltalake.
 
-Usage: python -m benchmarks.delta [changes] [rounds]. In one run, on a local disk; bare deltalake appends Arrow tables
-that are made already, of the same visible rows, in batches of the same size: the limit of what it does at all.
+Usage: python -m benchmarks.delta [changes] [rounds]. In one run, on a local disk; bare deltalake appends, or merges by
+key, Arrow tables that are made already, of the very rows that the sink put there, in batches of the same size: the
+limit of what it does at all. The CPU time of all threads for a change, those of delta-rs among them, says what cores
+of their own could do.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from deltalake import DeltaTable, write_deltalake
 
@@ -29,37 +32,52 @@ from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Sink
 from tests.unit.spark.cassandra import Log
 
 BATCH = 50_000
+_ROWS: Final = "shop.orders"
+_STATES: Final = "shop.orders-state"
 STREAM = Assignment(1_760_000_000_000, bytes(range(16)))
+
+
+class Cost(NamedTuple):
+    """Of some changes: seconds that passed, and that all threads of this process computed."""
+
+    passed: float
+    computed: float
 
 
 def main(changes: int = 200_000, rounds: int = 2) -> None:
     """Print one line for each way, the best of some rounds."""
     print(f"{changes:,} changes of rows of 8 columns, {BATCH:,} in a batch, {describe()}\n")
-    best: dict[str, float] = {}
+    best: dict[str, Cost] = {}
     for _ in range(rounds):
         with TemporaryDirectory() as directory:
-            for name, seconds in _round(Path(directory), changes):
-                best[name] = min(seconds, best.get(name, seconds))
-    print(f"{'':44}{'changes/s':>12}")
-    for name, seconds in best.items():
-        print(f"{name:44}{changes / seconds:12,.0f}")
+            for name, cost in _round(Path(directory), changes):
+                best[name] = Cost(*map(min, cost, best.get(name, cost)))
+    print(f"{'':52}{'changes/s':>12}{'us each':>12}{'us CPU':>12}")
+    for name, cost in best.items():
+        passed, computed = (seconds / changes * 1e6 for seconds in cost)
+        print(f"{name:52}{changes / cost.passed:12,.0f}{passed:12.1f}{computed:12.1f}")
+    print(f"\nload: {' '.join(f'{load:.1f}' for load in os.getloadavg())}")
 
 
-def _round(root: Path, changes: int) -> Iterator[tuple[str, float]]:
+def _round(root: Path, changes: int) -> Iterator[tuple[str, Cost]]:
     log = Log(ORDERS)
     inserted = [log.insert(*_key(n), WRITTEN + n, **_values(n)) for n in range(changes)]
     history = DeltaStore(DeltaSinkSettings(path=str(root / "history")))
     with closing(ChangeLogSink(DeltaHistory(history))) as sink:
         yield "history: each change a row", _timed(sink, inserted)
-    yield "bare deltalake, the history's own rows", _bare(root / "bare", str(root / "history/shop.orders"))
+    yield "bare deltalake appends the history's rows", _appended(root / "bare", str(root / "history/shop.orders"))
     current = DeltaStore(DeltaSinkSettings(path=str(root / "current"), mode="current"))
+    bare = {name: (root / "bare rows" / name, str(root / "current" / name)) for name in (_ROWS, _STATES)}
     with closing(DeltaCurrent(current)) as sink:
         yield "current: new rows", _timed(sink, inserted)
+        yield "bare deltalake appends the rows and their states", _sum(_appended(*one) for one in bare.values())
         yield "current: the same again, nothing changes", _timed(sink, inserted)
         del inserted
         updated = [log.update(*_key(n), WRITTEN + changes + n, cents=n, note=f"changed {n}") for n in range(changes)]
         yield "current: rows that are there, merged", _timed(sink, updated)
-    yield "bare deltalake, the visible rows appended", _bare(root / "bare rows", str(root / "current/shop.orders"))
+    keys = {_ROWS: ("__bucket", "__key", "__clustering"), _STATES: ("bucket", "key", "clustering")}
+    costs = (_merged(*one, keys[name]) for name, one in bare.items())
+    yield "bare deltalake merges the rows and their states", _sum(costs)
 
 
 def _key(number: int) -> tuple[tuple[str], tuple[int]]:
@@ -75,27 +93,46 @@ def _values(number: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _timed(sink: Sink, changes: Sequence[Change]) -> float:
+def _timed(sink: Sink, changes: Sequence[Change]) -> Cost:
     delivered = [Delivered(Place("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
-    return _seconds(lambda: [sink.write(batch) for batch in batches])
+    return _cost(lambda: [sink.write(batch) for batch in batches])
 
 
 def _pieces(delivered: Sequence[Delivered]) -> list[Piece]:
     return [Piece(tuple(delivered[at : at + PIECE])) for at in range(0, len(delivered), PIECE)]
 
 
-def _bare(path: Path, like: str) -> float:
-    rows: Any = DeltaTable(like).to_pyarrow_table()
-    batches = [rows.slice(at, BATCH) for at in range(0, len(rows), BATCH)]
+def _appended(path: Path, like: str) -> Cost:
     parts = DeltaTable(like).metadata().partition_columns
-    return _seconds(lambda: [write_deltalake(path, batch, mode="append", partition_by=parts) for batch in batches])
+    batches = _batches(like)
+    return _cost(lambda: [write_deltalake(path, batch, mode="append", partition_by=parts) for batch in batches])
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def _merged(path: Path, like: str, named_by: Sequence[str]) -> Cost:
+    same = " AND ".join(f't."{name}" = s."{name}"' for name in named_by)
+
+    def merge(batch: Any) -> None:
+        merging = DeltaTable(path).merge(batch, same, "s", "t", streamed_exec=False)
+        merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    batches = _batches(like)
+    return _cost(lambda: [merge(batch) for batch in batches])
+
+
+def _batches(like: str) -> list[Any]:
+    rows: Any = DeltaTable(like).to_pyarrow_table()
+    return [rows.slice(at, BATCH) for at in range(0, len(rows), BATCH)]
+
+
+def _sum(costs: Iterable[Cost]) -> Cost:
+    return Cost(*map(sum, zip(*costs, strict=True)))
+
+
+def _cost(run: Callable[[], object]) -> Cost:
+    began = time.perf_counter(), time.process_time()
     run()
-    return time.perf_counter() - began
+    return Cost(time.perf_counter() - began[0], time.process_time() - began[1])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages import capture, copies, delivery, generations, images, schema, services, shaping, sinks, streaming
+from tests.breakages import (
+    capture,
+    copies,
+    delivery,
+    delta,
+    generations,
+    images,
+    schema,
+    services,
+    shaping,
+    sinks,
+    streaming,
+)
 from tests.breakages.breakage import Breakage
 
 BREAKAGES: Final[tuple[Breakage, ...]] = (
@@ -17,5 +29,6 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *images.BREAKAGES,
     *copies.BREAKAGES,
     *shaping.BREAKAGES,
+    *delta.BREAKAGES,
     *sinks.BREAKAGES,
 )

@@ -6,21 +6,16 @@ does what merging makes of a state that has nothing else either, but for the tim
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
+
+from librt.strings import BytesWriter
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_spark.rowstate.codec import VERSION
 
-_WITH_MARKER: Final = bytes((VERSION, 1))
-_WITHOUT: Final = bytes((VERSION, 0))
-_MARKER: Final = bytes(2)  # written at the base, no expiry
 _ONE_BYTE: Final = 0x80  # vints below it are their own byte
-_NO_EXPIRY: Final = bytes(1)
-_VALUE, _OLDER_VALUE = 2, 18  # the codec's flags of a cell, with a time of its own or without
-_ONE_OLDER_CELL: Final = bytes((0, 1, 18))
-_ONE_LIVE_CELL: Final = bytes((0, 1, 2))  # a column without a deletion: one cell, which has nothing but a value
+_VALUE, _OLDER_VALUE = 2, 18  # the codec's flags of a cell: of a value, written with the newest of its row or before
 
 
 def plain_state(change: Change) -> tuple[int, bytes] | None:
@@ -36,60 +31,43 @@ def plain_state(change: Change) -> tuple[int, bytes] | None:
         written = cells[0].written
     else:
         return None
-    parts: list[bytes] = []
+    out = BytesWriter()
+    _put_head(out, written, None if marker is None else written, len(cells))
     before = b""
     for cell in cells:
-        value, name = cell.value, cell.column.name_bytes
+        value, column = cell.value, cell.column
+        name = column.name_bytes
         if value is None or cell.written != written or cell.ttl is not None or cell.path is not None:
             return None
-        if name <= before or cell.expires is not None or cell.column.type.kind == "counter":
+        if name <= before or cell.expires is not None or column.type.kind == "counter":
             return None
         before = name
-        size = len(value)
-        parts.append(_head(name))
-        parts.append(_SMALL[size] if size < 128 else write_unsigned(size))
-        parts.append(value)
-    head = _WITHOUT if marker is None else _WITH_MARKER
-    middle = b"" if marker is None else _MARKER
-    return written, b"".join([head, write_signed(written), middle, write_unsigned(len(cells)), *parts])
+        _put_cell(out, name, _VALUE, b"", value)
+    return written, out.getvalue()
 
 
 class PlainRow:
     """A state of live cells without TTL, of simple columns: `names` sorted, `times` and `values` of the cells.
 
-    `marker` is the row marker's write time, None without one; `newest` that of anything in it. Never changed.
+    `marker` is the row marker's write time, None without one; `newest` that of anything in it; `encoded` all of it, as
+    encode_state has it. Never changed.
     """
 
     def __init__(
-        self, newest: int, marker: int | None, names: list[bytes], times: list[int], values: list[bytes]
+        self,
+        newest: int,
+        marker: int | None,
+        names: list[bytes],
+        times: list[int],
+        values: list[bytes],
+        encoded: bytes,
     ) -> None:
         self.newest = newest
         self.marker = marker
         self.names = names
         self.times = times
         self.values = values
-
-    def encoded(self) -> bytes:
-        """encode_state of it."""
-        base, marker = self.newest, self.marker
-        parts = [_WITHOUT if marker is None else _WITH_MARKER, write_signed(base)]
-        if marker is not None:
-            parts.append(write_unsigned(base - marker))
-            parts.append(_NO_EXPIRY)
-        parts.append(write_unsigned(len(self.names)))
-        last, age = base, b""  # cells that are older are mostly as old as each other
-        for name, written, value in zip(self.names, self.times, self.values, strict=True):
-            if written == base:
-                parts.append(_head(name))
-            else:
-                if written != last:
-                    last, age = written, write_unsigned(base - written)
-                parts.append(_older_head(name))
-                parts.append(age)
-            size = len(value)
-            parts.append(_SMALL[size] if size < 128 else write_unsigned(size))
-            parts.append(value)
-        return b"".join(parts)
+        self.encoded = encoded
 
 
 def plain_row(encoded: bytes) -> PlainRow | None:
@@ -137,7 +115,7 @@ def plain_row(encoded: bytes) -> PlainRow | None:
         values.append(encoded[at : at + size])
         times.append(written)
         at += size
-    return PlainRow(newest, marker, names, times, values) if at == end else None
+    return PlainRow(newest, marker, names, times, values, encoded) if at == end else None
 
 
 def plain_merge(known: PlainRow, change: Change, written: int) -> PlainRow:
@@ -166,22 +144,54 @@ def plain_merge(known: PlainRow, change: Change, written: int) -> PlainRow:
         names.append(name)
         times.append(time)
         values.append(value)
-    names += known.names[at:]
-    times += known.times[at:]
-    values += known.values[at:]
-    return PlainRow(max(known.newest, written), marker, names, times, values)
+    while at < end:
+        names.append(known.names[at])
+        times.append(known.times[at])
+        values.append(known.values[at])
+        at += 1
+    newest = max(known.newest, written)
+    return PlainRow(newest, marker, names, times, values, _encoded(newest, marker, names, times, values))
 
 
-_SMALL: Final = [bytes((size,)) for size in range(128)]
+def _encoded(newest: int, marker: int | None, names: list[bytes], times: list[int], values: list[bytes]) -> bytes:
+    out = BytesWriter()
+    _put_head(out, newest, marker, len(names))
+    last, age = newest, b""  # cells that are older are mostly as old as each other
+    for at in range(len(names)):
+        written = times[at]
+        if written == newest:
+            _put_cell(out, names[at], _VALUE, b"", values[at])
+            continue
+        if written != last:
+            last, age = written, write_unsigned(newest - written)
+        _put_cell(out, names[at], _OLDER_VALUE, age, values[at])
+    return out.getvalue()
 
 
-@lru_cache(maxsize=65536)
-def _head(name: bytes) -> bytes:
-    """What stands before the value of a plain cell."""
-    return write_unsigned(len(name)) + name + _ONE_LIVE_CELL
+def _put_head(out: BytesWriter, newest: int, marker: int | None, cells: int) -> None:
+    out.append(VERSION)
+    out.append(0 if marker is None else 1)
+    out.write(write_signed(newest))
+    if marker is not None:
+        _put(out, newest - marker)
+        out.append(0)  # no expiry
+    _put(out, cells)
 
 
-@lru_cache(maxsize=65536)
-def _older_head(name: bytes) -> bytes:
-    """What stands before the age of a plain cell that is older than the newest of its row."""
-    return write_unsigned(len(name)) + name + _ONE_OLDER_CELL
+def _put_cell(out: BytesWriter, name: bytes, flags: int, age: bytes, value: bytes) -> None:
+    """A column without a deletion, of one cell."""
+    _put(out, len(name))
+    out.write(name)
+    out.append(0)
+    out.append(1)
+    out.append(flags)
+    out.write(age)
+    _put(out, len(value))
+    out.write(value)
+
+
+def _put(out: BytesWriter, number: int) -> None:
+    if number < _ONE_BYTE:
+        out.append(number)
+    else:
+        out.write(write_unsigned(number))

@@ -96,8 +96,12 @@ class DeltaCurrent:
         letters: list[DeadLetter] = []
         for piece in pieces:
             letters += piece.dead_letters
+            table, some = None, list[Delivered]()
             for delivered in piece.changes:
-                by_table.setdefault(delivered.change.table.id, []).append(delivered)
+                if delivered.change.table is not table:  # to hash an id takes longer
+                    table = delivered.change.table
+                    some = by_table.setdefault(table.id, [])
+                some.append(delivered)
         summary = Summary()
         for changes in by_table.values():
             refused = list[DeadLetter]()

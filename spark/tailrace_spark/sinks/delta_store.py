@@ -202,7 +202,7 @@ class StoredTable:
         binary, is one of these.
         """
         wanted = pa.schema([self.schema.field(column) for column in columns])
-        named = None if keys is None else pa.array(sorted(keys), pa.binary())
+        named = None if keys is None else pa.array(list(keys), pa.binary())
         found, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
             for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which):

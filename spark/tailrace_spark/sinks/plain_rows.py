@@ -96,8 +96,8 @@ class ShownColumns:
     def add(self, row_key: RowKey, clustering: Clustering, row: PlainRow) -> bool:
         """Show a row; False: it is none. Raises DecodeError for what is no value of its type."""
         there, at = row.marker is not None, len(self.row_keys)
-        for name, written, value in zip(row.names, row.times, row.values, strict=True):
-            there = self._put(at, name, written, value) or there
+        for number in range(len(row.names)):
+            there = self._put(at, row.names[number], row.times[number], row.values[number]) or there
         return self._named(at, row_key, clustering, there)
 
     def add_new(self, row_key: RowKey, clustering: Clustering, change: Change, written: int) -> bool:
@@ -118,10 +118,14 @@ class ShownColumns:
     def _named(self, row: int, row_key: RowKey, clustering: Clustering, there: bool) -> bool:
         if not there:
             return False
-        place = 0
-        for part in split_key(self._key_types, row_key[0]):
-            self.keys[place].show(row, part)
-            place += 1
+        place = 1
+        if len(self._key_types) == 1:
+            self.keys[0].show(row, row_key[0])
+        else:
+            place = 0
+            for part in split_key(self._key_types, row_key[0]):
+                self.keys[place].show(row, part)
+                place += 1
         for value in clustering:
             if value is not None:
                 self.keys[place].show(row, value)
@@ -201,9 +205,10 @@ class PlainRows:
             if self.shown.add_new(row_key, said.clustering, change, written):
                 self.places.append(len(self.keys) - 1)
             return True
-        known = assignment_of(stored.generations[place], stored.streams[place])
-        before = stored.states[place]
-        if before == encoded and known == alone.assignment:
+        generation, stream = stored.generations[place], stored.streams[place]
+        came, before = alone.assignment, stored.states[place]
+        same = _is(came, generation, stream)
+        if same and before == encoded:
             return True
         try:
             row = plain_row(before)
@@ -212,13 +217,12 @@ class PlainRows:
         if row is None:
             return False
         merged = plain_merge(row, change, written)
-        now, came = merged.encoded(), alone.assignment
-        if row.newest > written or (row.newest == written and (known or ()) >= (came or ())):
-            came = known
-        if now == before and came == known:
+        if not same and not (row.newest < written or (row.newest == written and _wins(came, generation, stream))):
+            came, same = assignment_of(generation, stream), True
+        if same and merged.encoded == before:
             return True
         clustering = stored.clustering_of(place)
-        self._keep(row_key, clustering, merged.newest, now, came)
+        self._keep(row_key, clustering, merged.newest, merged.encoded, came)
         if self.shown.add(row_key, clustering, merged):
             self.places.append(len(self.keys) - 1)
         else:
@@ -233,7 +237,21 @@ class PlainRows:
         self.clusterings.append(row_key[1])
         self.newest.append(newest)
         self.states.append(state)
-        self.generations.append(None if assignment is None else assignment.generation)
-        self.streams.append(None if assignment is None else assignment.stream_id)
+        self.generations.append(None if assignment is None else assignment[0])
+        self.streams.append(None if assignment is None else assignment[1])
         self.written_as.append(clustering)
         self.buckets.append(bucket_of(key, self._of))
+
+
+def _is(assignment: Assignment | None, generation: int | None, stream: bytes | None) -> bool:
+    """Whether that is the assignment of these columns; it is not known where one of them is null."""
+    if assignment is None:
+        return generation is None or stream is None
+    return generation is not None and assignment[0] == generation and assignment[1] == stream
+
+
+def _wins(assignment: Assignment | None, generation: int | None, stream: bytes | None) -> bool:
+    """Whether it is larger than that of these columns; none is less than any (RowState.newest)."""
+    if assignment is None:
+        return False
+    return generation is None or stream is None or (assignment[0], assignment[1]) > (generation, stream)

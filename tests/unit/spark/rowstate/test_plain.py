@@ -70,11 +70,11 @@ def test_plain_changes_merge_as_states_do(changes: list[Change]) -> None:
         row = plain_row(plain[1]) if row is None else plain_merge(row, change, plain[0])
         assert row is not None
         state.absorb(state_of(change))
-        assert row.encoded() == encode_state(state)
+        assert row.encoded == encode_state(state)
         assert row.newest == newest(state)
-        again = plain_row(row.encoded())
+        again = plain_row(row.encoded)
         assert again is not None
-        assert again.encoded() == row.encoded()
+        assert again.encoded == row.encoded
 
 
 @given(st.lists(row_changes(PLAIN), min_size=1, max_size=3))
@@ -84,7 +84,7 @@ def test_a_state_is_read_as_it_is_or_not_at_all(changes: list[Change]) -> None:
         state.absorb(state_of(change))
     encoded = encode_state(state)
     row = plain_row(encoded)
-    assert row is None or row.encoded() == encoded
+    assert row is None or row.encoded == encoded
 
 
 def test_a_state_that_is_cut_is_not_read() -> None:
@@ -94,7 +94,7 @@ def test_a_state_that_is_cut_is_not_read() -> None:
     assert first is not None
     known = plain_row(first[1])
     assert known is not None
-    encoded = plain_merge(known, second, 300).encoded()
+    encoded = plain_merge(known, second, 300).encoded
     for end in range(len(encoded)):
         with suppress(TruncatedError):
             assert plain_row(encoded[:end]) is None

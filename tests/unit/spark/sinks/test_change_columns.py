@@ -179,6 +179,18 @@ def test_what_only_records_can_say_is_left() -> None:
     assert (odd, len(batch)) == ([0], 1)
 
 
+@pytest.mark.parametrize(
+    "data", ["0000000100ff", "00000001007f", "00000001ff80", "00000001ff7f", "0000000100", "00000001ff"]
+)
+def test_numbers_whose_bytes_are_longer_than_need_be_are_left(data: str) -> None:
+    """Their text alone would give back other bytes."""
+    change = Log(TABLE).insert((1, "x"), (0, "1"), 1, d="1.5")
+    octets = bytes.fromhex(data)
+    minimal_ = octets[4:] == minimal(int.from_bytes(octets[4:], "big", signed=True))
+    columns = ChangeColumns(TABLE, 1)
+    assert columns.add(delivered([replace(change, cells=(replace(change.cells[0], value=octets),))])[0]) is minimal_
+
+
 def test_columns_that_are_full_take_no_more() -> None:
     log = Log(TABLE)
     changes = delivered([log.insert((1, "x"), (at, "1"), 1, a=at) for at in range(5)])

@@ -142,6 +142,16 @@ def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
     assert [(one.version(), one.history(1)[0]["operation"]) for one in tables] == [(1, "MERGE"), (1, "MERGE")]
 
 
+def test_rows_that_are_there_are_put_in_their_place(tmp_path: Path) -> None:
+    """Whether others of the batch are new, or all; and new ones stand beside them."""
+    followed, log = local(tmp_path), Log(PLAIN)
+    new = [log.insert((number,), (), 1, v="new") for number in range(4)]
+    changed = [log.update((number,), (), 2, v="changed") for number in range(4)]
+    for batch in ([new[0]], [new[1]], [changed[0], new[2]], [changed[1]], [new[3], new[1]]):
+        write(followed, *batch)
+    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, [*new, *changed[:2]], "id", "v")
+
+
 def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(tmp_path: Path) -> None:
     """Neither's changes are lost: each knows only by its commit that the other was there."""
     followed, log = local(tmp_path), Log(PLAIN)

@@ -1,0 +1,55 @@
+"""Breakages of what makes a Delta sink fast: states merged in columns, rows appended where none is there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+PLAIN: Final = "unit/spark/rowstate/test_plain.py"
+ROWS: Final = "unit/spark/sinks/test_plain_rows.py"
+COLUMNS: Final = "unit/spark/sinks/test_change_columns.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="the-smaller-of-two-values-holds",
+        promise="a table reads as SELECT, whatever comes in what order how often",
+        file="spark/tailrace_spark/rowstate/plain.py",
+        old="known.values[at] > value)",
+        new="known.values[at] < value)",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(PLAIN, "test_plain_changes_merge_as_states_do", ASSERTED),
+            Red(ROWS, "test_states_and_rows_are_those_of_objects", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="what-a-partition-deletion-covers-is-merged-as-plain",
+        promise="a table reads as SELECT, whatever comes in what order how often",
+        file="spark/tailrace_spark/sinks/plain_rows.py",
+        old="            if clustering < ROW or ",
+        new="            if ",
+        needs=Needs.NOTHING,
+        reds=(Red(ROWS, "test_states_and_rows_are_those_of_objects", ASSERTED),),
+    ),
+    Breakage(
+        name="rows-that-are-there-are-appended",
+        promise="a table reads as SELECT, whatever comes in what order how often",
+        file="spark/tailrace_spark/sinks/delta_current.py",
+        old="new=not hidden and stored.at.keys().isdisjoint(put))",
+        new="new=not hidden)",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/spark/sinks/test_delta_current.py", "test_rows_that_are_there_are_put_in_their_place", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="what-columns-cannot-say-is-left-out",
+        promise="every value comes back bit for bit",
+        file="spark/tailrace_spark/sinks/delta_history.py",
+        old="        if odd:\n",
+        new="        if odd and not batch:\n",
+        needs=Needs.NOTHING,
+        reds=(Red(COLUMNS, "test_more_than_columns_take_at_once_are_all_there", ASSERTED),),
+    ),
+)
