@@ -13,15 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
-from tailrace_spark.sinks.delta_store import StoredTable
 from tailrace_spark.sinks.delta_visible import bucket_of
+from tailrace_spark.sinks.lake import Condition, LakeTable, Number
 from tailrace_spark.sinks.partition_merge import Kept, Known, KnownRow
 from tailrace_spark.sinks.sql_heads import HeadRow, head_of
 from tailrace_spark.sinks.sql_names import ROW
@@ -36,6 +35,7 @@ SCHEMA: Final = pa.schema(
      ("written_as", pa.list_(pa.binary())), ("batch", pa.int64()), ("bucket", pa.int32())]
 )  # fmt: skip
 _WHOLE_TABLE: Final = -1
+_IN_TABLE: Final = Number("bucket").differs(_WHOLE_TABLE)
 _DEFINITION, _TRUNCATIONS = b"definition", b"truncations"
 _MICROS: Final = 1_000_000
 
@@ -58,13 +58,13 @@ class About:
 class StateTable:
     """One state table as it was at one version; None: not made yet."""
 
-    def __init__(self, stored: StoredTable | None) -> None:
+    def __init__(self, stored: LakeTable | None) -> None:
         self.stored = stored
         self.batch = 0 if stored is None else stored.version_of(BATCH) or 0
 
     def about(self) -> About | None:
         """What is known of the whole table; None: nothing yet."""
-        rows = {row["clustering"]: row for row in self._rows(pc.field("bucket") == _WHOLE_TABLE)}
+        rows = {row["clustering"]: row for row in self._rows(Number("bucket").equals(_WHOLE_TABLE))}
         if _DEFINITION not in rows:
             return None
         said = json.loads(rows[_DEFINITION]["state"])
@@ -83,30 +83,30 @@ class StateTable:
     def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, Known]:
         """These partitions; those of which nothing is known are left out."""
         within = sorted({bucket_of(key, buckets) for key in keys})
-        return _known(self._rows(pc.field("bucket").isin(within), keys))
+        return _known(self._rows(Number("bucket").among(within), keys))
 
     def bucket(self, number: int) -> dict[bytes, Known]:
         """All partitions of a bucket."""
-        return _known(self._rows(pc.field("bucket") == number))
+        return _known(self._rows(Number("bucket").equals(number)))
 
     def due(self, at: int) -> set[bytes]:
         """The keys of partitions in which something reads otherwise by `at`, in seconds."""
-        return self._keys((pc.field("next_expiry") <= at) & (pc.field("bucket") != _WHOLE_TABLE))
+        return self._keys(Number("next_expiry").at_most(at) & _IN_TABLE)
 
     def since(self, batch: int) -> set[bytes]:
         """The keys of partitions that a later batch than this one wrote."""
-        return self._keys((pc.field("batch") > batch) & (pc.field("bucket") != _WHOLE_TABLE))
+        return self._keys(Number("batch").above(batch) & _IN_TABLE)
 
     def all_keys(self) -> set[bytes]:
         """The keys of all partitions."""
-        return self._keys(pc.field("bucket") != _WHOLE_TABLE)
+        return self._keys(_IN_TABLE)
 
-    def _keys(self, which: Any) -> set[bytes]:
+    def _keys(self, which: Condition) -> set[bytes]:
         if self.stored is None:
             return set()
         return set(self.stored.read(["key"], which)["key"].to_pylist())
 
-    def _rows(self, which: Any, keys: Collection[bytes] | None = None) -> list[dict[str, Any]]:
+    def _rows(self, which: Condition, keys: Collection[bytes] | None = None) -> list[dict[str, Any]]:
         return [] if self.stored is None else self.stored.read(SCHEMA.names, which, keys).to_pylist()
 
 

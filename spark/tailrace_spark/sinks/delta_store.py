@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.lake import Condition
 
 _S3: Final = "s3://"
 # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
@@ -102,6 +103,10 @@ class DeltaStore:
     def uri(self, name: str) -> str:
         """Where the table of a name is."""
         return f"{self._root}/{name}"
+
+    def typed(self, schema: Any) -> Any:
+        """The schema itself: what sinks make of definitions are Delta's types."""
+        return schema
 
     def append(
         self,
@@ -190,17 +195,13 @@ class StoredTable:
         """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
         return pa.schema([pa.field(field.name, _plain(field.type)) for field in pa.schema(self.delta.schema())])
 
-    def read(self, columns: Sequence[str], which: Any, keys: Collection[bytes] | None = None) -> Any:
-        """A pyarrow Table of these columns of some rows, in no order.
-
-        They are those for which a pyarrow Expression of numbers holds; with `keys`, those of them whose first column,
-        binary, is one of these.
-        """
+    def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
+        """A pyarrow Table of these columns of some rows: see LakeTable."""
         wanted = pa.schema([self.schema.field(column) for column in columns])
         named = None if keys is None else pa.array(sorted(keys), pa.binary())
         found = []
         with _answering(self.delta.table_uri):
-            for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which):
+            for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which.arrow):
                 rows = pa.Table.from_batches([batch]).cast(wanted)
                 found.append(rows if named is None else rows.filter(pc.is_in(rows.column(0), named)))
         return pa.concat_tables(found) if found else wanted.empty_table()
