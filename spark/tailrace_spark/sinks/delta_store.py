@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.lake import Condition
+from tailrace_spark.sinks.lake import Condition, plain_type
 
 _S3: Final = "s3://"
 # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
@@ -193,7 +193,7 @@ class StoredTable:
     @property
     def schema(self) -> Any:
         """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
-        return pa.schema([pa.field(field.name, _plain(field.type)) for field in pa.schema(self.delta.schema())])
+        return pa.schema([pa.field(field.name, plain_type(field.type)) for field in pa.schema(self.delta.schema())])
 
     def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
@@ -220,16 +220,6 @@ def _scanned(directory: str) -> list[os.DirEntry[str]]:
 
 def _noting(versions: Mapping[str, int]) -> CommitProperties:
     return CommitProperties(app_transactions=[Transaction(app, at) for app, at in sorted(versions.items())])
-
-
-def _plain(of: Any) -> Any:
-    if pa.types.is_struct(of):
-        return pa.struct([pa.field(field.name, _plain(field.type)) for field in of])
-    if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_list_view(of):
-        return pa.list_(_plain(of.value_type))
-    if pa.types.is_large_string(of) or pa.types.is_string_view(of):
-        return pa.string()
-    return pa.binary() if pa.types.is_large_binary(of) or pa.types.is_binary_view(of) else of
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 
@@ -122,3 +123,14 @@ class LakeStore(Protocol):
         `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
         `named_by` are the columns that name a row, the one that the table is partitioned by first, of whole numbers.
         """
+
+
+def plain_type(of: Any) -> Any:
+    """A pyarrow type as `LakeTable.schema` has it."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in of])
+    if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_list_view(of):
+        return pa.list_(plain_type(of.value_type))
+    if pa.types.is_large_string(of) or pa.types.is_string_view(of):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(of) or pa.types.is_binary_view(of) else of
