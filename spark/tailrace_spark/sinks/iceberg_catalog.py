@@ -41,7 +41,7 @@ class Catalog:
         self._jvm = internals._jvm  # noqa: SLF001 - see above
         self._new_array = internals.sparkContext._gateway.new_array  # noqa: SLF001
         self._iceberg = self._jvm.org.apache.iceberg
-        with self.answering(CATALOG):
+        with self.answering("the Iceberg catalog"):
             self.session.sql(f"USE {CATALOG}")  # the catalog is made, with these settings
             session = internals._jsparkSession  # noqa: SLF001
             self._java = self._iceberg.spark.Spark3Util.loadIcebergCatalog(session, CATALOG)

@@ -56,6 +56,7 @@ def require_select(followed: FollowedIceberg, changes: list[Any], why: str = "")
     assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, wide, "id", "c", "s", "v"), why
 
 
+@pytest.mark.long
 def test_tables_follow_the_source(another: Stores) -> None:
     """Batches that come again change nothing; columns come, rows go."""
     followed = another()

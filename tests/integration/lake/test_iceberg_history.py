@@ -203,6 +203,7 @@ def test_every_type_of_cassandras_is_kept(local: Callable[..., IcebergHistory]) 
         assert str(found.field(f"c_{kind}").type) == narrow.get(kind, arrow)
 
 
+@pytest.mark.long
 def test_what_is_noted_outlives_compaction_and_expiry(local: Callable[..., IcebergHistory]) -> None:
     """Both as `tailrace iceberg` does them, and whatever makes new snapshots besides."""
     stored, topic, log = local(), Topic(), Log(PLAIN)
@@ -229,6 +230,7 @@ def test_a_table_that_would_show_rows_before_they_are_noted_is_not_written(
     assert len(stored.records()) == 1
 
 
+@pytest.mark.long
 def test_types_are_arrows(local: Callable[..., IcebergHistory]) -> None:
     """What a store says of a table's columns is what they were made of, but for narrow numbers."""
     made = pa.schema(
