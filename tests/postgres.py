@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import tempfile
+import threading
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -37,3 +40,28 @@ def new_database() -> str:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
     engine.dispose()
     return sa.make_url(server_url()).set(database=name).render_as_string(hide_password=False)
+
+
+@cache
+def port() -> int:
+    """A port of this machine's that leads to the server, for clients that know no other sockets: Java's."""
+    place = sa.make_url(server_url()).query["host"]
+    listening = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_lead, args=(listening, f"{place}/.s.PGSQL.5432"), daemon=True).start()
+    return int(listening.getsockname()[1])
+
+
+def _lead(listening: socket.socket, to: str) -> None:
+    while True:
+        near, _ = listening.accept()
+        far = socket.socket(socket.AF_UNIX)
+        far.connect(to)
+        for one, other in ((near, far), (far, near)):
+            threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
+
+
+def _pass_on(one: socket.socket, other: socket.socket) -> None:
+    """Until one of them ends."""
+    with one.makefile("rb", buffering=0) as said, other.makefile("wb", buffering=0) as heard:
+        shutil.copyfileobj(said, heard)
+    other.shutdown(socket.SHUT_WR)

@@ -50,6 +50,8 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
     defaults: ClassVar[Mapping[str, Scalar]] = {}
     owned: ClassVar[Mapping[str, str]] = {}
     examples: ClassVar[Mapping[str, Scalar]] = {}
+    secrets: ClassVar[frozenset[str]] = frozenset()
+    """Names that are secret here, besides those that are everywhere."""
 
     @model_validator(mode="before")
     @classmethod
@@ -71,7 +73,7 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
             elif not isinstance(value, bool | int | float | str | SecretStr):
                 raise ValueError(f"{name} must be a string, number or boolean")
             else:
-                properties[name] = SecretStr(str(value)) if is_secret_name(name) else value
+                properties[name] = SecretStr(str(value)) if is_secret_name(name) or name in cls.secrets else value
         return properties
 
     def reveal(self) -> dict[str, Scalar]:

@@ -15,6 +15,7 @@ from tailrace_common.settings_sink_cassandra import DAY_SECONDS, CassandraSinkSe
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_common.settings_sink_kafka import KafkaSinkSettings
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
@@ -84,6 +85,7 @@ SinkSettings = (
     | RabbitmqSinkSettings
     | FilesSinkSettings
     | DeltaSinkSettings
+    | IcebergSinkSettings
     | OpensearchSinkSettings
     | ConsoleSinkSettings
 )
@@ -111,6 +113,7 @@ SINK_TYPES: Final[Mapping[str, type[SinkSettings]]] = {
     "rabbitmq": RabbitmqSinkSettings,
     "files": FilesSinkSettings,
     "delta": DeltaSinkSettings,
+    "iceberg": IcebergSinkSettings,
     "opensearch": OpensearchSinkSettings,
     "console": ConsoleSinkSettings,
 }
@@ -136,6 +139,7 @@ AnySinkSettings = Annotated[
     | Annotated[RabbitmqSinkSettings, Tag("rabbitmq")]
     | Annotated[FilesSinkSettings, Tag("files")]
     | Annotated[DeltaSinkSettings, Tag("delta")]
+    | Annotated[IcebergSinkSettings, Tag("iceberg")]
     | Annotated[OpensearchSinkSettings, Tag("opensearch")]
     | Annotated[ConsoleSinkSettings, Tag("console")],
     Discriminator(

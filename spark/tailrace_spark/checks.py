@@ -9,7 +9,8 @@ from tailrace_common.checks import Check, judge, may_write
 from tailrace_common.java import find_java
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import TailraceError
-from tailrace_spark.sinks.registry import open_sink, setting_of
+from tailrace_spark.session import SparkOnce
+from tailrace_spark.sinks.registry import jars_of, open_sink, setting_of
 
 
 def check_stream(settings: Settings) -> Iterator[Check]:
@@ -47,11 +48,12 @@ def _sink(name: str, section: SinkSettings, settings: Settings) -> Check:
             title, may_write(Path(file)), str(Path(file).absolute()), f"set sink.{name}.url to a writable file"
         )
     try:
-        sink = open_sink(name, section, settings.topics.prefix, kafka=settings.kafka.reveal())
-        try:
-            sink.reach()
-        finally:
-            sink.close()
+        with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
+            sink = open_sink(name, section, settings.topics.prefix, kafka=settings.kafka.reveal(), session=spark)
+            try:
+                sink.reach()
+            finally:
+                sink.close()
     except TailraceError as error:
         return Check(title, False, str(error), f"see {setting_of(name, section)}")
     return Check(title, True, section.location)

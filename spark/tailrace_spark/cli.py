@@ -15,18 +15,19 @@ import typer
 from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.settings import Settings
+from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings_sinks import identity_of
 from tailrace_common.settings_stream import StreamSettings
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.archive import write_archive
 from tailrace_spark.checkpoint import store_of
+from tailrace_spark.lake_tables import chosen_sink
 from tailrace_spark.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Target
-from tailrace_spark.session import spark_session
+from tailrace_spark.session import SparkOnce
 from tailrace_spark.sinks.protocol import ReachableSink
-from tailrace_spark.sinks.registry import SINKS, open_sink, setting_of
+from tailrace_spark.sinks.registry import SINKS, jars_of, open_sink, setting_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -62,33 +63,28 @@ def stream(
         return
     settings = settings_of(config)
     set_on_retry_hooks(())  # our own log says of a retry what matters
-    target, about = _sink(settings, sink)  # before Spark, which takes its time to start
-    stop, metrics = threading.Event(), StreamMetrics(about)
-    with _stopping(stop), _served(metrics, settings.stream):
-        session = spark_session(settings.stream.spark.reveal())
-        try:
-            with _stopping(stop):  # again, for Spark has taken SIGINT
-                if not stop.is_set():
-                    job = Stream(
-                        session, settings, target, stop=stop, metrics=metrics, location=about.location,
-                        store=about.store,
-                    )  # fmt: skip
-                    job.run(**({"availableNow": True} if once else {}))
-        finally:
-            target.close()
-            session.stop()
+    chosen, section = chosen_sink(settings, sink)
+    with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
+        target, about = _sink(settings, chosen, section, spark)  # before Spark, which takes its time to start
+        stop, metrics = threading.Event(), StreamMetrics(about)
+        with _stopping(stop), _served(metrics, settings.stream):
+            try:
+                session = spark()
+                with _stopping(stop):  # again, for Spark has taken SIGINT
+                    if not stop.is_set():
+                        job = Stream(
+                            session, settings, target, stop=stop, metrics=metrics, location=about.location,
+                            store=about.store,
+                        )  # fmt: skip
+                        job.run(**({"availableNow": True} if once else {}))
+            finally:
+                target.close()
     log.info("the stream has ended")
 
 
-def _sink(settings: Settings, name: str | None) -> tuple[ReachableSink, Target]:
-    try:
-        chosen, sink = (name, settings.sink[name]) if name is not None else settings.stream_sink()
-    except KeyError:
-        raise SettingsError(f"--sink {name}: there is no [sink.{name}]; set: {', '.join(settings.sink)}") from None
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
+def _sink(settings: Settings, chosen: str, sink: SinkSettings, spark: SparkOnce) -> tuple[ReachableSink, Target]:
     target = open_sink(
-        chosen, sink, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal()
+        chosen, sink, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal(), spark
     )
     try:
         target.reach()

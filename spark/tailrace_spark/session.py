@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -34,8 +34,12 @@ _DEFAULTS: Final = {
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progress | None = None) -> SparkSession:
+def spark_session(
+    settings: Mapping[str, Scalar] | None = None, progress: Progress | None = None, jar_sets: Iterable[str] = ()
+) -> SparkSession:
     """The session of this process, made with Spark's `settings` ([stream.spark]) over ours if there is none yet.
+
+    `jar_sets`: sets of locked jars that it has besides those of every stream.
 
     Its Java is in a session of its own: a signal to our process group, as terminals send it, reaches Python alone,
     which ends the stream in order. It ends when this process does. Sets JAVA_HOME and PYSPARK_PYTHON in this process
@@ -50,7 +54,7 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
     if "spark.pyspark.python" not in wanted:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    jars = [str(jar) for jar in fetch_sets("spark", progress=progress)]
+    jars = [str(jar) for jar in fetch_sets("spark", *jar_sets, progress=progress)]
     more = wanted.pop("spark.jars", "")
     fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
     conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
@@ -62,3 +66,26 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+class SparkOnce:
+    """A Spark session that is made when it is first asked for, and ends with a `with`."""
+
+    def __init__(self, settings: Mapping[str, Scalar], jar_sets: Iterable[str] = ()) -> None:
+        """As for `spark_session`."""
+        self._settings = settings
+        self._jar_sets = tuple(jar_sets)
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        """The session. Raises JarError or SettingsError when jars or a Java cannot be had."""
+        if self._session is None:
+            self._session = spark_session(self._settings, jar_sets=self._jar_sets)
+        return self._session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.stop()

@@ -10,6 +10,7 @@ from tests.breakages import (
     delivery,
     delta,
     generations,
+    iceberg,
     images,
     schema,
     services,
@@ -30,5 +31,6 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *copies.BREAKAGES,
     *shaping.BREAKAGES,
     *delta.BREAKAGES,
+    *iceberg.BREAKAGES,
     *sinks.BREAKAGES,
 )

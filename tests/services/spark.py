@@ -1,4 +1,4 @@
-"""A Spark session as the tests use it: local, two threads, the locked connector jars, everything on loopback."""
+"""A Spark session as the tests use it: local, two threads, the locked jars of streams and sinks, all on loopback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def start_spark(directory: Path) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # else it complains of every machine whose name is a loopback address
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {
-        "spark.jars": ",".join(map(str, fetch_sets("spark"))),
+        "spark.jars": ",".join(map(str, fetch_sets("spark", "iceberg", "iceberg-s3", "postgresql"))),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",

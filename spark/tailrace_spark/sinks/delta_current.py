@@ -38,8 +38,8 @@ from tailrace_spark.sinks.delta_state import (
     plain_state_rows,
     state_rows,
 )
-from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
 from tailrace_spark.sinks.delta_visible import BUCKET, Shown
+from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
 from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, mergeable_as_plain
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
@@ -63,7 +63,7 @@ class DeltaCurrent:
 
     def __init__(
         self,
-        store: DeltaStore,
+        store: LakeStore,
         buckets: int = 16,
         *,
         ring_delay: float = 0.0,
@@ -190,14 +190,14 @@ def state_name(name: str) -> str:
 class _Followed:
     """One table as it was when it was opened."""
 
-    store: DeltaStore
+    store: LakeStore
     name: str
     state: StateTable
     about: About
     made: bool = False
 
     @classmethod
-    def open(cls, store: DeltaStore, name: str) -> _Followed | None:
+    def open(cls, store: LakeStore, name: str) -> _Followed | None:
         """The table of a name; None where there is none that follows anything."""
         stored = store.open(state_name(name))
         if stored is None:
@@ -282,7 +282,7 @@ class _Followed:
         elif changed and (puts.rows or puts.hidden):
             self._put(shown, stored, puts)
 
-    def _put(self, shown: Shown, stored: StoredTable, puts: _Puts) -> None:
+    def _put(self, shown: Shown, stored: LakeTable, puts: _Puts) -> None:
         if puts.new:
             batches = pa.RecordBatchReader.from_batches(shown.schema, puts.rows)
             self.store.append(self.name, stored, batches, {BATCH: self.state.batch})
@@ -295,18 +295,18 @@ class _Followed:
         both = [*(_marked(rows, False) for rows in puts.rows), _marked(gone, True)]
         self.store.merge(self.name, stored, pa.Table.from_batches(both), _NAMED_BY, {BATCH: self.state.batch})
 
-    def _show_since(self, shown: Shown, stored: StoredTable, batch: int, at: int) -> None:
+    def _show_since(self, shown: Shown, stored: LakeTable, batch: int, at: int) -> None:
         """Make the rows of partitions anew that were written after a batch."""
         state = StateTable(self.store.open(state_name(self.name)))
         keys = state.since(batch)
         known = state.partitions(keys, self.about.buckets)
         rows = rows_of(shown, known, at)
         within = sorted({bucket_of(key, self.about.buckets) for key in keys})
-        there = stored.read([KEY, CLUSTERING], pc.field(BUCKET).isin(within), keys)
+        there = stored.read([KEY, CLUSTERING], Number(BUCKET).among(within), keys)
         hidden = set(zip(there[KEY].to_pylist(), there[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
         self._put(shown, stored, _Puts([shown.arrow(list(rows.values()))], hidden, new=False))
 
-    def _show_all(self, shown: Shown, stored: StoredTable | None, at: int) -> None:
+    def _show_all(self, shown: Shown, stored: LakeTable | None, at: int) -> None:
         """Make all of it anew, one bucket after the other."""
         state = StateTable(self.store.open(state_name(self.name)))
         spool = Spool(shown.schema)
@@ -319,7 +319,7 @@ class _Followed:
         finally:
             spool.close()
 
-    def _rewrite(self, shown: Shown, stored: StoredTable | None, rows: Any) -> None:
+    def _rewrite(self, shown: Shown, stored: LakeTable | None, rows: Any) -> None:
         says = f"{shown.table}, followed"
         noted = {BATCH: self.state.batch}
         self.store.rewrite(self.name, stored, rows, noted, partitioned_by=BUCKET, says=says)

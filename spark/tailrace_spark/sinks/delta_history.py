@@ -21,10 +21,10 @@ from tailrace_spark.sinks.change_arrays import change_batch
 from tailrace_spark.sinks.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
 from tailrace_spark.sinks.delta_spool import Spool
-from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
 from tailrace_spark.sinks.delta_times import within
-from tailrace_spark.sinks.delta_types import DAY, conform, delta_schema, grown, history_schema, sayable
+from tailrace_spark.sinks.delta_types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.files import day_of
+from tailrace_spark.sinks.lake import LakeStore, LakeTable
 from tailrace_spark.sinks.parquet_schema import arrow_schema
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Place, Summary
 
@@ -46,7 +46,7 @@ class DeltaHistory:
     process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again.
     """
 
-    def __init__(self, store: DeltaStore) -> None:
+    def __init__(self, store: LakeStore) -> None:
         self._store = store
         self._routes: dict[int, _Route] = {}
         self._forms = ChangeForms()
@@ -63,7 +63,7 @@ class DeltaHistory:
         known = self._routes.get(id(table))
         if known is None:
             numbers = arrow_schema(table)
-            wanted = history_schema(table)
+            wanted = self._store.typed(history_schema(table))
             known = _Route(table, numbers, wanted, self._fitting(table, wanted, batch))
             self._routes[id(table)] = known
         return known
@@ -103,7 +103,7 @@ def application(topic: str, partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """Where a definition's changes go; `numbers` is what a record is in Arrow, `schema` what it is in Delta."""
+    """Where a definition's changes go; `numbers` is what a record is in Arrow, `schema` what it is in the lake."""
 
     table: Table  # kept, so that its id stays its own
     numbers: Any
@@ -116,7 +116,7 @@ class Writing:
     """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition."""
 
     name: str
-    stored: StoredTable | None
+    stored: LakeTable | None
     says: str
     spool: Spool
     partitioned_by: str | None = None
@@ -155,7 +155,7 @@ class _Filling:
 class HistoryBatch:
     """One micro-batch on its way into its tables."""
 
-    def __init__(self, outlet: DeltaHistory, store: DeltaStore) -> None:
+    def __init__(self, outlet: DeltaHistory, store: LakeStore) -> None:
         self._outlet = outlet
         self._store = store
         self._tables: dict[str, Writing] = {}
@@ -235,7 +235,7 @@ class HistoryBatch:
         writing = self._tables[name] = self.writing(name, stored, says, spool, partitioned_by)
         return writing
 
-    def writing(self, name: str, stored: StoredTable | None, says: str, spool: Spool, by: str | None) -> Writing:
+    def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
         """What tells which records are in a table."""
         return Writing(name, stored, says, spool, by)
 
@@ -284,7 +284,7 @@ def rows_of(route: _Route, records: Sequence[LogRecord]) -> Any:
     batch = _arrow(rows, route.numbers)
     if not all(map(sayable, batch.columns)):
         batch = _arrow([within(route.table, row) for row in rows], route.numbers)
-    batch = conform(batch, delta_schema(route.numbers))
+    batch = conform(batch, pa.schema([route.schema.field(name) for name in route.numbers.names]))
     return pa.RecordBatch.from_arrays([*batch.columns, days], schema=route.schema)
 
 

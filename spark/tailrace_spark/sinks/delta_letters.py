@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.change_log import Batch
@@ -26,11 +25,12 @@ from tailrace_spark.sinks.delta_history import (
     letter_rows,
 )
 from tailrace_spark.sinks.delta_spool import Spool
-from tailrace_spark.sinks.delta_store import DeltaStore, StoredTable
+from tailrace_spark.sinks.lake import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.replaying_log import page
 
 _PLACE: Final = ("topic", "partition", "offset")
+_NAMED_BY: Final = ("partition", "offset", "topic")
 _REPLAYS: Final = "tailrace/letters"
 """The application id under which a history counts replays: of two at a time one fails."""
 _TRIES: Final = 5
@@ -39,7 +39,7 @@ _TRIES: Final = 5
 class ReplayingHistory(DeltaHistory):
     """As DeltaHistory; its letters can be written again, while a stream writes."""
 
-    def __init__(self, store: DeltaStore) -> None:
+    def __init__(self, store: LakeStore) -> None:
         super().__init__(store)
         self._tables = store
 
@@ -55,7 +55,7 @@ class ReplayingHistory(DeltaHistory):
 class ReplayingCurrent(DeltaCurrent):
     """As DeltaCurrent; its letters can be merged again, while a stream writes."""
 
-    def __init__(self, store: DeltaStore, buckets: int = 16, *, ring_delay: float = 0.0) -> None:
+    def __init__(self, store: LakeStore, buckets: int = 16, *, ring_delay: float = 0.0) -> None:
         super().__init__(store, buckets, ring_delay=ring_delay)
         self._tables = store
 
@@ -93,13 +93,13 @@ class _WritingAgain(Writing):
 class _Again(HistoryBatch):
     """The changes of some letters on their way into their tables."""
 
-    def __init__(self, outlet: DeltaHistory, store: DeltaStore, letters: Sequence[DeadLetter]) -> None:
+    def __init__(self, outlet: DeltaHistory, store: LakeStore, letters: Sequence[DeadLetter]) -> None:
         super().__init__(outlet, store)
         self._lettered = store
         self._of = letters
         self._kept: dict[At, DeadLetter] = {}
 
-    def writing(self, name: str, stored: StoredTable | None, says: str, spool: Spool, by: str | None) -> Writing:
+    def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
         there = set[At]()
         if stored is not None:
             found = stored.read(_PLACE, _within([letter.place for letter in self._of]))
@@ -119,12 +119,11 @@ class _Again(HistoryBatch):
         return replace(done, dead_letters=len(self._kept))
 
 
-def _letters(store: DeltaStore, after: Place | None, most: int) -> Sequence[DeadLetter]:
+def _letters(store: LakeStore, after: Place | None, most: int) -> Sequence[DeadLetter]:
     stored = store.open(DEAD_LETTERS)
     if stored is None:
         return []
-    anything = pc.field("offset") >= 0
-    places = page(_places(stored.read(_PLACE, anything)), after, most)
+    places = page(_places(stored.read(_PLACE, Number("offset").above(-1))), after, most)
     if not places:
         return []
     rows = stored.read(LETTERS.names, _within([Place(*place) for place in places])).to_pylist()
@@ -136,7 +135,7 @@ def _letters(store: DeltaStore, after: Place | None, most: int) -> Sequence[Dead
     ]
 
 
-def _settle(store: DeltaStore, letters: Sequence[DeadLetter], kept: Mapping[At, DeadLetter]) -> None:
+def _settle(store: LakeStore, letters: Sequence[DeadLetter], kept: Mapping[At, DeadLetter]) -> None:
     """Let go of letters but those of `kept`, which get their new reasons, in one commit."""
     gone = [letter.place.at not in kept for letter in letters]
     rows = letter_rows([kept.get(letter.place.at, letter) for letter in letters])
@@ -146,7 +145,7 @@ def _settle(store: DeltaStore, letters: Sequence[DeadLetter], kept: Mapping[At, 
         if stored is None:
             return
         try:
-            store.merge(DEAD_LETTERS, stored, table, _PLACE, {})
+            store.merge(DEAD_LETTERS, stored, table, _NAMED_BY, {})
         except ServiceError:  # a stream set something aside meanwhile
             if not left:
                 raise
@@ -154,11 +153,9 @@ def _settle(store: DeltaStore, letters: Sequence[DeadLetter], kept: Mapping[At, 
             return
 
 
-def _within(places: Iterable[Place]) -> Any:
-    """An Expression that these places satisfy, and perhaps others."""
-    topics = sorted({place.topic for place in places})
-    offsets = sorted({place.offset for place in places})
-    return pc.field("topic").isin(topics) & pc.field("offset").isin(offsets)
+def _within(places: Iterable[Place]) -> Condition:
+    """What these places satisfy, and perhaps others."""
+    return Number("offset").among(sorted({place.offset for place in places}))
 
 
 def _places(table: Any) -> list[At]:

@@ -21,7 +21,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
-from tailrace_spark.sinks.delta_store import StoredTable
+from tailrace_spark.sinks.lake import Condition, LakeTable, Number
 from tailrace_spark.sinks.partition_merge import Kept, Known, KnownRow
 from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.sql_heads import HeadRow, head_of
@@ -39,6 +39,7 @@ SCHEMA: Final = pa.schema(
 WITH_GONE: Final = SCHEMA.append(pa.field("gone", pa.bool_()))
 _NEEDED: Final = ("key", "clustering", "state", "generation", "stream_id", "next_expiry", "written_as")
 _WHOLE_TABLE: Final = -1
+_IN_TABLE: Final = Number("bucket").differs(_WHOLE_TABLE)
 _DEFINITION, _TRUNCATIONS = b"definition", b"truncations"
 _MICROS: Final = 1_000_000
 
@@ -61,13 +62,13 @@ class About:
 class StateTable:
     """One state table as it was at one version; None: not made yet."""
 
-    def __init__(self, stored: StoredTable | None) -> None:
+    def __init__(self, stored: LakeTable | None) -> None:
         self.stored = stored
         self.batch = 0 if stored is None else stored.version_of(BATCH) or 0
 
     def about(self) -> About | None:
         """What is known of the whole table; None: nothing yet."""
-        rows = {row["clustering"]: row for row in self._rows(pc.field("bucket") == _WHOLE_TABLE)}
+        rows = {row["clustering"]: row for row in self._rows(Number("bucket").equals(_WHOLE_TABLE))}
         if _DEFINITION not in rows:
             return None
         said = json.loads(rows[_DEFINITION]["state"])
@@ -86,7 +87,7 @@ class StateTable:
     def rows(self, keys: Collection[bytes], buckets: int) -> StoredRows:
         """All rows of these partitions."""
         within = sorted({bucket_of(key, buckets) for key in keys})
-        return self._stored(pc.field("bucket").isin(within), keys)
+        return self._stored(Number("bucket").among(within), keys)
 
     def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, Known]:
         """These partitions; those of which nothing is known are left out."""
@@ -94,26 +95,26 @@ class StateTable:
 
     def bucket(self, number: int) -> dict[bytes, Known]:
         """All partitions of a bucket."""
-        return known_of(self._stored(pc.field("bucket") == number))
+        return known_of(self._stored(Number("bucket").equals(number)))
 
     def due(self, at: int) -> set[bytes]:
         """The keys of partitions in which something reads otherwise by `at`, in seconds."""
-        return self._keys((pc.field("next_expiry") <= at) & (pc.field("bucket") != _WHOLE_TABLE))
+        return self._keys(Number("next_expiry").at_most(at) & _IN_TABLE)
 
     def since(self, batch: int) -> set[bytes]:
         """The keys of partitions that a later batch than this one wrote."""
-        return self._keys((pc.field("batch") > batch) & (pc.field("bucket") != _WHOLE_TABLE))
+        return self._keys(Number("batch").above(batch) & _IN_TABLE)
 
     def all_keys(self) -> set[bytes]:
         """The keys of all partitions."""
-        return self._keys(pc.field("bucket") != _WHOLE_TABLE)
+        return self._keys(_IN_TABLE)
 
-    def _keys(self, which: Any) -> set[bytes]:
+    def _keys(self, which: Condition) -> set[bytes]:
         if self.stored is None:
             return set()
         return set(self.stored.read(["key"], which)["key"].to_pylist())
 
-    def _stored(self, which: Any, keys: Collection[bytes] | None = None) -> StoredRows:
+    def _stored(self, which: Condition, keys: Collection[bytes] | None = None) -> StoredRows:
         if self.stored is None or (keys is not None and not keys):
             return StoredRows([], [], [], [], [], [], [0], [])
         found = self.stored.read(_NEEDED, which, keys)
@@ -129,7 +130,7 @@ class StateTable:
             _octets(pc.list_flatten(found["written_as"])),
         )
 
-    def _rows(self, which: Any) -> list[dict[str, Any]]:
+    def _rows(self, which: Condition) -> list[dict[str, Any]]:
         return [] if self.stored is None else self.stored.read(SCHEMA.names, which).to_pylist()
 
 

@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.lake import Condition, plain_type
 
 _S3: Final = "s3://"
 # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
@@ -104,6 +105,10 @@ class DeltaStore:
         """Where the table of a name is."""
         return f"{self._root}/{name}"
 
+    def typed(self, schema: Any) -> Any:
+        """The schema itself: what sinks make of definitions are Delta's types."""
+        return schema
+
     def append(
         self,
         name: str,
@@ -174,7 +179,7 @@ class DeltaStore:
         """
         same = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
         parts = pc.unique(rows[named_by[0]])
-        if len(parts) and pa.types.is_integer(parts.type):
+        if len(parts):
             # Said outright, they need not be looked for in the rows before files are chosen.
             same += f' AND t."{named_by[0]}" IN ({", ".join(map(str, sorted(parts.to_pylist())))})'
         with _answering(self.uri(name)):
@@ -193,19 +198,15 @@ class StoredTable:
     @property
     def schema(self) -> Any:
         """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
-        return pa.schema([pa.field(field.name, _plain(field.type)) for field in pa.schema(self.delta.schema())])
+        return pa.schema([pa.field(field.name, plain_type(field.type)) for field in pa.schema(self.delta.schema())])
 
-    def read(self, columns: Sequence[str], which: Any, keys: Collection[bytes] | None = None) -> Any:
-        """A pyarrow Table of these columns of some rows, in no order.
-
-        They are those for which a pyarrow Expression of numbers holds; with `keys`, those of them whose first column,
-        binary, is one of these.
-        """
+    def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
+        """A pyarrow Table of these columns of some rows: see LakeTable."""
         wanted = pa.schema([self.schema.field(column) for column in columns])
         named = None if keys is None else pa.array(list(keys), pa.binary())
         found, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
-            for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which):
+            for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which.arrow):
                 waiting.append(pa.Table.from_batches([batch]).cast(wanted))
                 rows += len(batch)
                 if rows >= _LOOKED_AT:
@@ -233,16 +234,6 @@ def _scanned(directory: str) -> list[os.DirEntry[str]]:
 
 def _noting(versions: Mapping[str, int]) -> CommitProperties:
     return CommitProperties(app_transactions=[Transaction(app, at) for app, at in sorted(versions.items())])
-
-
-def _plain(of: Any) -> Any:
-    if pa.types.is_struct(of):
-        return pa.struct([pa.field(field.name, _plain(field.type)) for field in of])
-    if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_list_view(of):
-        return pa.list_(_plain(of.value_type))
-    if pa.types.is_large_string(of) or pa.types.is_string_view(of):
-        return pa.string()
-    return pa.binary() if pa.types.is_large_binary(of) or pa.types.is_binary_view(of) else of
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from tailrace_common.passthrough import Scalar
 from tailrace_common.settings import SinkSettings
@@ -13,16 +13,21 @@ from tailrace_spark.sinks.declared.console import CONSOLE
 from tailrace_spark.sinks.declared.delta import DELTA
 from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP
+from tailrace_spark.sinks.declared.iceberg import ICEBERG
 from tailrace_spark.sinks.declared.kafka import KAFKA
 from tailrace_spark.sinks.declared.log_tables import LOG_TABLES
 from tailrace_spark.sinks.declared.opensearch import OPENSEARCH
 from tailrace_spark.sinks.declared.rabbitmq import RABBITMQ
 from tailrace_spark.sinks.declared.sql import SQL
 from tailrace_spark.sinks.protocol import ReachableSink
-from tailrace_spark.sinks.sink_type import SinkType, Surroundings
+from tailrace_spark.sinks.sink_type import SinkType, Surroundings, no_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SINKS: Final[Mapping[str, SinkType]] = {
-    kind.name: kind for kind in (SQL, LOG_TABLES, CASSANDRA, KAFKA, HTTP, RABBITMQ, FILES, DELTA, OPENSEARCH, CONSOLE)
+    kind.name: kind
+    for kind in (SQL, LOG_TABLES, CASSANDRA, KAFKA, HTTP, RABBITMQ, FILES, DELTA, ICEBERG, OPENSEARCH, CONSOLE)
 }
 """In the order in which people are told of them. A further sink is a module of `declared`, and an entry here."""
 
@@ -30,13 +35,18 @@ _NO_KAFKA: Final[Mapping[str, Scalar]] = {}
 
 
 def open_sink(
-    name: str, settings: SinkSettings, prefix: str, ring_delay: float = 0.0, kafka: Mapping[str, Scalar] = _NO_KAFKA
+    name: str,
+    settings: SinkSettings,
+    prefix: str,
+    ring_delay: float = 0.0,
+    kafka: Mapping[str, Scalar] = _NO_KAFKA,
+    session: Callable[[], SparkSession] = no_session,
 ) -> ReachableSink:
     """The sink of [sink.NAME], for topics of a prefix; it connects when it is first used.
 
     `ring_delay`: [generations] ring_delay_seconds, within which all hosts know of what one of them does. `kafka`: the
-    stream's own Kafka, for sinks that write to it too. Raises SettingsError, also where a package that this type of
-    sink needs is not installed.
+    stream's own Kafka, for sinks that write to it too. `session`: for sinks that write by Spark.
+    Raises SettingsError, also where a package that this type of sink needs is not installed.
     """
     kind = SINKS[settings.type]
     missing = kind.missing()
@@ -44,9 +54,14 @@ def open_sink(
         raise SettingsError(
             f'sink.{name}: type = "{kind.name}" needs {", ".join(missing)}, not installed: {kind.install}'
         )
-    return kind.open(name, settings, Surroundings(prefix, ring_delay, kafka))
+    return kind.open(name, settings, Surroundings(prefix, ring_delay, kafka, session))
 
 
 def setting_of(name: str, settings: SinkSettings) -> str:
     """The name of the setting to look at when the sink of [sink.NAME] cannot be reached."""
     return ".".join(filter(None, ("sink", name, SINKS[settings.type].where)))
+
+
+def jars_of(settings: SinkSettings) -> tuple[str, ...]:
+    """The sets of locked jars that Spark has to have for a sink's section."""
+    return SINKS[settings.type].jars(settings)

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tailrace_common.passthrough import Scalar
 from tailrace_common.settings_sinks import SinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Kind(Enum):
@@ -21,16 +24,29 @@ class Kind(Enum):
     CASSANDRA = "Cassandra"
 
 
+def no_session() -> NoReturn:
+    """What a sink is given as `session` where nothing will be written by Spark."""
+    raise RuntimeError("there is no Spark here")
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a sink may need to know besides its own settings.
 
-    The topics' prefix, the ring delay in seconds, and the stream's own Kafka by librdkafka's names, with its passwords.
+    The topics' prefix, the ring delay in seconds, the stream's own Kafka by librdkafka's names, with its passwords, and
+    what gives the Spark that the stream runs in, with the jars that its type asks for; it is made when it is first
+    asked for.
     """
 
     prefix: str
     ring_delay: float = 0.0
     kafka: Mapping[str, Scalar] = field(default_factory=dict, repr=False)
+    session: Callable[[], SparkSession] = no_session
+
+
+def no_jars(_: Any) -> tuple[str, ...]:
+    """Of sinks that write without Spark."""
+    return ()
 
 
 Opener = Callable[[str, Any, Surroundings], ReachableSink]
@@ -44,7 +60,8 @@ The vendor's package is imported here and not before. It connects when it is fir
 class SinkType:
     """One type of sink. `name` is the `type` of its section, `where` its setting that says where it writes, if any.
 
-    `guarantee` is a sentence; `packages` are those of `extra` in pyproject.toml that the sink imports.
+    `guarantee` is a sentence; `packages` are those of `extra` in pyproject.toml that the sink imports; `jars` gives the
+    sets of locked jars that Spark has to have for a section.
     """
 
     name: str
@@ -56,6 +73,7 @@ class SinkType:
     document: str
     open: Opener
     where: str = ""
+    jars: Callable[[Any], tuple[str, ...]] = no_jars
 
     @property
     def install(self) -> str:

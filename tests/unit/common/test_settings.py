@@ -217,7 +217,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[sink.a]\ntype = 'log-tables'\nkeyspace = '{table}'", {}, "t.toml: sink.a.keyspace may contain {keyspace}"),
         ("", {"SINK__A__TYPE": "log-tables", "SINK__A__PORT": "x"}, "TAILRACE_SINK__A__PORT: sink.a.port must be"),
         ("[sink.a]\ntype = 'log-tables'\nusername = 'u'", {}, "t.toml: sink.a: username needs password"),
-        ("[sink.a]\ntype = 'iceberg'", {}, 't.toml: sink.a: type must be "sql", "log-tables"'),
+        ("[sink.a]\ntype = 'hudi'", {}, 't.toml: sink.a: type must be "sql", "log-tables"'),
         ("[sink.a]\ntable = '{x}'", {}, "sink.a.table may contain {keyspace} and {table}"),
         ("[sink.a]\ntable = 'x'", {}, "sink.a.table must contain {table}"),
         ("[cluster", {}, "t.toml: not TOML: "),

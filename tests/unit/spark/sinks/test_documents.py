@@ -71,7 +71,7 @@ def test_the_receiver_checks_signatures(honest: bool) -> None:
     assert known["is_ours"](headers, body, b"old", 9_999) is False
 
 
-@pytest.mark.parametrize("name", ["console", "files", "delta", "http", "opensearch", "rabbitmq"])
+@pytest.mark.parametrize("name", ["console", "files", "delta", "iceberg", "http", "opensearch", "rabbitmq"])
 def test_the_settings_of_a_page_are_settings(tmp_path: Path, name: str) -> None:
     """Its table names each one, too."""
     path = tmp_path / "t.toml"

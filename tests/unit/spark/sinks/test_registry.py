@@ -92,7 +92,7 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ('type = "iceberg"', '.toml: sink.x: type must be "sql"'),
+        ('type = "hudi"', '.toml: sink.x: type must be "sql"'),
         ("type = 5", '.toml: sink.x: type must be "sql"'),
         ('type = "sql"\nurll = ""', ".toml: unknown setting sink.x.urll; did you mean sink.x.url?"),
     ],
@@ -107,7 +107,7 @@ def test_a_half_configured_sink_is_told_by_its_setting(tmp_path: Path, section: 
 
 def test_an_unknown_type_names_all_there_are(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
-    path.write_text('[sink.x]\ntype = "iceberg"\n', encoding="utf-8")
+    path.write_text('[sink.x]\ntype = "hudi"\n', encoding="utf-8")
     with pytest.raises(SettingsError) as raised:
         load_settings(path, {})
     assert all(f'"{name}"' in str(raised.value) for name in SINKS)

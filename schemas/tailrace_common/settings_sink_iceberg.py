@@ -1,0 +1,74 @@
+"""The section of a sink that writes Iceberg tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tailrace_common.passthrough import Properties, Scalar
+from tailrace_common.settings_s3 import StoredSettings
+from tailrace_common.settings_section import Positive
+
+_NAMED: Final = ("type", "catalog-impl")
+
+
+class CatalogSettings(Properties):
+    """An Iceberg catalog's properties, by Iceberg's own names: `type`, `uri`, `jdbc.user`, `token`..."""
+
+    owned: ClassVar[Mapping[str, str]] = {
+        "warehouse": "it is the sink's path",
+        "cache-enabled": "what other writers did has to be seen at once",
+    }
+    examples: ClassVar[Mapping[str, Scalar]] = {"type": "rest", "uri": "https://catalog:8181"}
+    secrets: ClassVar[frozenset[str]] = frozenset({"token", "header.Authorization"})
+
+
+class IcebergSinkSettings(StoredSettings):
+    """An Iceberg table for each source table, on local disks or S3, in a catalog: docs/sinks/iceberg.md."""
+
+    type: Literal["iceberg"] = Field(default="iceberg", description="What kind of sink this is")
+    path: str = Field(
+        examples=["/var/lib/tailrace/lake"],
+        description="The warehouse: directory that the tables are below, a local path, or s3://BUCKET/PATH",
+    )
+    catalog: CatalogSettings = Field(
+        default=CatalogSettings({}),
+        description="The catalog that knows the tables, by Iceberg's own names. Unset: the directory itself, on local "
+        "disks",
+    )
+    namespace: str | None = Field(
+        default=None,
+        examples=["raw.cassandra"],
+        description="Namespace of the catalog that keyspaces are below. Unset: they stand at its top",
+    )
+    mode: Literal["history", "current"] = Field(
+        default="history", description='"history": each change is a row; "current": tables follow the source\'s rows'
+    )
+    buckets: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=16,
+        description="Of a table that follows: partitions of its Iceberg table, by a hash of the partition key. It "
+        "stays what it was when the table was made",
+    )
+    file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")
+
+    @model_validator(mode="after")
+    def _check_catalog(self) -> Self:
+        named = [name for name in _NAMED if name in self.catalog.root]
+        if self.catalog.root and len(named) != 1:
+            raise ValueError(f"catalog needs one of {' and '.join(_NAMED)}")
+        if "://" in self.path and not self.remote:
+            raise ValueError(f"path is a directory or begins with s3://, unlike {self.path}")
+        if self.remote and self.catalog.root.get("type", "hadoop") == "hadoop" and "catalog-impl" not in named:
+            raise ValueError(
+                'catalog is not set: on S3 one has to tell which commit came first, such as type = "jdbc" or "rest"'
+            )
+        if self.namespace is not None and not all(self.namespace.split(".")):
+            raise ValueError("namespace must be names with dots between them")
+        return self
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is on S3."""
+        return self.path.startswith("s3://")

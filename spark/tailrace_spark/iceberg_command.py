@@ -1,0 +1,89 @@
+"""`tailrace iceberg`: what Iceberg tables of a sink need from time to time, and what a sink does not do by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailrace_common.command_options import SettingsFile, settings_of
+from tailrace_common.console import print_rows
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.lake_tables import TableNames, chosen_sink, chosen_tables, require_installed
+from tailrace_spark.session import SparkOnce
+from tailrace_spark.sinks.registry import jars_of
+
+if TYPE_CHECKING:
+    from tailrace_spark.sinks.iceberg_store import IcebergStore
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Iceberg tables that a sink writes: list them, put small files together, forget old snapshots.\n\n"
+    "Example: tailrace iceberg tables -c tailrace.toml",
+)
+
+Sink = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The [sink.NAME] whose tables they are, instead of stream.sink."),
+]
+
+
+@app.command("tables")
+def tables(config: SettingsFile = None, sink: Sink = None) -> None:
+    """List the Iceberg tables of the sink: snapshots, and files and bytes of the newest one.
+
+    Example: tailrace iceberg tables -c tailrace.toml
+    """
+    with _store(config, sink) as store:
+        print_rows(store.describe(name) for name in chosen_tables(store, None))
+
+
+@app.command("compact")
+def compact(config: SettingsFile = None, sink: Sink = None, table: TableNames = None) -> None:
+    """Put small files together, table by table: readers are faster, and so are the merges of tables that follow.
+
+    A stream may write meanwhile. Where both change the same files one of them fails: run this again.
+
+    Example: tailrace iceberg compact -c tailrace.toml
+    """
+    with _store(config, sink) as store:
+        print_rows({"table": name, **store.compact(name)} for name in chosen_tables(store, table))
+
+
+@app.command("expire")
+def expire(
+    config: SettingsFile = None,
+    sink: Sink = None,
+    table: TableNames = None,
+    hours: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Keep the snapshots of so many hours, and the newest.")
+    ] = 168,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+) -> None:
+    """Forget older snapshots, and remove the files that none has any more, those that a crash left among them.
+
+    Older states of a table can then be read no longer. Each batch makes a snapshot: run this from time to time, or a
+    table's metadata grows for ever.
+
+    Example: tailrace iceberg expire -c tailrace.toml --dry-run
+    """
+    with _store(config, sink) as store:
+        names = chosen_tables(store, table)
+        print_rows({"table": name, **store.expire(name, hours, dry_run=dry_run)} for name in names)
+
+
+@contextmanager
+def _store(config: Path | None, name: str | None) -> Iterator[IcebergStore]:
+    settings = settings_of(config)
+    chosen, section = chosen_sink(settings, name)
+    if not isinstance(section, IcebergSinkSettings):
+        raise SettingsError(f'sink.{chosen}: type = "{section.type}" has no Iceberg tables')
+    require_installed(chosen, section)
+    from tailrace_spark.sinks.iceberg_store import IcebergStore
+
+    with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
+        yield IcebergStore(section, spark)

@@ -1,0 +1,41 @@
+"""The type `iceberg`: Iceberg tables, through Spark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+
+
+def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.delta_current import DeltaCurrent
+    from tailrace_spark.sinks.delta_history import DeltaHistory
+    from tailrace_spark.sinks.iceberg_store import IcebergStore
+
+    store = IcebergStore(settings, around.session)
+    if settings.mode == "current":
+        return DeltaCurrent(store, settings.buckets, ring_delay=around.ring_delay)
+    return ChangeLogSink(DeltaHistory(store))
+
+
+def _jars(settings: IcebergSinkSettings) -> tuple[str, ...]:
+    database = str(settings.catalog.root.get("uri", "")).startswith("jdbc:postgresql:")
+    return ("iceberg", *(("iceberg-s3",) if settings.remote else ()), *(("postgresql",) if database else ()))
+
+
+ICEBERG: Final = SinkType(
+    name="iceberg",
+    settings=IcebergSinkSettings,
+    kind=Kind.CHANGE_LOG,
+    guarantee="Each change is a row of its table exactly once, whatever comes again, a micro-batch one commit of each "
+    'table; with mode = "current" a table reads as SELECT reads the source.',
+    extra="spark",
+    packages=("pyarrow", "pyspark"),
+    document="docs/sinks/iceberg.md",
+    open=_open,
+    where="path",
+    jars=_jars,
+)

@@ -1,0 +1,136 @@
+"""What sinks of tables in a lake need of whatever writes these: a root, tables below it, commits of all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on columns of whole numbers, as a pyarrow Expression and in SQL."""
+
+    arrow: Any
+    sql: str
+
+    def __and__(self, other: Condition) -> Condition:
+        return Condition(self.arrow & other.arrow, f"({self.sql}) AND ({other.sql})")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A column of whole numbers, by its name, to make conditions of."""
+
+    name: str
+
+    def equals(self, number: int) -> Condition:
+        """Those rows that have this number."""
+        return Condition(pc.field(self.name) == number, f"`{self.name}` = {number}")
+
+    def differs(self, number: int) -> Condition:
+        """Those rows that have another one."""
+        return Condition(pc.field(self.name) != number, f"`{self.name}` <> {number}")
+
+    def at_most(self, number: int) -> Condition:
+        """Those rows whose number is this one or less."""
+        return Condition(pc.field(self.name) <= number, f"`{self.name}` <= {number}")
+
+    def above(self, number: int) -> Condition:
+        """Those rows whose number is more than this one."""
+        return Condition(pc.field(self.name) > number, f"`{self.name}` > {number}")
+
+    def among(self, numbers: Iterable[int]) -> Condition:
+        """Those rows that have one of these numbers."""
+        listed = list(numbers)
+        said = ", ".join(map(str, listed)) or "NULL"
+        return Condition(pc.field(self.name).isin(listed), f"`{self.name}` IN ({said})")
+
+
+class LakeTable(Protocol):
+    """One table as it was when it was opened."""
+
+    @property
+    def schema(self) -> Any:
+        """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
+
+    def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
+        """A pyarrow Table of these columns of the rows for which a condition holds, in no order.
+
+        With `keys`, those of them whose first column, binary, is one of these. Raises ServiceError.
+        """
+
+    def version_of(self, application: str) -> int | None:
+        """What was last noted for an application id; None: nothing."""
+
+
+class LakeStore(Protocol):
+    """The tables below one root. Everything raises ServiceError where the store does not answer.
+
+    What is written is one commit, which also notes a version for each application id. `table` is as `open` gave it;
+    where another writer noted a version of one of these ids since, or made the table, ServiceError is raised, and
+    nothing of it is there.
+    """
+
+    def reach(self) -> None:
+        """See that the root may be written."""
+
+    def open(self, name: str) -> LakeTable | None:
+        """The table of a name, as it is now; None where there is none."""
+
+    def names(self) -> list[str]:
+        """The names of what is there, sorted: tables, and perhaps more that `open` knows nothing of."""
+
+    def uri(self, name: str) -> str:
+        """Where the table of a name is, for people."""
+
+    def typed(self, schema: Any) -> Any:
+        """A pyarrow Schema in the types that tables have here."""
+
+    def append(
+        self,
+        name: str,
+        table: Any,
+        batches: Any,
+        versions: Mapping[str, int],
+        *,
+        partitioned_by: str | None = None,
+        says: str = "",
+    ) -> None:
+        """Add rows. `batches` is a pyarrow RecordBatchReader; what its schema has more than the table's is added.
+
+        A table that is not there is made, and `says` describes it.
+        """
+
+    def rewrite(
+        self,
+        name: str,
+        table: Any,
+        batches: Any,
+        versions: Mapping[str, int],
+        *,
+        partitioned_by: str | None = None,
+        says: str = "",
+    ) -> None:
+        """As `append`, but with these rows and columns in place of all that are there."""
+
+    def merge(self, name: str, table: Any, rows: Any, named_by: Sequence[str], versions: Mapping[str, int]) -> None:
+        """Put rows in place, or where they are not there, add them.
+
+        `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
+        `named_by` are the columns that name a row, the one that the table is partitioned by first, of whole numbers.
+        """
+
+
+def plain_type(of: Any) -> Any:
+    """A pyarrow type as `LakeTable.schema` has it."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in of])
+    if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_list_view(of):
+        return pa.list_(plain_type(of.value_type))
+    if pa.types.is_large_string(of) or pa.types.is_string_view(of):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(of) or pa.types.is_binary_view(of) else of

@@ -1,0 +1,88 @@
+"""`tailrace iceberg`, the page's example, and `tailrace check`, on a directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark import iceberg_command
+from tailrace_spark.checks import check_stream
+from tests.integration.lake.iceberg import FollowedIceberg
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.merging_contract import write
+from tests.unit.spark.sinks.test_documents import run as run_example
+from tests.unit.spark.sinks.test_sql import PLAIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Shared:
+    """The run's session, which ends with the run."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self) -> SparkSession:
+        return self._session
+
+
+def run(path: Path, *words: str) -> list[dict[str, object]]:
+    """The lines of one command."""
+    told = [words[0], "-c", str(path / "t.toml"), *words[1:]]
+    done = CliRunner().invoke(iceberg_command.app, told, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.long
+def test_tables_are_listed_compacted_and_expired(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_command, "SparkOnce", lambda *_: Shared(spark))
+    section = IcebergSinkSettings(path=str(tmp_path / "lake"), mode="current", buckets=1)
+    followed = FollowedIceberg(section, spark)
+    for number in range(2):
+        write(followed, Log(PLAIN).insert((number,), (), 1, v="a"))
+    (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{section.path}"\nmode = "current"\n')
+    listed = run(tmp_path, "tables")
+    assert [(one["table"], one["snapshots"], one["files"]) for one in listed] == [
+        ("shop.plain", 2, 2), ("shop.plain-state", 2, 3),
+    ]  # fmt: skip
+    assert run(tmp_path, "compact", "--table", "shop.plain") == [{"table": "shop.plain", "removed": 2, "added": 1}]
+    nothing = {"table": "shop.plain", "snapshots": 0, "orphans": 0}
+    assert run(tmp_path, "expire", "--table", "shop.plain", "--dry-run") == [nothing]
+    assert followed.rows(PLAIN, "id") == [(0,), (1,)]
+    with pytest.raises(SettingsError, match=r"--table shop\.none: there is no such table; there: shop\.plain, "):
+        run(tmp_path, "compact", "--table", "shop.none")
+
+
+def test_another_sink_has_no_iceberg_tables(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text('[sink.x]\nurl = "sqlite:///x.db"\n')
+    with pytest.raises(SettingsError, match=r'sink\.x: type = "sql" has no Iceberg tables'):
+        run(tmp_path, "tables")
+
+
+def test_the_example_writes_and_reads(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    run_example("iceberg", path=str(tmp_path), spark=spark)
+    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
+
+
+def test_a_check_tells_what_cannot_be_reached_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{tmp_path}/file/below"\n')
+    checks = {one.name: one for one in check_stream(load_settings(tmp_path / "t.toml", {}))}
+    assert "is no directory that this user may write" in str(checks["sink x"])
