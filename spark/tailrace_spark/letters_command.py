@@ -20,10 +20,10 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.letters import Replayed, all_letters, replayed, replayed_whole
 from tailrace_spark.pieces import pieces
-from tailrace_spark.session import spark_session
-from tailrace_spark.shaping import Shape, shape_of
+from tailrace_spark.session import SparkOnce
+from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import LetterSink, Place, UpdateSink
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import jars_of, open_sink
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,7 +41,7 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
 
     Example: tailrace sink-letters list local -c tailrace.toml
     """
-    with _opened(name, settings_of(config)) as sink:
+    with _opened(name, settings_of(config)) as (sink, _):
         print_rows(
             {
                 "topic": letter.place.topic,
@@ -66,12 +66,12 @@ def replay(name: Name, config: SettingsFile = None) -> None:
     settings = settings_of(config)
     done = Replayed()
     with (
-        _opened(name, settings) as sink,
-        _shape(settings, sink) as shape,
+        _opened(name, settings) as (sink, spark),
         SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
         RecordFetcher(settings.kafka.reveal()) as records,
     ):
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
+        shape = shape_of(settings.stream, sink, spark() if settings.stream.where else None)
         shaped = decoded if shape is None else lambda found: shape.shaped(decoded(found))
 
         def fetch(place: Place) -> bytes | None:
@@ -106,33 +106,23 @@ def _left(done: Replayed) -> str:
 
 
 @contextmanager
-def _shape(settings: Settings, sink: LetterSink) -> Iterator[Shape | None]:
-    """The stream's filters and masks, with a session of Spark while there are filters."""
-    if not settings.stream.where:
-        yield shape_of(settings.stream, sink, None)
-        return
-    session = spark_session(settings.stream.spark.reveal())
-    try:
-        yield shape_of(settings.stream, sink, session)
-    finally:
-        session.stop()
-
-
-@contextmanager
-def _opened(name: str, settings: Settings) -> Iterator[LetterSink]:
+def _opened(name: str, settings: Settings) -> Iterator[tuple[LetterSink, SparkOnce]]:
+    """The sink, and the session of Spark that it may need, as filters do."""
     section = settings.sink.get(name)
     if section is None:
         raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
-    sink = open_sink(
-        name, section, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal()
-    )
-    try:
-        if not isinstance(sink, LetterSink):
-            raise SettingsError(
-                f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
-                f" docs/sinks/{section.type}.md"
-            )
-        sink.reach()
-        yield sink
-    finally:
-        sink.close()
+    with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
+        sink = open_sink(
+            name, section, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal(),
+            spark,
+        )  # fmt: skip
+        try:
+            if not isinstance(sink, LetterSink):
+                raise SettingsError(
+                    f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
+                    f" docs/sinks/{section.type}.md"
+                )
+            sink.reach()
+            yield sink, spark
+        finally:
+            sink.close()

@@ -33,8 +33,8 @@ class Catalog:
         self._secrets = secrets
         settings = {_SETTING: "org.apache.iceberg.spark.SparkCatalog", f"{_SETTING}.cache-enabled": "false"}
         settings |= {f"{_SETTING}.{name}": value for name, value in properties.items()}
-        # Names are told apart as CQL does.
-        settings |= {"spark.sql.caseSensitive": "true"}
+        # Names are told apart as CQL does; times are said in UTC.
+        settings |= {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
         for name, value in settings.items():
             self.session.conf.set(name, value)
         internals: Any = self.session  # PySpark has no public way to the Java that it drives

@@ -266,7 +266,7 @@ class IcebergStore:
     def _writing(self, name: str) -> Iterator[None]:
         """While inside, no other process of ours writes where renaming is all there is; errors are ours."""
         with self._catalog.answering(self.uri(name)):
-            if self._properties["type"] != "hadoop":
+            if self._properties.get("type") != "hadoop":
                 yield
                 return
             os.makedirs(self._path, exist_ok=True)

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
@@ -151,6 +152,30 @@ def test_of_two_that_make_a_table_anew_the_later_one_is_told(another: Stores) ->
     sink.write(mine)
     write(followed, log.insert((2,), (), 50, w=8))
     assert followed.rows(PLAIN, "id", "w") == [(1, 7), (2, 8)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["copy-on-write", "merge-on-read"])
+def test_merging_what_changes_no_row_is_noted_all_the_same(another: Stores, way: str) -> None:
+    """Rows that are to go and are not there; also where a table's owner chose the other way of merging."""
+    followed, log = another(), Log(PLAIN)
+    write(followed, log.insert((1,), (), 1, v="a"))
+    for name in followed.store.names():
+        followed.sql(
+            f"ALTER TABLE {{0}}.shop.`{name.partition('.')[2]}` SET TBLPROPERTIES ('write.merge.mode' = '{way}')"
+        )
+    table = followed.store.open("shop.plain")
+    assert table is not None
+    schema = pa.schema([*table.schema, pa.field("gone", pa.bool_())])
+    away = {"__key": b"none", "__clustering": b"", "__bucket": 0, "gone": True}
+    named_by = ("__bucket", "__key", "__clustering")
+    followed.store.merge("shop.plain", table, pa.Table.from_pylist([away], schema=schema), named_by, {"x": 7})
+    again = followed.store.open("shop.plain")
+    assert again is not None
+    assert again.version_of("x") == 7
+    write(followed, log.update((1,), (), 2, v="b"), log.insert((2,), (), 2, v="c"))
+    write(followed, log.delete((1,), (), 3))
+    assert followed.rows(PLAIN, "id", "v") == [(2, "c")]
 
 
 @pytest.mark.long

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.integration.lake.iceberg import FollowedIceberg, IcebergHistory
 from tests.integration.streams import PROGRAM
@@ -33,53 +36,57 @@ def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
     feed.close()
 
 
-def tailrace(log: Path, *words: str) -> str:
-    """What a command prints, as a process of its own; `log` has what it says besides."""
+def stream_once(config: Path, log: Path) -> None:
+    """`tailrace stream --once`, as a process of its own."""
     with log.open("ab") as said:
-        done = subprocess.run(
-            [sys.executable, *PROGRAM, *words], stdout=subprocess.PIPE, stderr=said, text=True, check=False
-        )
+        command = [sys.executable, *PROGRAM, "stream", "-c", str(config), "--once"]
+        done = subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=False)
     assert done.returncode == 0, log.read_text()
-    return done.stdout
 
 
 @pytest.mark.long
-def test_topics_end_in_iceberg_tables(
+def test_a_stream_writes_each_change_once(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:
-    """Each change once, and rows as SELECT has them; a stream that lost its checkpoint adds nothing."""
+    """Also one that lost its checkpoint; the command brings what its Spark needs."""
     config, checkpoint, log = tmp_path / "t.toml", tmp_path / "checkpoint", tmp_path / "stream.log"
-    sections = {"log": {"path": str(tmp_path / "log")}, "rows": {"path": str(tmp_path / "rows"), "mode": "current"}}
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
         f'[stream]\ncheckpoint = "{checkpoint}"\nmax_offsets_per_trigger = 40\n'
         '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "768m"\n'
-        + "".join(
-            f'[sink.{name}]\ntype = "iceberg"\nbuckets = 2\n'
-            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in section.items())
-            for name, section in sections.items()
-        )
+        f'[sink.lake]\ntype = "iceberg"\npath = "{tmp_path}/lake"\n'
     )
-    settings = {
-        name: IcebergSinkSettings.model_validate({**section, "buckets": 2}) for name, section in sections.items()
-    }
     feed.announce()
     first, second = history(10), history(20)
     feed.publish(first)
-    tailrace(log, "stream", "-c", str(config), "--sink", "log", "--once")
+    stream_once(config, log)
     feed.publish(second)
     shutil.rmtree(checkpoint)
-    tailrace(log, "stream", "-c", str(config), "--sink", "log", "--once")
-    kept = IcebergHistory(settings["log"], spark).records()
-    changes = [change for found in changes_of(kept, PLAIN).values() for change in found]
+    stream_once(config, log)
+    kept = IcebergHistory(IcebergSinkSettings(path=f"{tmp_path}/lake"), spark).records()
     assert len(kept) == len(first) + len(second)
+    changes = list(changes_of(kept, PLAIN).values())
     assert states(by_key(changes)) == states(by_key([*first, *second]))
-    shutil.rmtree(checkpoint)
-    tailrace(log, "stream", "-c", str(config), "--sink", "rows", "--once")
-    shown = FollowedIceberg(settings["rows"], spark)
-    assert shown.rows(PLAIN, "id", "c", "v") == selected(PLAIN, [*first, *second], "id", "c", "v")
-    listed = [
-        json.loads(line)
-        for line in tailrace(log, "iceberg", "tables", "-c", str(config), "--sink", "rows").splitlines()
-    ]
-    assert [one["table"] for one in listed] == ["shop.plain", "shop.plain-state"]
+
+
+@pytest.mark.long
+def test_a_stream_keeps_a_table_equal_to_the_source(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    lake = {"type": "iceberg", "path": f"{tmp_path}/lake", "mode": "current", "buckets": 2}
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "sink": {"lake": lake},
+        }
+    )
+    feed.announce()
+    changes = [*history(10), *history(20)]
+    feed.publish(changes)
+    with closing(open_sink("lake", settings.sink["lake"], prefix, session=lambda: spark)) as sink:
+        sink.reach()
+        Stream(spark, settings, sink).run(availableNow=True)
+    shown = FollowedIceberg(IcebergSinkSettings.model_validate(lake), spark)
+    assert shown.rows(PLAIN, "id", "c", "v") == selected(PLAIN, changes, "id", "c", "v")

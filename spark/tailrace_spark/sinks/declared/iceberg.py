@@ -10,15 +10,14 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.change_log import ChangeLogSink
-    from tailrace_spark.sinks.delta_current import DeltaCurrent
-    from tailrace_spark.sinks.delta_history import DeltaHistory
+    from tailrace_spark.sinks.delta_letters import ReplayingCurrent, ReplayingHistory
     from tailrace_spark.sinks.iceberg_store import IcebergStore
+    from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 
     store = IcebergStore(settings, around.session)
     if settings.mode == "current":
-        return DeltaCurrent(store, settings.buckets, ring_delay=around.ring_delay)
-    return ChangeLogSink(DeltaHistory(store))
+        return ReplayingCurrent(store, settings.buckets, ring_delay=around.ring_delay)
+    return ReplayingLogSink(ReplayingHistory(store))
 
 
 def _jars(settings: IcebergSinkSettings) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, object]] = {
     "rabbitmq": {"url": "amqp://h"},
     "files": {"path": "x"},
     "delta": {"path": "x"},
+    "iceberg": {"path": "x"},
     "opensearch": {"url": "http://h"},
 }
 
