@@ -161,7 +161,7 @@ BREAKAGES: Final = (
         new='        return self.url.partition("?")[0] or origin(self.url)\n',
         needs=Needs.NOTHING,
         reds=(
-            Red(LOCATIONS, "test_no_location_has_a_secret", ASSERTED),
+            Red(LOCATIONS, "test_who_does_not_answer_is_named_without_secrets[http-said1]", ASSERTED),
             Red(LOCATIONS, "test_a_checkpoint_tells_endpoints_of_one_host_apart", ASSERTED),
         ),
     ),

@@ -7,16 +7,22 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
+from deltalake import DeltaTable
 
-from tailrace.local import LocalKafka
-from tailrace_common.kafka import RecordFetcher
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace_common.kafka import RecordFetcher, TopicReader
+from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place
+from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql import SqlSink
+from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.streams import PROGRAM
 from tests.unit.spark.cassandra import Log
@@ -106,3 +112,47 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
     ):
         wrong = letters(*words, place=tmp_path)
         assert (wrong.returncode, told in wrong.stderr) == (2, True), wrong.stderr
+
+
+@pytest.mark.long
+def test_the_command_replays_into_every_kind_of_sink(
+    kafka: LocalKafka, cassandra: LocalCassandra, prefix: str, tmp_path: Path
+) -> None:
+    """Kafka, files, Delta, both of Cassandra: what had no schema is there once, and none of it waits."""
+    copies, logs = (f"{kind}{uuid4().hex[:8]}" for kind in ("copies", "logs"))
+    node = f'contact_points = ["{cassandra.address}"]\nport = {cassandra.port}\nrequest_timeout_seconds = 60\n'
+    (tmp_path / "tailrace.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        f'[sink.topics]\ntype = "kafka"\ntopic = "out-{prefix}.{{table}}"\npartitions = 1\n'
+        f'[sink.files]\ntype = "files"\npath = "{tmp_path}/files"\n'
+        f'[sink.delta]\ntype = "delta"\npath = "{tmp_path}/delta"\n'
+        f'[sink.copy]\ntype = "cassandra"\nkeyspace = "{copies}"\n{node}'
+        f'[sink.log]\ntype = "log-tables"\nkeyspace = "{logs}"\n{node}'
+    )
+    settings = load_settings(tmp_path / "tailrace.toml", {})
+    encoder = Encoder(PLAIN, prefix)
+    values = [encoder.value(Log(PLAIN).insert((number,), (), 2_000_000, v="late")) for number in range(2)]
+    with cql(cassandra) as session, closing(Feed(kafka.bootstrap, prefix)) as feed:
+        for keyspace in (copies, logs):
+            create_keyspace(session, keyspace)
+        feed.announce()
+        places = [Place(feed.topic(PLAIN), 0, offset) for offset in range(2)]
+        found = tuple(DeadLetter(place, "what schema?", value) for place, value in zip(places, values, strict=True))
+        for name, section in settings.sink.items():
+            with closing(open_sink(name, section, prefix, kafka=settings.kafka.reveal())) as sink:
+                sink.write([Piece((), found)])
+        feed.add(PLAIN)
+        for name in settings.sink:
+            listed = letters("list", name, place=tmp_path)
+            assert [json.loads(line)["offset"] for line in listed.stdout.splitlines()] == [0, 1], listed.stderr
+            taken = letters("replay", name, place=tmp_path)
+            assert (taken.returncode, "2 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
+            assert letters("list", name, place=tmp_path).stdout == ""
+        assert sorted(session.execute(f"SELECT id, v FROM {copies}.plain")) == [(0, "late"), (1, "late")]
+        rows = list(session.execute(f'SELECT id, "cdc$stream_id" FROM {logs}.plain_scylla_cdc_log'))
+        assert sorted(row[0] for row in rows) == [0, 1]
+        assert {len(row[1]) for row in rows} == {16}
+    with TopicReader(settings.kafka.reveal(), f"out-{prefix}.plain", beginning=True) as reader:
+        assert [json.loads(record.value or b"")["key"]["id"] for _, record in reader.read_to_end()] == [0, 1]
+    assert [one["key"]["id"] for one in CommittedFiles.at(f"{tmp_path}/files").records()] == [0, 1]
+    assert DeltaTable(tmp_path / "delta/shop.plain").to_pyarrow_table().num_rows == 2

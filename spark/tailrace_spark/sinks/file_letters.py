@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError
@@ -17,7 +17,7 @@ from tailrace_spark.sinks.files import FilesBatch, FilesOutlet
 from tailrace_spark.sinks.protocol import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.replaying_log import page
 
-_TRIES = 10
+_TRIES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
