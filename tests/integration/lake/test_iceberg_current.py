@@ -108,6 +108,7 @@ def test_what_a_crash_left_unshown_is_shown_with_the_next_batch(another: Stores)
     assert followed.rows(PLAIN, "id", "v") == [(1, "b"), (2, "c"), (3, "d")]
 
 
+@pytest.mark.long
 def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(another: Stores) -> None:
     """Neither's changes are lost: each knows only by its commit that the other was there."""
     followed, log = another(), Log(PLAIN)

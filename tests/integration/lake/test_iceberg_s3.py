@@ -84,6 +84,7 @@ def test_of_two_on_s3_one_fails_and_finds_its_batch_done(spark: SparkSession) ->
     assert [record["offset"] for record in stored.records()] == [0, 1]
 
 
+@pytest.mark.long
 def test_a_section_opens_a_sink(tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "tailrace_spark")  # what `tailrace` logs at most; py4j tells all that it is told
     bucket, named = s3.new_bucket(), catalog()
