@@ -48,6 +48,8 @@ def main(changes: int = 200_000, rounds: int = 2) -> None:
     """Print one line for each way, the best of some rounds."""
     print(f"{changes:,} changes of rows of 8 columns, {BATCH:,} in a batch, {describe()}\n")
     best: dict[str, Cost] = {}
+    with TemporaryDirectory() as directory:
+        list(_round(Path(directory), 100))  # what is loaded when it is first used
     for _ in range(rounds):
         with TemporaryDirectory() as directory:
             for name, cost in _round(Path(directory), changes):

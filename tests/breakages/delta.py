@@ -18,10 +18,7 @@ BREAKAGES: Final = (
         old="known.values[at] > value)",
         new="known.values[at] < value)",
         needs=Needs.NOTHING,
-        reds=(
-            Red(PLAIN, "test_plain_changes_merge_as_states_do", ASSERTED),
-            Red(ROWS, "test_states_and_rows_are_those_of_objects", ASSERTED),
-        ),
+        reds=(Red(PLAIN, "test_plain_changes_merge_as_states_do", ASSERTED),),
     ),
     Breakage(
         name="what-a-partition-deletion-covers-is-merged-as-plain",

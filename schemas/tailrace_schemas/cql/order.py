@@ -57,7 +57,9 @@ def sortable(cql_type: CqlType, data: bytes | None, descending: bool) -> bytes:
     `data` None is null. Equal components are one row to Cassandra. Raises TruncatedError or CorruptError where `data`
     is no value of the type.
     """
-    component = _component(order(cql_type), data)
+    # To look a type up as a whole its parts are hashed: most are told by their kind.
+    compared = None if cql_type.name else _SCALARS.get(cql_type.kind)
+    component = _component(order(cql_type) if compared is None else compared, data)
     return component.translate(INVERTED) if descending and data is not None else component
 
 
