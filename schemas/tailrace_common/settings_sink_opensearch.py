@@ -53,6 +53,9 @@ class OpensearchSinkSettings(Section):
     bulk_documents: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=2000, description="and at so many documents; no more are read at a time either"
     )
+    bulk_requests: Annotated[int, Field(ge=1, le=32)] = Field(
+        default=3, description="So many requests are under way at once, each of rows of other partitions"
+    )
     timeout_seconds: Seconds = Field(default=60, description="How long an answer may take")
     retry_seconds: Seconds = Field(default=30, description="A request is tried again so long; then the batch waits")
     sweep_seconds: Seconds = Field(default=10, description="What has expired is looked for so often")

@@ -12,6 +12,8 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 CLIENT: Final = "spark/tailrace_spark/sinks/opensearch_client.py"
 MERGE: Final = "spark/tailrace_spark/sinks/opensearch_merge.py"
+GROUPS: Final = "spark/tailrace_spark/sinks/opensearch_groups.py"
+GROUPED: Final = "unit/spark/sinks/test_opensearch_groups.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
 PACKS: Final = "unit/spark/sinks/test_file_compaction.py"
 PURGE: Final = "unit/spark/sinks/test_opensearch_purge.py"
@@ -48,6 +50,24 @@ BREAKAGES: Final = (
         new="        if wrote and not self._headed:\n",
         needs=Needs.NOTHING,
         reds=(Red(LIVE, "test_a_deletion_by_another_while_a_new_row_is_written_covers_it", ASSERTED),),
+    ),
+    Breakage(
+        name="a-partition-is-of-two-groups",
+        promise="several groups of partitions are written at once; a row's writes keep their order",
+        file=GROUPS,
+        old="        if key in together:\n            continue\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red(GROUPED, "test_each_partition_is_whole_in_one_group", ASSERTED),),
+    ),
+    Breakage(
+        name="an-error-is-told-at-once",
+        promise="an error is told when no request is under way",
+        file=GROUPS,
+        old='    with ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search") as pool:\n',
+        new='    if pool := ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search"):\n',
+        needs=Needs.NOTHING,
+        reds=(Red(GROUPED, "test_an_error_is_told_when_no_request_is_under_way[opensearch]", ASSERTED),),
     ),
     Breakage(
         name="the-server-makes-the-index",

@@ -20,6 +20,7 @@ from tailrace_spark.sinks.late import split
 from tailrace_spark.sinks.opensearch_client import SearchClient
 from tailrace_spark.sinks.opensearch_copy import copy
 from tailrace_spark.sinks.opensearch_documents import OWN, Documents
+from tailrace_spark.sinks.opensearch_groups import merge_groups
 from tailrace_spark.sinks.opensearch_index import Indexes, TableIndex, settled
 from tailrace_spark.sinks.opensearch_letters import SearchLetters
 from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome, StaleError
@@ -157,14 +158,19 @@ class OpensearchSink:
         try:
             found = gather(changes)
             erased = self._truncate(index, documents, found.truncations, at)
-            outcome = DocumentMerge(self._client, index, documents, at).run(found)
+            outcome = self._merge(index, documents, at, found)
         except DecodeError:
             changes = mergeable(changes, documents, refused)
             found = gather(changes)
             erased = self._truncate(index, documents, found.truncations, at)
-            outcome = DocumentMerge(self._client, index, documents, at).run(found)
+            outcome = self._merge(index, documents, at, found)
         refused += _refused(changes, outcome)
         return erased + len(outcome.rows)
+
+    def _merge(self, index: TableIndex, documents: Documents, at: int, found: Gathered) -> Outcome:
+        rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
+        at_once = self._settings.bulk_requests
+        return merge_groups(self._client, index, documents, at, found, size=rows, at_once=at_once)
 
     def _define(self, index: TableIndex, table: Table, announced: int) -> TableIndex:
         """The index with all columns of a definition, and of those before."""

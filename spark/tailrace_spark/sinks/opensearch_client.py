@@ -72,7 +72,7 @@ class _TryAgainError(Exception):
 
 
 class SearchClient:
-    """One cluster. One thread at a time."""
+    """One cluster. Several threads may ask at once."""
 
     def __init__(self, name: str, settings: OpensearchSinkSettings, *, pace: Pace | None = None) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""

@@ -1,0 +1,75 @@
+"""Merges a batch into one table's index in groups of its partitions, several at a time.
+
+While the server answers for one group, another is merged and rendered here. All rows of a partition are of one group,
+which reads and writes them in the order that one merge does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from tailrace_spark.sinks.opensearch_client import SearchClient
+from tailrace_spark.sinks.opensearch_documents import Documents
+from tailrace_spark.sinks.opensearch_index import TableIndex
+from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome
+from tailrace_spark.sinks.sql_gathered import Gathered
+
+
+def merge_groups(
+    client: SearchClient, index: TableIndex, documents: Documents, at: int, found: Gathered, *, size: int, at_once: int
+) -> Outcome:
+    """Merge what was gathered, `size` rows or so in a group and `at_once` groups at a time.
+
+    Raises as `DocumentMerge.run` does, when no request is under way any more.
+    """
+    if at_once == 1 or documents.whole_partitions or len(found.rows) <= size:
+        return DocumentMerge(client, index, documents, at).run(found)
+
+    def merged(group: Gathered) -> Outcome:
+        return DocumentMerge(client, index, documents, at).run(group)
+
+    together = {*found.deletions, *found.statics} if documents.table.clustering else set[bytes]()
+    outcome = Outcome()
+    with ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search") as pool:
+        under_way = [pool.submit(merged, group) for group in groups(found, size, together)]
+        try:
+            for one in under_way:
+                done = one.result()
+                outcome.rows |= done.rows
+                outcome.refused |= done.refused
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # what has begun is waited for behind
+            raise
+    return outcome
+
+
+def groups(found: Gathered, size: int, together: Collection[bytes] = ()) -> Iterator[Gathered]:
+    """What was gathered, cut between partitions into parts of `size` rows, or more where one partition has more.
+
+    The partitions `together` are one part, the first: what they need of the index is then searched for once.
+    """
+    first, keys = Gathered(), dict[bytes, Gathered]()
+    for key in dict.fromkeys((*found.deletions, *found.statics, *(key for key, _ in found.rows))):
+        keys[key] = first if key in together else Gathered()
+        if key in found.deletions:
+            keys[key].deletions[key] = found.deletions[key]
+        if key in found.statics:
+            keys[key].statics[key] = found.statics[key]
+    for row_key, said in found.rows.items():
+        keys[row_key[0]].rows[row_key] = said
+    if together:
+        yield first
+    part, count = Gathered(), 0
+    for key, one in keys.items():
+        if key in together:
+            continue
+        part.deletions |= one.deletions
+        part.statics |= one.statics
+        part.rows |= one.rows
+        count += len(one.rows) or 1
+        if count >= size:
+            yield part
+            part, count = Gathered(), 0
+    if count:
+        yield part
