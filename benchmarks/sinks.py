@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.sql import ORDERS, PIECE, STREAM, WRITTEN, key_of, values_of
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
@@ -31,7 +32,11 @@ from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Sink
 from tailrace_spark.sinks.registry import open_sink
 from tests import mariadb, opensearch, postgres, rabbitmq, s3
 from tests.integration.agents import cql, create_keyspace
+from tests.services.spark import start_spark
 from tests.unit.spark.cassandra import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BATCH: Final = 5_000
 LATER: Final = 10**9
@@ -68,6 +73,11 @@ class Servers:
         made: LocalCassandra = self._once(
             "cassandra", lambda: self.stack.enter_context(LocalCassandra(self.root / "cassandra"))
         )
+        return made
+
+    @property
+    def spark(self) -> SparkSession:
+        made: SparkSession = self._once("spark", lambda: start_spark(self.root / "spark"))
         return made
 
     @property
@@ -154,10 +164,16 @@ TARGETS: Final[Sequence[Target]] = (
     Target("files, Parquet on S3", lambda _: _s3(type="files")),
     Target("delta, history", lambda all: {"type": "delta", "path": str(all.root / "history")}),
     Target("delta, history on S3", lambda _: _s3(type="delta")),
-    Target("delta, current", lambda all: {"type": "delta", "path": str(all.root / "current"), "mode": "current"}, True),
+    Target("delta, current", lambda all: _followed(all, "delta"), merges=True),
+    Target("iceberg, history", lambda all: {"type": "iceberg", "path": str(all.root / "iceberg")}),
+    Target("iceberg, current", lambda all: _followed(all, "iceberg"), merges=True),
     Target("opensearch", _search, True, opensearch.missing),
     Target("console, JSON lines", lambda _: {"type": "console", "format": "json"}),
 )
+
+
+def _followed(servers: Servers, kind: str) -> Section:
+    return {"type": kind, "path": str(servers.root / f"{kind}-current"), "mode": "current"}
 
 
 def _topic(servers: Servers, encoding: str) -> Section:
@@ -218,7 +234,8 @@ def _rates(target: Target, servers: Servers, seconds: float) -> Iterator[Rate | 
             some = range(at, at + BATCH)
             yield pieces(log.update(*key_of(n), WRITTEN + LATER + n, cents=n, note=f"changed {n}") for n in some)
 
-    with contextlib.redirect_stdout(io.StringIO()), closing(open_sink("bench", settings.sink["bench"], "t")) as sink:
+    opened = partial(open_sink, "bench", settings.sink["bench"], "t", session=lambda: servers.spark)
+    with contextlib.redirect_stdout(io.StringIO()), closing(opened()) as sink:
         sink.reach()
         sink.write(pieces([log.insert(*key_of(0), WRITTEN, **values_of(0))]))  # what is made for a table is there
         rate = _rate(sink, inserted(), seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tests.integration.agents import cql
+from tests.integration.ways import Ground
 from tests.services.choice import ChoiceError, Means, choose
 
 if TYPE_CHECKING:
@@ -89,6 +90,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture
+def ground(tmp_path: Path, kafka: LocalKafka, request: pytest.FixtureRequest) -> Iterator[Ground]:
+    """Gives back what stores have when the test is over. The run's Spark is started when it is asked for."""
+    with ExitStack() as stack:
+        yield Ground(tmp_path, kafka, stack, lambda: request.getfixturevalue("spark"))
 
 
 @pytest.fixture

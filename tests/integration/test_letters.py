@@ -55,6 +55,8 @@ class Letters(Topics):
 
 @pytest.mark.long
 class TestKafka(LettersContract):
+    sink = "kafka"
+
     @pytest.fixture
     def stores(self, kafka: LocalKafka) -> Callable[[], Letters]:
         return lambda: Letters(kafka)
@@ -159,6 +161,8 @@ class Copies:
 
 @pytest.mark.long
 class TestCassandra(LettersContract):
+    sink = "cassandra"
+
     @pytest.fixture
     def stores(self, cassandra: LocalCassandra) -> Callable[[], Copies]:
         return lambda: Copies(cassandra)

@@ -5,26 +5,27 @@ from __future__ import annotations
 import platform
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tests import mariadb, opensearch, postgres, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration.agents import cql
+from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
 from tests.integration.test_kafka_sink import Topics
+from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed
 from tests.oracle.direct import Recorded, replay
 from tests.oracle.kinds import finite_kinds_of
 from tests.oracle.logs import replay_log
-from tests.oracle.stores import DeltaTables, SearchIndexes
+from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.oracle.trial import Ground as Nodes
 from tests.oracle.trial import Recorder
 from tests.unit.spark.sinks.change_log_contract import Outside
@@ -58,35 +59,6 @@ def programs(
     return recorder.recorded
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What stores are made on."""
-
-    place: Path
-    kafka: LocalKafka
-    stack: ExitStack
-
-    def directory(self) -> Path:
-        """A new one."""
-        made = self.place / uuid4().hex
-        made.mkdir()
-        return made
-
-
-Store = TypeVar("Store")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way(Generic[Store]):
-    """A sink and its server, of which version it is, and what makes a new store there; `missing`: why there is none."""
-
-    sink: str
-    server: Callable[[], str]
-    new: Callable[[Ground], Store]
-    missing: Callable[[], str | None] = lambda: None
-    long: bool = True
-
-
 def _database(ground: Ground, url: str) -> Downstream:
     return ground.stack.enter_context(closing(Downstream(url)))
 
@@ -98,6 +70,10 @@ def _searched(kind: opensearch.Kind) -> Way[Followed]:
         new=lambda _: SearchIndexes(opensearch.server(kind).url),
         missing=opensearch.missing,
     )
+
+
+def _iceberg(ground: Ground, **more: object) -> IcebergSinkSettings:
+    return IcebergSinkSettings.model_validate({"path": str(ground.directory()), **more})
 
 
 def _posted(ground: Ground) -> Posted:
@@ -116,6 +92,11 @@ MERGING: Final[Mapping[str, Way[Followed]]] = {
         server=lambda: package("deltalake"),
         new=lambda ground: DeltaTables(ground.directory()),
         long=False,
+    ),
+    "iceberg": Way(
+        sink="iceberg",
+        server=lambda: f"Iceberg {ICEBERG_VERSION}",
+        new=lambda ground: IcebergTables(_iceberg(ground, mode="current", buckets=2), ground.spark()),
     ),
     "postgresql": Way(
         sink="sql",
@@ -143,6 +124,11 @@ CHANGE_LOGS: Final[Mapping[str, Way[Outside]]] = {
         server=lambda: package("deltalake"),
         new=lambda ground: DeltaStored(DeltaSinkSettings(path=str(ground.directory()))),
     ),
+    "iceberg": Way(
+        sink="iceberg",
+        server=lambda: f"Iceberg {ICEBERG_VERSION}",
+        new=lambda ground: IcebergHistory(_iceberg(ground), ground.spark()),
+    ),
     "kafka": Way(
         sink="kafka",
         server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}",
@@ -161,13 +147,6 @@ CHANGE_LOGS: Final[Mapping[str, Way[Outside]]] = {
 
 def _params(ways: Mapping[str, Way[Any]]) -> list[Any]:
     return [pytest.param(way, marks=[pytest.mark.long] * way.long, id=name) for name, way in ways.items()]
-
-
-@pytest.fixture
-def ground(tmp_path: Path, kafka: LocalKafka) -> Iterator[Ground]:
-    """Gives back what stores have when the test is over."""
-    with ExitStack() as stack:
-        yield Ground(tmp_path, kafka, stack)
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
@@ -16,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place
 from tests import opensearch, rabbitmq
@@ -23,11 +24,13 @@ from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
 from tests.integration.feed import Feed
+from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
 from tests.integration.streams import StreamProcess
 from tests.integration.test_kafka_sink import Topics
 from tests.integration.test_stream_kills import IDS, ITEMS, LAST, Load, Row, Source, kills
+from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed
-from tests.oracle.stores import DeltaTables, SearchIndexes
+from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, require_order
 from tests.unit.spark.sinks.delta_stores import DeltaStored
 from tests.unit.spark.sinks.published import Published
@@ -104,77 +107,96 @@ def section_of(settings: BaseModel, **more: object) -> Section:
     return {**plain, **more}
 
 
-def _delta(place: Path, _: ExitStack, __: LocalKafka) -> Target:
-    settings = DeltaSinkSettings(path=str(place / "lake"), mode="current", buckets=4)
-    return Merged(section_of(settings), DeltaTables(place / "lake"))
+def _delta(ground: Ground) -> Target:
+    path = ground.directory()
+    settings = DeltaSinkSettings(path=str(path), mode="current", buckets=4)
+    return Merged(section_of(settings), DeltaTables(path))
 
 
-def _opensearch(_: Path, __: ExitStack, ___: LocalKafka) -> Target:
+def _iceberg(ground: Ground) -> Target:
+    settings = IcebergSinkSettings(path=str(ground.directory()), mode="current", buckets=2)
+    return Merged(section_of(settings), IcebergTables(settings, ground.spark()))
+
+
+def _opensearch(_: Ground) -> Target:
     store = SearchIndexes(opensearch.server().url)
     return Merged(section_of(store.settings), store)
 
 
-def _history(place: Path, _: ExitStack, __: LocalKafka) -> Target:
-    settings = DeltaSinkSettings(path=str(place / "lake"))
-    return Logged(section_of(settings), DeltaStored(settings), place)
+def _history(ground: Ground) -> Target:
+    settings = DeltaSinkSettings(path=str(ground.directory()))
+    return Logged(section_of(settings), DeltaStored(settings), ground.place)
 
 
-def _files(place: Path, _: ExitStack, __: LocalKafka) -> Target:
-    stored = local(place / "files")
-    return Logged(section_of(stored.settings), stored, place)
+def _iceberg_history(ground: Ground) -> Target:
+    settings = IcebergSinkSettings(path=str(ground.directory()))
+    return Logged(section_of(settings), IcebergHistory(settings, ground.spark()), ground.place)
 
 
-def _kafka(place: Path, _: ExitStack, kafka: LocalKafka) -> Target:
-    topics = Topics(kafka)
+def _files(ground: Ground) -> Target:
+    stored = local(ground.directory())
+    return Logged(section_of(stored.settings), stored, ground.place)
+
+
+def _kafka(ground: Ground) -> Target:
+    topics = Topics(ground.kafka)
     section = {
         "type": "kafka", "topic": f"{topics.prefix}-out.{{table}}", "dead_letters": topics.target.dead_letters,
         "kafka": dict(topics.config),
     }  # fmt: skip
-    return Logged(section, topics, place)
+    return Logged(section, topics, ground.place)
 
 
-def _http(place: Path, stack: ExitStack, _: LocalKafka) -> Target:
-    posted = Posted(place, batch_records=20)
-    stack.callback(posted.endpoint.close)
-    return Logged(section_of(posted.settings, dead_letters=str(posted.letters)), posted, place)
+def _http(ground: Ground) -> Target:
+    posted = Posted(ground.directory(), batch_records=20)
+    ground.stack.callback(posted.endpoint.close)
+    return Logged(section_of(posted.settings, dead_letters=str(posted.letters)), posted, ground.place)
 
 
-def _rabbitmq(place: Path, stack: ExitStack, _: LocalKafka) -> Target:
-    published = stack.enter_context(closing(Published(place, rabbitmq.server(), queues=3)))
-    return Logged(section_of(published.settings, dead_letters=str(published.letters)), published, place)
+def _rabbitmq(ground: Ground) -> Target:
+    published = ground.stack.enter_context(closing(Published(ground.directory(), rabbitmq.server(), queues=3)))
+    return Logged(section_of(published.settings, dead_letters=str(published.letters)), published, ground.place)
 
 
-Making = Callable[[Path, ExitStack, LocalKafka], Target]
-TARGETS: Final[Mapping[str, tuple[Making, Callable[[], str], Callable[[], str | None]]]] = {
-    "delta, current": (_delta, lambda: package("deltalake"), lambda: None),
-    "delta, history": (_history, lambda: package("deltalake"), lambda: None),
-    "files": (_files, lambda: package("pyarrow"), lambda: None),
-    "kafka": (_kafka, lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", lambda: None),
-    "http": (_http, lambda: "http.server", lambda: None),
-    "rabbitmq": (_rabbitmq, lambda: f"RabbitMQ {rabbitmq.server().version}", rabbitmq.missing),
-    "opensearch": (_opensearch, lambda: SearchIndexes(opensearch.server().url).version, opensearch.missing),
+TARGETS: Final[Mapping[str, Way[Target]]] = {
+    "delta, current": Way(sink="delta", server=lambda: package("deltalake"), new=_delta),
+    "delta, history": Way(sink="delta", server=lambda: package("deltalake"), new=_history),
+    "iceberg, current": Way(sink="iceberg", server=lambda: f"Iceberg {ICEBERG_VERSION}", new=_iceberg),
+    "iceberg, history": Way(sink="iceberg", server=lambda: f"Iceberg {ICEBERG_VERSION}", new=_iceberg_history),
+    "files": Way(sink="files", server=lambda: package("pyarrow"), new=_files),
+    "kafka": Way(sink="kafka", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_kafka),
+    "http": Way(sink="http", server=lambda: "http.server", new=_http),
+    "rabbitmq": Way(
+        sink="rabbitmq",
+        server=lambda: f"RabbitMQ {rabbitmq.server().version}",
+        new=_rabbitmq,
+        missing=rabbitmq.missing,
+    ),
+    "opensearch": Way(
+        sink="opensearch",
+        server=lambda: SearchIndexes(opensearch.server().url).version,
+        new=_opensearch,
+        missing=opensearch.missing,
+    ),
 }
 
 
-@pytest.fixture(params=TARGETS)
-def target(request: pytest.FixtureRequest, kafka: LocalKafka, tmp_path: Path) -> Iterator[Target]:
-    """An empty one."""
-    make, _, missing = TARGETS[request.param]
-    if (trouble := missing()) is not None:
+@pytest.fixture
+def _held(way: Way[Target], record_property: Record) -> None:
+    if (trouble := way.missing()) is not None:
         pytest.skip(trouble)
-    with ExitStack() as stack:
-        yield make(tmp_path, stack, kafka)
+    hold(record_property, way.sink, "kill -9", way.server())
 
 
 @pytest.fixture
-def _held(request: pytest.FixtureRequest, target: Target, record_property: Record) -> None:
-    name = request.node.callspec.params["target"]
-    hold(record_property, str(target.section["type"]), "kill -9", TARGETS[name][1]())
+def target(_held: None, way: Way[Target], ground: Ground) -> Target:
+    """An empty one."""
+    return way.new(ground)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.usefixtures("_held")
+@pytest.mark.parametrize("way", TARGETS.values(), ids=TARGETS)
 def test_every_sink_outlives_kills(
     target: Target, kafka: LocalKafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

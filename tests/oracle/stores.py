@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.delta_history import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
+from tests.integration.lake.iceberg import FollowedIceberg
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
 from tests.unit.spark.sinks.delta_stores import FollowedDelta
 from tests.unit.spark.sinks.searched import Searched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class DeltaTables:
@@ -35,6 +41,26 @@ class DeltaTables:
         found = self._followed.store.open(DEAD_LETTERS)
         rows = [] if found is None else found.delta.to_pyarrow_table(columns=["topic", "reason"]).to_pylist()
         return [(row["topic"], row["reason"]) for row in rows]
+
+
+class IcebergTables:
+    """Iceberg tables that follow, in a directory."""
+
+    def __init__(self, settings: IcebergSinkSettings, spark: SparkSession) -> None:
+        self._followed = FollowedIceberg(settings, spark)
+
+    def open(self, clock: Callable[[], float]) -> SweepingSink:
+        return self._followed.open(clock)
+
+    def rows(self, table: Table) -> list[Row]:
+        if not self._followed.follows(table):
+            return []
+        found = self._followed.rows_of(self._followed.name(table))
+        rows = [] if found is None else found.to_pylist()
+        return [row_of(table, by_column(table, row), stored) for row in rows]
+
+    def set_aside(self) -> list[tuple[str, str]]:
+        return [(letter["topic"], letter["reason"]) for letter in self._followed.dead_letter_rows()]
 
 
 class SearchIndexes:

@@ -135,7 +135,7 @@ class IcebergStore:
     ) -> None:
         """Put rows in place, or where they are not there, add them: see LakeStore."""
         rows = self._rows(rows.to_reader())
-        within = ", ".join(str(number) for number in sorted(set(rows[named_by[0]].to_pylist())))
+        within = ", ".join(str(number) for number in sorted(set(rows[named_by[0]].to_pylist()))) or "NULL"
         same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in named_by)
         columns = [column for column in rows.schema.names if column != _GONE]
 

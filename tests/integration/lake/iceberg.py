@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
@@ -16,10 +16,14 @@ from tailrace_spark.sinks.delta_records import change_records
 from tailrace_spark.sinks.delta_state import StateTable
 from tailrace_spark.sinks.iceberg_catalog import CATALOG
 from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tests.held import jar_version
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+ICEBERG_VERSION: Final = jar_version("iceberg", "iceberg-spark-runtime-4.1_2.13")
 
 
 class Dying(IcebergStore):
@@ -117,14 +121,19 @@ class FollowedIceberg(Lake):
         store = self.opened(dies_after, revives)
         return DeltaCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
+    def follows(self, of: Table) -> bool:
+        """Whether a table follows a source table."""
+        return bool(self._names(of))
+
     def name(self, of: Table) -> str:
         """The name of the table that follows a source table."""
-        for state in self.store.names():
-            if state.endswith("-state"):
-                about = StateTable(self.store.open(state)).about()
-                if about is not None and about.definition.id == of.id:
-                    return state.removesuffix("-state")
-        raise AssertionError(f"no table follows {of}")
+        [name] = self._names(of)
+        return name
+
+    def _names(self, of: Table) -> list[str]:
+        found = [name for name in self.store.names() if name.endswith("-state")]
+        abouts = {name.removesuffix("-state"): StateTable(self.store.open(name)).about() for name in found}
+        return [name for name, about in abouts.items() if about is not None and about.definition.id == of.id]
 
     def rows(self, of: Table, *columns: str) -> list[Row]:
         found = self.rows_of(self.name(of))

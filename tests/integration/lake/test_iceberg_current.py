@@ -15,7 +15,7 @@ from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.delta_current import DeltaCurrent
 from tailrace_spark.sinks.iceberg_store import IcebergStore
-from tests.integration.lake.iceberg import FollowedIceberg, IcebergHistory
+from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic, deliver
 from tests.unit.spark.sinks.contract import piece
@@ -44,6 +44,12 @@ def another(tmp_path: Path, spark: SparkSession) -> Stores:
 
 @pytest.mark.long
 class TestIcebergCurrent(MergingContract):
+    sink = "iceberg"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"Iceberg {ICEBERG_VERSION}, a directory"
+
     @pytest.fixture
     def followed(self, another: Stores) -> FollowedIceberg:
         return another()

@@ -20,7 +20,7 @@ from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.delta_history import DeltaHistory
 from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tailrace_spark.sinks.protocol import Piece, Summary
-from tests.integration.lake.iceberg import IcebergHistory
+from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
@@ -55,6 +55,12 @@ def local(tmp_path: Path, spark: SparkSession) -> Callable[..., IcebergHistory]:
 
 @pytest.mark.long
 class TestIcebergHistory(ChangeLogContract):
+    sink = "iceberg"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"Iceberg {ICEBERG_VERSION}, a directory"
+
     @pytest.fixture
     def stores(self, local: Callable[..., IcebergHistory]) -> Callable[..., IcebergHistory]:
         return local

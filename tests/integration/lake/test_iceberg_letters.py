@@ -41,6 +41,8 @@ class Lettered(Lake):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["history", "current"])
 class TestIceberg(LettersContract):
+    sink = "iceberg"
+
     @pytest.fixture
     def stores(self, tmp_path: Path, mode: str, spark: SparkSession) -> Callable[[], Lettered]:
         numbers = count()

@@ -18,7 +18,8 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.protocol import Piece
 from tailrace_spark.sinks.registry import jars_of, open_sink
 from tests import postgres, s3
-from tests.integration.lake.iceberg import FollowedIceberg, IcebergHistory
+from tests.held import package
+from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, deliver
 from tests.unit.spark.sinks.merging_contract import write
@@ -46,6 +47,12 @@ def section(**more: object) -> IcebergSinkSettings:
 
 @pytest.mark.long
 class TestHistoryOnS3(ChangeLogContract):
+    sink = "iceberg"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"Iceberg {ICEBERG_VERSION}, S3 of {package('moto')}, a catalog in PostgreSQL"
+
     @pytest.fixture
     def stores(self, spark: SparkSession) -> Callable[[], IcebergHistory]:
         return lambda: IcebergHistory(section(), spark)

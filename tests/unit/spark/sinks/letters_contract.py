@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 import pytest
@@ -18,6 +18,7 @@ from tailrace_spark import letters
 from tailrace_spark.letters import Replayed, all_letters, replayed
 from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Place
+from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.tables import table
@@ -73,12 +74,17 @@ class Lettered(Protocol):
 class LettersContract:
     """Give `stores` as a fixture: each call makes a new, empty store. Letters are replayed two at a time."""
 
+    sink: ClassVar[str]
     overtaken: type[Exception] = ServiceError
     """What a replay may end with where a stream writes meanwhile; then it is run again."""
     waits_for_nobody: bool = True
     """Whether a stream may write while a replay has begun; else before and behind each part of it."""
     again: Callable[..., Iterator[Replayed]] = staticmethod(replayed)
     """What the command calls for a sink of this kind."""
+
+    @pytest.fixture(autouse=True)
+    def _held(self, record_property: Record) -> None:
+        hold(record_property, self.sink, "letters", "")
 
     @pytest.fixture(autouse=True)
     def two_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ class Rows:
 
 
 class TestSql(LettersContract):
+    sink = "sql"
     waits_for_nobody = False  # SQLite lets one write at a time
 
     @pytest.fixture
@@ -146,6 +147,8 @@ class Posts:
 
 
 class TestHttp(LettersContract):
+    sink = "http"
+
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Iterator[Callable[[], Posts]]:
         with ExitStack() as made:
@@ -187,6 +190,8 @@ def files_in(directory: Path) -> Files:
 
 
 class TestFiles(LettersContract):
+    sink = "files"
+
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Callable[[], Files]:
         numbers = count()
@@ -224,6 +229,7 @@ def test_a_manifest_is_not_written_over_another(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.integration
 class TestFilesOnS3(LettersContract):
+    sink = "files"
     overtaken = SettingsError  # there is one writer, and the stream that began behind the replay is it
 
     @pytest.fixture
@@ -259,6 +265,8 @@ class Delta:
 
 @pytest.mark.parametrize("mode", ["history", pytest.param("current", marks=pytest.mark.long)])
 class TestDelta(LettersContract):
+    sink = "delta"
+
     @pytest.fixture
     def stores(self, tmp_path: Path, mode: str) -> Callable[[], Delta]:
         numbers = count()

@@ -71,6 +71,7 @@ class Logs:
 
 
 class TestLogTables(LettersContract):
+    sink = "log-tables"
     again = staticmethod(partial(replayed_whole, table=STREAMS))
 
     @pytest.fixture

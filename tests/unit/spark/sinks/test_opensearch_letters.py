@@ -44,6 +44,8 @@ class Indexes:
 
 @pytest.mark.long
 class TestOpensearch(LettersContract):
+    sink = "opensearch"
+
     @pytest.fixture
     def stores(self) -> Iterator[Callable[[], Indexes]]:
         with closing(SearchProxy(opensearch.server().url)) as proxy:
