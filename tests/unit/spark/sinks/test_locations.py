@@ -39,6 +39,9 @@ SECTIONS: list[tuple[str, dict[str, Any], str]] = [
      "amqps://rabbit, exchange tailrace.changes"),
     ("files", {"path": "s3://bucket/changes", **FILE}, "s3://bucket/changes"),
     ("delta", {"path": "s3://bucket/changes", **FILE}, "s3://bucket/changes"),
+    ("iceberg", {"path": "s3://bucket/lake", **FILE, "catalog": {
+        "type": "rest", "uri": f"https://{SECRET}@catalog/{SECRET}", "token": SECRET, "jdbc.password": SECRET,
+    }}, "s3://bucket/lake"),
     ("opensearch", {"url": f"https://search:9200/{SECRET}", "api_key": SECRET}, "https://search:9200"),
     ("console", {}, "stdout"),
 ]  # fmt: skip
@@ -79,6 +82,7 @@ def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str
         ("opensearch", {"url": f"http://u:{SECRET}@127.0.0.1:1"}),
         ("files", {"path": f"s3://u:{SECRET}@bucket/x"}),
         ("delta", {"path": "s3://bucket/x", "endpoint": f"http://u:{SECRET}@minio:9000"}),
+        ("iceberg", {"path": f"s3://u:{SECRET}@bucket/x"}),
     ],
 )
 def test_addresses_with_passwords_are_refused_and_not_shown(tmp_path: Path, kind: str, said: dict[str, Any]) -> None:
