@@ -6,7 +6,7 @@ import importlib
 import os
 import platform
 
-BENCHMARKS = ("decode", "assign", "rowstate", "generations", "transactions", "sql")
+BENCHMARKS = ("decode", "assign", "rowstate", "generations", "transactions", "sql", "delta", "sinks")
 
 
 def main() -> None:
