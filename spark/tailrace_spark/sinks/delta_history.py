@@ -188,6 +188,7 @@ class HistoryBatch:
     def _filling(self, table: Table) -> _Filling:
         route = self._outlet.route(table, self)
         filling = _Filling(route, self._writing(route), ChangeColumns(table, _GROUP_CHANGES))
+        self._widen(filling.writing, route)  # at once: the next definition is placed by that
         self._fillings[id(table)] = filling
         return filling
 
@@ -196,7 +197,6 @@ class HistoryBatch:
         columns, route, spool = filling.columns, filling.route, filling.writing.spool
         if not columns.rows:
             return
-        self._widen(filling.writing, route)
         batch, odd = change_batch(columns, route.numbers, route.schema)
         spool.add(batch)
         if odd:
