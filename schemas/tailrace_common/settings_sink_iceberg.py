@@ -72,3 +72,10 @@ class IcebergSinkSettings(StoredSettings):
     def remote(self) -> bool:
         """Whether it is on S3."""
         return self.path.startswith("s3://")
+
+    @property
+    def identity(self) -> str:
+        """What tells one lake from another; not to be shown: of a warehouse several catalogs and namespaces may be."""
+        catalog = self.catalog.reveal()
+        told = [str(catalog[name]) for name in (*_NAMED, "uri") if name in catalog]
+        return " ".join((self.path, *told, *(() if self.namespace is None else (self.namespace,))))

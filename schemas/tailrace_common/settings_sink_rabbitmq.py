@@ -126,3 +126,8 @@ class RabbitmqSinkSettings(ImagesSection):
     def location(self) -> str:
         """Where it writes, for people."""
         return f"{origin(self.url)}, exchange {self.exchange}"
+
+    @property
+    def identity(self) -> str:
+        """What tells one broker from another: as checkpoints of earlier versions note it, whatever its case."""
+        return f"{self.url.rstrip('/')}, exchange {self.exchange}"

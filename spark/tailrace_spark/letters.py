@@ -59,7 +59,7 @@ def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetc
     """
     for some in _parts(sink):
         whole = [letter for letter in _with_bytes(some, fetch) if letter.message]
-        done = sink.write_again(whole, pieces_of(_records(whole))) if whole else Summary()
+        done = sink.write_again(whole, pieces_of(records_of(whole))) if whole else Summary()
         again = done.dead_letters
         yield Replayed(taken=len(whole) - again, again=again, left=len(some) - len(whole))
 
@@ -79,7 +79,7 @@ def replayed_whole(
         done: list[DeadLetter] = []
         changes: list[Delivered] = []
         refused: list[DeadLetter] = []
-        for piece in pieces_of(_records(list(by_place.values()))):
+        for piece in pieces_of(records_of(list(by_place.values()))):
             for letter in piece.dead_letters:
                 refused.append(letter)
                 done.append(by_place[letter.place.at])
@@ -125,7 +125,8 @@ def _parts(sink: LetterSink) -> Iterator[Sequence[DeadLetter]]:
         after = some[-1].place
 
 
-def _records(letters: Sequence[DeadLetter]) -> pa.Table:
+def records_of(letters: Sequence[DeadLetter]) -> pa.Table:
+    """The records that letters were made of, as tailrace_spark.pieces has them, without streams."""
     places = [letter.place for letter in letters]
     nothing = [None] * len(letters)
     columns = [

@@ -165,6 +165,15 @@ BREAKAGES: Final = (
         reds=(Red(PURGE, "test_a_purge_cut_off_at_any_request_brings_nothing_back", ASSERTED),),
     ),
     Breakage(
+        name="what-was-forgotten-is-asked-first",
+        promise="nothing older comes to life again",
+        file="spark/tailrace_spark/sinks/opensearch_merge.py",
+        old="        ids = [*heads, *read.ids.values(), TABLE_ID]\n",
+        new="        ids = [TABLE_ID, *heads, *read.ids.values()]\n",
+        needs=Needs.NOTHING,
+        reds=(Red(PURGE, "test_what_another_forgets_between_two_questions_brings_nothing_back", ASSERTED),),
+    ),
+    Breakage(
         name="a-purge-takes-what-another-wrote",
         promise="none of what is shown",
         file="spark/tailrace_spark/sinks/opensearch_purges.py",

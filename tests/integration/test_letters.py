@@ -91,7 +91,7 @@ def test_letters_of_a_topic_are_sent_and_said_to_be_in_one_transaction(kafka: Lo
 
 
 def _table(one: DeadLetter) -> Any:
-    return letters._records([one])
+    return letters.records_of([one])
 
 
 def test_debeziums_letters_are_listed_and_not_sent(kafka: LocalKafka) -> None:

@@ -5,7 +5,7 @@ It is all that is computed for each change of a history, so it is compiled; `cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from tailrace_schemas.avro.convert import Convert, renaming
@@ -240,10 +240,13 @@ class ChangeColumns:
 class Ends:
     """Up to where a table has each partition of Kafka, and how far what is new moves that."""
 
-    def __init__(self, stored: Callable[[str, int], int]) -> None:
-        """`stored` tells the first offset of a topic's partition that is not there yet."""
+    def __init__(self, stored: Callable[[str, int], int], more: Callable[[str, int], Collection[int]]) -> None:
+        """`stored` tells the first offset of a topic's partition that is not there yet, `more` those behind it that
+        are."""
         self._stored = stored
+        self._more = more
         self._known: dict[tuple[str, int], int] = {}
+        self._besides: dict[tuple[str, int], Collection[int]] = {}
         self.moved: dict[tuple[str, int], int] = {}
 
     def new(self, place: Place) -> bool:
@@ -252,7 +255,12 @@ class Ends:
         end = self._known.get(at)
         if end is None:
             end = self._known[at] = self._stored(place.topic, place.partition)
-        return place.offset >= end
+            besides = self._more(place.topic, place.partition)
+            if besides:
+                self._besides[at] = besides
+        if place.offset < end:
+            return False
+        return not self._besides or place.offset not in self._besides.get(at, ())
 
     def move(self, place: Place) -> None:
         """Note that a record goes in."""

@@ -266,6 +266,8 @@ class _Followed:
         if stored is None and anew:
             self._rewrite(shown, None, pa.RecordBatchReader.from_batches(shown.schema, puts.rows))
             return
+        if batch > before:
+            return  # another writer went on with this state, and has shown it
         if stored is None or batch < self.about.since:
             self._show_all(shown, stored, at)
             return
@@ -274,8 +276,8 @@ class _Followed:
             empty = pa.RecordBatchReader.from_batches(shown.schema, [])
             self.store.append(self.name, stored, empty, {})
             stored = self.store.open(self.name)
-        if stored is None:
-            raise ServiceError(f"{self.store.uri(self.name)} has gone")
+        if stored is None or (stored.version_of(BATCH) or 0) != batch:
+            raise ServiceError(f"{self.store.uri(self.name)}: another writer came first, or it has gone")
         if batch < before:
             log.info("%s: showed batch %d and not %d: made of its state", self.name, batch, before)
             self._show_since(shown, stored, batch, at)
@@ -297,7 +299,7 @@ class _Followed:
 
     def _show_since(self, shown: Shown, stored: LakeTable, batch: int, at: int) -> None:
         """Make the rows of partitions anew that were written after a batch."""
-        state = StateTable(self.store.open(state_name(self.name)))
+        state = self._state_now()
         keys = state.since(batch)
         known = state.partitions(keys, self.about.buckets)
         rows = rows_of(shown, known, at)
@@ -308,7 +310,7 @@ class _Followed:
 
     def _show_all(self, shown: Shown, stored: LakeTable | None, at: int) -> None:
         """Make all of it anew, one bucket after the other."""
-        state = StateTable(self.store.open(state_name(self.name)))
+        state = self._state_now()
         spool = Spool(shown.schema)
         try:
             for number in range(self.about.buckets):
@@ -318,6 +320,14 @@ class _Followed:
             self._rewrite(shown, stored, spool.reader())
         finally:
             spool.close()
+
+    def _state_now(self) -> StateTable:
+        """The state, with what was committed of it. Raises ServiceError where another writer went on with it: what it
+        wrote is its to show."""
+        state = StateTable(self.store.open(state_name(self.name)))
+        if state.batch != self.state.batch:
+            raise ServiceError(f"{self.store.uri(state_name(self.name))}: another writer came first")
+        return state
 
     def _rewrite(self, shown: Shown, stored: LakeTable | None, rows: Any) -> None:
         says = f"{shown.table}, followed"

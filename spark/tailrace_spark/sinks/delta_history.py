@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import count
@@ -24,7 +24,7 @@ from tailrace_spark.sinks.delta_spool import Spool
 from tailrace_spark.sinks.delta_times import within
 from tailrace_spark.sinks.delta_types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.files import day_of
-from tailrace_spark.sinks.lake import LakeStore, LakeTable
+from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.parquet_schema import arrow_schema
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Place, Summary
 
@@ -35,6 +35,7 @@ LETTERS: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("schema", pa.string()),
      ("reason", pa.string()), ("message", pa.binary())]
 )  # fmt: skip
+PLACE: Final = ("topic", "partition", "offset")
 _GROUP_RECORDS: Final = 2_000
 _GROUP_CHANGES: Final = 10_000
 
@@ -101,6 +102,11 @@ def application(topic: str, partition: int) -> str:
     return f"tailrace/{topic}/{partition}"
 
 
+def replays(topic: str, partition: int) -> str:
+    """That under which it notes how far replays of dead letters wrote changes of one, each by its place."""
+    return f"tailrace/letters/{topic}/{partition}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Route:
     """Where a definition's changes go; `numbers` is what a record is in Arrow, `schema` what it is in the lake."""
@@ -125,7 +131,7 @@ class Writing:
     ends: Ends = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ends = Ends(self._end)
+        self.ends = Ends(self._end, self._replayed)
 
     def take(self, place: Place) -> bool:
         """Whether a record is not there yet; then it moves the end of its partition."""
@@ -139,8 +145,22 @@ class Writing:
         """What is noted with the rows: the next offset of each partition of Kafka that some of them come from."""
         return {application(topic, partition): end for (topic, partition), end in self.ends.moved.items()}
 
+    def noted(self, application: str) -> int:
+        """What the table notes under an application id; 0: nothing."""
+        return 0 if self.stored is None else self.stored.version_of(application) or 0
+
     def _end(self, topic: str, partition: int) -> int:
-        return 0 if self.stored is None else self.stored.version_of(application(topic, partition)) or 0
+        return self.noted(application(topic, partition))
+
+    def _replayed(self, topic: str, partition: int) -> Collection[int]:
+        """The offsets at the end and behind it that a replay of dead letters wrote."""
+        end, upto = self._end(topic, partition), self.noted(replays(topic, partition))
+        if self.stored is None or upto <= end:
+            return ()
+        offset = Number("offset")
+        which = Number("partition").equals(partition) & offset.above(end - 1) & offset.at_most(upto - 1)
+        found = self.stored.read(PLACE, which).to_pylist()
+        return frozenset(row["offset"] for row in found if row["topic"] == topic)
 
 
 @dataclass(slots=True)
@@ -188,6 +208,7 @@ class HistoryBatch:
     def _filling(self, table: Table) -> _Filling:
         route = self._outlet.route(table, self)
         filling = _Filling(route, self._writing(route), ChangeColumns(table, _GROUP_CHANGES))
+        self._widen(filling.writing, route)  # at once: the next definition is placed by that
         self._fillings[id(table)] = filling
         return filling
 
@@ -196,7 +217,6 @@ class HistoryBatch:
         columns, route, spool = filling.columns, filling.route, filling.writing.spool
         if not columns.rows:
             return
-        self._widen(filling.writing, route)
         batch, odd = change_batch(columns, route.numbers, route.schema)
         spool.add(batch)
         if odd:

@@ -19,17 +19,18 @@ from tailrace_spark.sinks.delta_current import DeltaCurrent
 from tailrace_spark.sinks.delta_history import (
     DEAD_LETTERS,
     LETTERS,
+    PLACE,
     DeltaHistory,
     HistoryBatch,
     Writing,
     letter_rows,
+    replays,
 )
 from tailrace_spark.sinks.delta_spool import Spool
 from tailrace_spark.sinks.lake import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.replaying_log import page
 
-_PLACE: Final = ("topic", "partition", "offset")
 _NAMED_BY: Final = ("partition", "offset", "topic")
 _REPLAYS: Final = "tailrace/letters"
 """The application id under which a history counts replays: of two at a time one fails."""
@@ -75,19 +76,24 @@ class _WritingAgain(Writing):
     """A table of a history that is given letters' changes: `there` are the places of those that it has."""
 
     there: set[At] = field(default_factory=set)
-    taken: int = 0
 
     def take(self, place: Place) -> bool:
         """Whether a record is not there yet."""
         new = place.at not in self.there
-        self.taken += new
+        if new:
+            self.ends.move(place)
         return new
 
     @property
     def moved(self) -> dict[str, int]:
-        """What is noted with the rows: one more replay."""
-        before = 0 if self.stored is None else self.stored.version_of(_REPLAYS) or 0
-        return {_REPLAYS: before + 1} if self.taken else {}
+        """What is noted with the rows: one more replay, and how far replays came in each partition.
+
+        The ends of partitions stay: what is before these places may be of a batch that is being written.
+        """
+        if not self.ends.moved:
+            return {}
+        noted = {replays(*at): end for at, end in self.ends.moved.items()}
+        return {_REPLAYS: self.noted(_REPLAYS) + 1, **{name: max(end, self.noted(name)) for name, end in noted.items()}}
 
 
 class _Again(HistoryBatch):
@@ -102,7 +108,7 @@ class _Again(HistoryBatch):
     def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
         there = set[At]()
         if stored is not None:
-            found = stored.read(_PLACE, _within([letter.place for letter in self._of]))
+            found = stored.read(PLACE, _within([letter.place for letter in self._of]))
             there = set(_places(found))
         return _WritingAgain(name, stored, says, spool, by, there=there)
 
@@ -123,7 +129,7 @@ def _letters(store: LakeStore, after: Place | None, most: int) -> Sequence[DeadL
     stored = store.open(DEAD_LETTERS)
     if stored is None:
         return []
-    places = page(_places(stored.read(_PLACE, Number("offset").above(-1))), after, most)
+    places = page(_places(stored.read(PLACE, Number("offset").above(-1))), after, most)
     if not places:
         return []
     rows = stored.read(LETTERS.names, _within([Place(*place) for place in places])).to_pylist()
@@ -159,4 +165,4 @@ def _within(places: Iterable[Place]) -> Condition:
 
 
 def _places(table: Any) -> list[At]:
-    return list(zip(*(table[name].to_pylist() for name in _PLACE), strict=True))
+    return list(zip(*(table[name].to_pylist() for name in PLACE), strict=True))

@@ -142,7 +142,8 @@ class DocumentMerge:
         read.ids = {
             row_key: self._documents.id_of(row_key, at) for row_key, at in clusterings.items() if row_key[1] >= ROW
         }
-        ids = [TABLE_ID, *heads, *read.ids.values()]
+        # The table's last: who forgets deletions notes that there before it takes them away.
+        ids = [*heads, *read.ids.values(), TABLE_ID]
         read.found = self._client.documents(self._index.index, ids, source=self._documents.whole_partitions)
         if read.version(TABLE_ID) != self._index.version:
             raise StaleError

@@ -105,6 +105,11 @@ class LettersContract:
         with closing(store.open()) as sink:
             sink.write([Piece((), tuple(some))])
 
+    def deliver_understood(self, store: Lettered, *some: DeadLetter) -> None:
+        """A stream's batch of the same records, which are changes now."""
+        with closing(store.open()) as sink:
+            sink.write(understood(letters.records_of(some)))
+
     def require(self, store: Lettered, *wanted: int) -> None:
         """That readers see these rows, and each once where the kind can tell."""
         found = sorted(store.ids())
@@ -177,6 +182,16 @@ class LettersContract:
         self.require(store, 0, 1, 2)
         self.replay(store)
         self.require(store, 0, 1, 2)
+        assert self.waiting(store) == []
+
+    def test_a_stream_delivers_again_what_was_replayed_and_understands_it(self, stores: Callable[[], Lettered]) -> None:
+        """As it would without its checkpoint, now that the schema is there."""
+        store = stores()
+        self.deliver(store, *LETTERS[:3])
+        assert self.replay(store) == Replayed(taken=3)
+        for _ in range(2):
+            self.deliver_understood(store, *sorted(LETTERS[:4], key=lambda one: one.place.at))
+            self.require(store, 0, 1, 2, 3)
         assert self.waiting(store) == []
 
     def test_a_stream_delivers_meanwhile(self, stores: Callable[[], Lettered]) -> None:

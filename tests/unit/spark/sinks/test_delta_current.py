@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from tailrace_common.settings import load_settings
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.change import Cell, Change
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.delta_current import DeltaCurrent, rows_of
 from tailrace_spark.sinks.delta_state import StateTable
 from tailrace_spark.sinks.delta_store import DeltaStore
@@ -172,6 +174,73 @@ def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(tmp_path: Pa
         sink.write(mine)
     sink.write(mine)
     assert followed.rows(PLAIN, "id", "v", "w") == [(1, "other", 5)]
+
+
+class _Between(DeltaStore):
+    """A store whose next commit of a state is followed by something else before anything else is done."""
+
+    def __init__(self, followed: FollowedDelta, then: Callable[[], object]) -> None:
+        super().__init__(followed.settings)
+        self._then: list[Callable[[], object]] = [then]
+
+    def append(self, name: str, *args: Any, **named: Any) -> None:
+        super().append(name, *args, **named)
+        self._after(name)
+
+    def merge(self, name: str, *args: Any, **named: Any) -> None:
+        super().merge(name, *args, **named)
+        self._after(name)
+
+    def _after(self, name: str) -> None:
+        if name.endswith("-state") and self._then:
+            self._then.pop()()
+
+
+@pytest.mark.parametrize("widens", [False, True], ids=["the same columns", "a column more"])
+def test_what_another_writer_has_shown_is_not_shown_twice(tmp_path: Path, widens: bool) -> None:
+    """Such as a replay of dead letters beside a stream: it goes on with a state that is not shown yet."""
+    followed, log = local(tmp_path), Log(PLAIN)
+    write(followed, log.insert((1,), (), 1, v="a"))
+    mine = piece([Log(WIDER).insert((2,), (), 2, x="mine") if widens else log.insert((2,), (), 2, v="mine")])
+    store = _Between(followed, lambda: write(followed, log.insert((3,), (), 3, v="other")))
+    with closing(DeltaCurrent(store, 4, clock=lambda: 0)) as sink:
+        sink.write([mine])
+        sink.write([mine])
+    assert followed.rows(PLAIN, "id") == [(1,), (2,), (3,)]
+
+
+def test_what_another_writer_is_yet_to_show_is_its_own(tmp_path: Path) -> None:
+    """A table is made anew as a column goes, while another writer is between its two commits."""
+    followed, log = local(tmp_path), Log(WIDER)
+    write(followed, log.insert((1,), (), 1, v="a", x="x"))
+    committed, shown = Event(), Event()
+
+    def wait_for_the_first() -> None:
+        committed.set()
+        shown.wait(60)
+
+    def other() -> None:
+        with closing(DeltaCurrent(_Between(followed, wait_for_the_first), 4, clock=lambda: 0)) as sink:
+            sink.write([piece([narrow.insert((3,), (), 3, v="other")])])
+
+    def begin_the_other() -> None:
+        thread.start()
+        committed.wait(60)
+
+    narrow = Log(replace(PLAIN, dropped=(DroppedColumn(WIDER.regular[2], 2),)))
+    thread = Thread(target=other)
+    store = _Between(followed, begin_the_other)
+    mine = [piece([narrow.insert((2,), (), 3, v="mine")])]
+    with closing(DeltaCurrent(store, 4, clock=lambda: 0)) as sink:
+        try:
+            sink.write(mine)
+        except ServiceError:
+            shown.set()
+            thread.join()
+            sink.write(mine)
+        shown.set()
+        thread.join()
+    assert followed.rows(PLAIN, "id", "v") == [(1, "a"), (2, "mine"), (3, "other")]
 
 
 def test_compacting_in_between_changes_nothing(tmp_path: Path) -> None:

@@ -182,6 +182,22 @@ def test_a_column_of_another_type_has_a_table_of_its_own(tmp_path: Path) -> None
         assert found == [["5", "6"], [5]]
 
 
+def test_a_column_that_two_definitions_of_a_batch_add_with_other_types(tmp_path: Path) -> None:
+    """As of a table that was altered, dropped and made again while the stream stood still."""
+    names = ("shop.plain", "shop.plain-2")
+    stored, topic = local(tmp_path, *names), Topic()
+    of = [
+        table({"id": "int"}, regular={"v": "text", **more}, keyspace="shop", name="plain", table_id=UUID(int=number))
+        for number, more in enumerate(({}, {"x": "text"}, {"x": "int"}))
+    ]
+    deliver(stored, topic.piece(Log(of[0]).insert((1,), (), 1, v="first")))
+    batch = [topic.piece(Log(of[1]).insert((1,), (), 2, x="5"), Log(of[2]).insert((1,), (), 3, x=5))]
+    for _ in range(2):
+        deliver(stored, *batch)
+    found = [[row["x"] for row in stored.rows(name)["columns"].to_pylist()] for name in names]
+    assert found == [[None, "5"], [5]]
+
+
 LARGEST: list[tuple[str, object, str]] = [
     ("boolean", True, "bool"),
     ("tinyint", -(2**7), "int8"),

@@ -141,6 +141,24 @@ def test_a_checkpoint_tells_endpoints_of_one_host_apart() -> None:
         assert SECRET not in json.dumps(files.texts)
 
 
+def test_a_checkpoint_tells_catalogs_and_namespaces_of_one_warehouse_apart() -> None:
+    """The tables of one have not what those of another have."""
+    jdbc: dict[str, Any] = {"type": "jdbc", "uri": "jdbc:postgresql://a/x"}
+    said: list[dict[str, Any]] = [
+        {}, {"namespace": "raw"}, {"namespace": "more"}, {"catalog": jdbc}, {"catalog": {**jdbc, "uri": "jdbc:y"}}
+    ]  # fmt: skip
+    stores = [store_of(identity_of(section("iceberg", {"path": "/lake", **one}))) for one in said]
+    assert len(set(stores)) == len(said)
+    assert stores[0] == store_of("/lake")
+
+
+def test_a_checkpoint_of_before_is_read_on_whatever_the_case_of_the_host() -> None:
+    found, files = section("rabbitmq", {"url": "amqp://Rabbit.Example.ORG/"}), Notes()
+    noted = "amqp://Rabbit.Example.ORG, exchange tailrace.changes"
+    files.write("stream.json", json.dumps({"format": 1, "prefix": "t", "sink": noted, "one_copy": False}))
+    require_own(files, "c", Job(prefix="t", sink=found.location, store=store_of(identity_of(found))))
+
+
 @pytest.mark.parametrize(
     ("url", "shown"), [("sqlite://", "sqlite://"), ("postgresql:///d?host=a", "postgresql:///d"), ("x", "**********")]
 )

@@ -20,9 +20,10 @@ from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.cassandra import Batch
 from tailrace_spark.sinks.log_tables import LogTablesSink
 from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place
+from tailrace_spark.updates import with_streams
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Crash
-from tests.unit.spark.sinks.letters_contract import LettersContract, nowhere
+from tests.unit.spark.sinks.letters_contract import Lettered, LettersContract, nowhere, understood
 from tests.unit.spark.sinks.test_log_tables import ORDERS, Cluster
 
 STREAMS = StreamTable.of(
@@ -77,6 +78,11 @@ class TestLogTables(LettersContract):
     @pytest.fixture
     def stores(self) -> Callable[[], Logs]:
         return Logs
+
+    def deliver_understood(self, store: Lettered, *some: DeadLetter) -> None:
+        with closing(LogTablesSink(store.cluster, "t")) as sink:  # type: ignore[attr-defined]  # it is Logs
+            found = understood(letters.records_of(some))
+            sink.write([with_streams(one, STREAMS, sink.write_times) for one in found])
 
 
 def update(number: int, rows: int, first: int) -> Iterator[DeadLetter]:

@@ -178,3 +178,35 @@ def test_a_document_that_another_writes_meanwhile_stays(proxy: SearchProxy) -> N
 def dying(limit: int, lost: Answer) -> Any:
     """From a request on nothing arrives; of that one perhaps only the answer is lost."""
     return lambda asked: "pass" if asked.number < limit else lost if asked.number == limit else "drop"
+
+
+@pytest.mark.long
+def test_what_another_forgets_between_two_questions_brings_nothing_back(proxy: SearchProxy) -> None:
+    """A replay of dead letters is told of a table in one request, and of its partitions in later ones."""
+    searched = in_small_requests(proxy, 2)
+    direct, log, time = Searched(proxy.url, merge_horizon_seconds=HORIZON, sweep_seconds=0.001), Log(WIDE), Time(NOW)
+    direct.prefix, direct.settings = searched.prefix, searched.settings.model_copy(update={"url": proxy.url})
+    with closing(searched.open(time)) as sink, closing(direct.open(time)) as another:
+        write(another, *(log.delete_partition((n,), at(1)) for n in range(1, 4)))
+        time.now += HORIZON + 5
+        asked = count()
+
+        def answer(one: Asked) -> Answer:
+            if "_mget" in one.path and b"#partition" in one.body and next(asked) == 1:
+                another.sweep()
+            return "pass"
+
+        late = [log.insert((n,), (1,), at(0), v="late") for n in range(1, 4)]
+        write(sink, log.insert((9,), (1,), at(9), v="y"))
+        proxy.answer = answer
+        assert write(sink, *late) == Summary(dead_letters=3)
+        proxy.answer = lambda _: "pass"
+    assert searched.rows(WIDE, "id") == [(9,)]
+
+
+def in_small_requests(proxy: SearchProxy, documents: int) -> Searched:
+    """As `searched_by`, with so many documents in each request."""
+    return Searched(
+        proxy.url, proxy.address, merge_horizon_seconds=HORIZON, sweep_seconds=0.001, retry_seconds=0.01,
+        bulk_documents=documents,
+    )  # fmt: skip
