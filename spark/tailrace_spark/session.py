@@ -26,11 +26,12 @@ _DEFAULTS: Final = {
     # What it shows of a query has the options of its source in it: of Kafka's, passwords and keys.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # The plan of each batch as text, for a UI that is off unless asked for: as short as Spark has it.
     "spark.sql.ui.explainMode": "simple",
 }
+# Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch. But
+# Iceberg asks a file system for its scheme before it reads a table, which this one does not tell.
+_RAW_FILES: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -54,10 +55,12 @@ def spark_session(
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
     if "spark.pyspark.python" not in wanted:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    jars = [str(jar) for jar in fetch_sets("spark", *jar_sets, progress=progress)]
+    sets = tuple(jar_sets)
+    files = {} if "iceberg" in sets else _RAW_FILES
+    jars = [str(jar) for jar in fetch_sets("spark", *sets, progress=progress)]
     more = wanted.pop("spark.jars", "")
     fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
-    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
+    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **files, **wanted, **fixed}.items()])
     if SparkContext._gateway is None:  # noqa: SLF001 - a Java that runs already is used on, as PySpark does
         # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
         shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret_name(one[0])])
