@@ -142,7 +142,7 @@ BREAKAGES: Final = (
         name="replaced-files-go-at-once",
         promise="a compaction loses and doubles nothing",
         file="spark/tailrace_spark/sinks/file_compaction.py",
-        old='            if self._clock() - note["at"] >= hours * 3600:\n',
+        old='            if self._clock() - self._noted(name)["at"] >= hours * 3600:\n',
         new="            if hours >= 0:\n",
         needs=Needs.NOTHING,
         reds=(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from tailrace_spark.sinks.file_commits import Commits
@@ -96,9 +96,12 @@ class Compaction:
         groups = list(_grouped(files, self._file_bytes))
         made = self._planned(groups, name)
         replaced = [one.path for group in groups for one in group.sources]
-        self._note(name.id, [*replaced, *(file.path for file in made)])
+        paths = [*replaced, *(file.path for file in made)]
+        self._note(name.id, paths)
         for group, file in zip(groups, made, strict=True):
             self._join(group, file.path)
+        # Another run takes what was noted hours ago for what a crash has left: noted again, then looked for.
+        self._note(name.id, paths)
         sized = [replace(file, bytes=self._size(file.path)) for file in made]
         kept = [file for file in files if file.path not in set(replaced)]
         pack = Pack(
@@ -144,9 +147,13 @@ class Compaction:
             f"{_WORK}/{id}.json", json.dumps({"format": 1, "at": int(self._clock()), "paths": paths}).encode()
         )
 
+    def _noted(self, name: str) -> dict[str, Any]:
+        note: dict[str, Any] = json.loads(self._store.read(f"{_WORK}/{name}"))
+        return note
+
     def _tidy(self, hours: float) -> int:
         """Whatever is in use gets its name, and what is not goes out of sight, and later away."""
-        notes = {name: json.loads(self._store.read(f"{_WORK}/{name}")) for name in self._store.names(_WORK)}
+        notes = {name: self._noted(name) for name in self._store.names(_WORK)}
         packs = self._commits.packs()
         if packs:
             self._commits.forget(packs[-1])
@@ -161,7 +168,7 @@ class Compaction:
             for path in note["paths"]:
                 if path in used and self._store.renames:
                     self._store.rename(path)
-            if self._clock() - note["at"] >= hours * 3600:
+            if self._clock() - self._noted(name)["at"] >= hours * 3600:
                 for path in note["paths"]:
                     if path not in used:
                         self._store.remove(path)

@@ -126,9 +126,12 @@ class FileStore:
         return _is_written(self._filesystem.get_file_info(self._whole(path)))
 
     def size(self, path: str) -> int:
-        """Bytes of a file."""
+        """Bytes of a file. Raises GoneError where there is none."""
         with answering(path):
-            return int(self._filesystem.get_file_info(self._whole(path)).size)
+            info = self._filesystem.get_file_info(self._whole(path))
+        if not info.is_file:
+            raise GoneError(f"{path}: there is no such file any more")
+        return int(info.size)
 
     def names(self, directory: str) -> list[str]:
         """Names of the files in a directory, sorted, hidden and empty ones left out; none where it does not exist."""

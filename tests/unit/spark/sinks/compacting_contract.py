@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import count
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -184,6 +185,35 @@ class CompactingContract:
         assert len(read(stored)) == sum(len(piece.changes) for piece in pieces)
         compact(stored, at=48 * HOUR)
         assert len(read(stored)) == sum(len(piece.changes) for piece in pieces)
+        self.require_tidy(stored)
+
+    def test_one_that_takes_longer_than_files_stay_loses_nothing(
+        self, stores: Callable[[], Stored], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another one, which begins when this one has made its files, takes none of them for what a crash has left."""
+        stored, topic, now = stores(), Topic(), [0.0]
+        for piece in small_batches(4, topic):
+            deliver(stored, piece)
+        before = read(stored)
+        join, write, others = Compaction._join, Commits.write_pack, iter([True])
+        ids = iter([UUID(int=0), UUID(int=2**128 - 1)])  # readers go by this one's pack
+
+        def slowly(compaction: Compaction, *given: Any) -> None:
+            join(compaction, *given)
+            now[0] = 25 * HOUR
+
+        def beside(commits: Commits, *given: Any) -> None:
+            if next(others, False):
+                compact(stored, at=now[0])
+            write(commits, *given)
+
+        monkeypatch.setattr(Compaction, "_join", slowly)
+        monkeypatch.setattr(Commits, "write_pack", beside)
+        monkeypatch.setattr(file_compaction, "uuid4", lambda: next(ids, None) or uuid4())
+        Compaction(stored.store, 1 << 20, lambda: now[0]).run(24)
+        assert read(stored) == before
+        compact(stored, at=51 * HOUR)
+        assert read(stored) == before
         self.require_tidy(stored)
 
     def test_files_of_a_batch_that_has_several_stay_in_order(
