@@ -13,10 +13,10 @@ from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.delta_current import DeltaCurrent
 from tailrace_spark.sinks.delta_history import DEAD_LETTERS, DeltaHistory
 from tailrace_spark.sinks.delta_records import change_records
-from tailrace_spark.sinks.delta_state import StateTable
 from tailrace_spark.sinks.iceberg_catalog import CATALOG
 from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tests.held import jar_version
+from tests.unit.spark.sinks.delta_stores import Following
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 if TYPE_CHECKING:
@@ -107,8 +107,10 @@ class IcebergHistory(Lake):
         return [{**row, "message": row["message"].hex()} for row in self.dead_letter_rows()]
 
 
-class FollowedIceberg(Lake):
+class FollowedIceberg(Lake, Following):
     """Tables there that follow."""
+
+    store: IcebergStore
 
     def open(
         self,
@@ -120,20 +122,6 @@ class FollowedIceberg(Lake):
     ) -> DeltaCurrent:
         store = self.opened(dies_after, revives)
         return DeltaCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
-
-    def follows(self, of: Table) -> bool:
-        """Whether a table follows a source table."""
-        return bool(self._names(of))
-
-    def name(self, of: Table) -> str:
-        """The name of the table that follows a source table."""
-        [name] = self._names(of)
-        return name
-
-    def _names(self, of: Table) -> list[str]:
-        found = [name for name in self.store.names() if name.endswith("-state")]
-        abouts = {name.removesuffix("-state"): StateTable(self.store.open(name)).about() for name in found}
-        return [name for name, about in abouts.items() if about is not None and about.definition.id == of.id]
 
     def rows(self, of: Table, *columns: str) -> list[Row]:
         found = self.rows_of(self.name(of))

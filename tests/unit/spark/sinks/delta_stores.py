@@ -18,6 +18,7 @@ from tailrace_spark.sinks.delta_history import DEAD_LETTERS, DeltaHistory
 from tailrace_spark.sinks.delta_records import change_records
 from tailrace_spark.sinks.delta_state import StateTable
 from tailrace_spark.sinks.delta_store import DeltaStore
+from tailrace_spark.sinks.lake import LakeStore
 from tailrace_spark.sinks.protocol import Piece
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
@@ -115,8 +116,30 @@ def two_at_a_time(stored: DeltaStored) -> None:
     assert [record["offset"] for record in stored.records()] == [0, 1]
 
 
-class FollowedDelta:
+class Following:
+    """Finds tables that follow, in whatever lake they are."""
+
+    store: LakeStore
+
+    def follows(self, of: Table) -> bool:
+        """Whether a table follows a source table."""
+        return bool(self._names(of))
+
+    def name(self, of: Table) -> str:
+        """The name of the table that follows a source table."""
+        [name] = self._names(of)
+        return name
+
+    def _names(self, of: Table) -> list[str]:
+        found = [name for name in self.store.names() if name.endswith("-state")]
+        abouts = {name.removesuffix("-state"): StateTable(self.store.open(name)).about() for name in found}
+        return [name for name, about in abouts.items() if about is not None and about.definition.id == of.id]
+
+
+class FollowedDelta(Following):
     """A path below which a delta sink's tables follow, and its readers."""
+
+    store: DeltaStore
 
     def __init__(self, settings: DeltaSinkSettings) -> None:
         self.settings = settings
@@ -132,20 +155,6 @@ class FollowedDelta:
     ) -> DeltaCurrent:
         store = self.store if dies_after is None else Dying(self.settings, dies_after, revives=revives)
         return DeltaCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
-
-    def follows(self, of: Table) -> bool:
-        """Whether a table follows a source table."""
-        return bool(self._names(of))
-
-    def name(self, of: Table) -> str:
-        """The name of the table that follows a source table."""
-        [name] = self._names(of)
-        return name
-
-    def _names(self, of: Table) -> list[str]:
-        found = [name for name in self.store.names() if name.endswith("-state")]
-        abouts = {name.removesuffix("-state"): StateTable(self.store.open(name)).about() for name in found}
-        return [name for name, about in abouts.items() if about is not None and about.definition.id == of.id]
 
     def table(self, of: Table) -> DeltaTable:
         """As anybody else opens it."""
