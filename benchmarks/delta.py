@@ -25,9 +25,9 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.delta_current import DeltaCurrent
-from tailrace_spark.sinks.delta_history import DeltaHistory
 from tailrace_spark.sinks.delta_store import DeltaStore
+from tailrace_spark.sinks.lake_current import LakeCurrent
+from tailrace_spark.sinks.lake_history import LakeHistory
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Sink
 from tests.unit.spark.cassandra import Log
 
@@ -65,12 +65,12 @@ def _round(root: Path, changes: int) -> Iterator[tuple[str, Cost]]:
     log = Log(ORDERS)
     inserted = [log.insert(*_key(n), WRITTEN + n, **_values(n)) for n in range(changes)]
     history = DeltaStore(DeltaSinkSettings(path=str(root / "history")))
-    with closing(ChangeLogSink(DeltaHistory(history))) as sink:
+    with closing(ChangeLogSink(LakeHistory(history))) as sink:
         yield "history: each change a row", _timed(sink, inserted)
     yield "bare deltalake appends the history's rows", _appended(root / "bare", str(root / "history/shop.orders"))
     current = DeltaStore(DeltaSinkSettings(path=str(root / "current"), mode="current"))
     bare = {name: (root / "bare rows" / name, str(root / "current" / name)) for name in (_ROWS, _STATES)}
-    with closing(DeltaCurrent(current)) as sink:
+    with closing(LakeCurrent(current)) as sink:
         yield "current: new rows", _timed(sink, inserted)
         yield "bare deltalake appends the rows and their states", _sum(_appended(*one) for one in bare.values())
         yield "current: the same again, nothing changes", _timed(sink, inserted)

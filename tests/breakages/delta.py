@@ -32,7 +32,7 @@ BREAKAGES: Final = (
     Breakage(
         name="rows-that-are-there-are-appended",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/delta_current.py",
+        file="spark/tailrace_spark/sinks/lake_current.py",
         old="new=not hidden and stored.at.keys().isdisjoint(put))",
         new="new=not hidden)",
         needs=Needs.NOTHING,
@@ -43,7 +43,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-columns-cannot-say-is-left-out",
         promise="every value comes back bit for bit",
-        file="spark/tailrace_spark/sinks/delta_history.py",
+        file="spark/tailrace_spark/sinks/lake_history.py",
         old="        if odd:\n",
         new="        if odd and not batch:\n",
         needs=Needs.NOTHING,
@@ -52,7 +52,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-another-writer-has-shown-is-appended-again",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/delta_current.py",
+        file="spark/tailrace_spark/sinks/lake_current.py",
         old="        if batch > before:\n",
         new="        if batch > before and not changed:\n",
         needs=Needs.NOTHING,
@@ -67,7 +67,7 @@ BREAKAGES: Final = (
     Breakage(
         name="definitions-are-placed-by-what-was-there-before",
         promise="every value comes back bit for bit, and columns come and go",
-        file="spark/tailrace_spark/sinks/delta_history.py",
+        file="spark/tailrace_spark/sinks/lake_history.py",
         old="        self._widen(filling.writing, route)  # at once: the next definition is placed by that\n",
         new="",
         needs=Needs.NOTHING,

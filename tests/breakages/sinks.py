@@ -99,7 +99,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-history-does-not-look-which-letters-it-has",
         promise="a replay that dies at any step loses and doubles none",
-        file="spark/tailrace_spark/sinks/delta_letters.py",
+        file="spark/tailrace_spark/sinks/lake_letters.py",
         old="            there = set(_places(found))\n",
         new="            there = set(_places(found[:0]))\n",
         needs=Needs.NOTHING,

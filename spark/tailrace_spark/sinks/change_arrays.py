@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace_spark.sinks.change_columns import ChangeColumns, ValueColumn
-from tailrace_spark.sinks.delta_times import FIRST_DAY, LAST_DAY
-from tailrace_spark.sinks.delta_types import delta_type
+from tailrace_spark.sinks.lake_times import FIRST_DAY, LAST_DAY
+from tailrace_spark.sinks.lake_types import delta_type
 from tailrace_spark.sinks.value_arrays import Odd, column_array, either
 
 _DAY: Final = 86_400_000_000
@@ -19,7 +19,7 @@ _DAY: Final = 86_400_000_000
 def change_batch(columns: ChangeColumns, numbers: Any, schema: Any) -> tuple[Any, list[int]]:
     """The RecordBatch of all that is in the columns, and the rows that are left out of it, to be made of records.
 
-    `numbers` is the schema of a definition's records (parquet_schema), `schema` the history's (delta_types).
+    `numbers` is the schema of a definition's records (parquet_schema), `schema` the history's (lake_types).
     """
     keys, odd = _struct(columns.keys, numbers.field("key").type, columns.rows)
     written = pa.array(columns.written, pa.int64())

@@ -13,8 +13,8 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.sinks.change_columns import ValueColumn
-from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.delta_types import conformed, delta_type, sayable
+from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.lake_types import conformed, delta_type, sayable
 
 Odd = npt.NDArray[np.bool_] | None
 """Which rows hold no such value; None: all do."""

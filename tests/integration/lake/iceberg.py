@@ -10,11 +10,11 @@ from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.delta_current import DeltaCurrent
-from tailrace_spark.sinks.delta_history import DEAD_LETTERS, DeltaHistory
-from tailrace_spark.sinks.delta_records import change_records
 from tailrace_spark.sinks.iceberg_catalog import CATALOG
 from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tailrace_spark.sinks.lake_current import LakeCurrent
+from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
+from tailrace_spark.sinks.lake_records import change_records
 from tests.held import jar_version
 from tests.unit.spark.sinks.delta_stores import Following
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
@@ -91,7 +91,7 @@ class IcebergHistory(Lake):
     exactly_once = True
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
-        return ChangeLogSink(DeltaHistory(self.opened(dies_after, revives)))
+        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives)))
 
     def rows(self, name: str) -> Any:
         """All rows in the order of their places; None where there is no such table."""
@@ -119,9 +119,9 @@ class FollowedIceberg(Lake, Following):
         *,
         dies_after: int | None = None,
         revives: bool = False,
-    ) -> DeltaCurrent:
+    ) -> LakeCurrent:
         store = self.opened(dies_after, revives)
-        return DeltaCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
+        return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
     def rows(self, of: Table, *columns: str) -> list[Row]:
         found = self.rows_of(self.name(of))

@@ -13,8 +13,8 @@ import pytest
 
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.delta_current import DeltaCurrent
 from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tailrace_spark.sinks.lake_current import LakeCurrent
 from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic, deliver
@@ -129,7 +129,7 @@ def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(another: Sto
             super().merge(*args, **named)
 
     overtaken: list[bool] = []
-    sink = DeltaCurrent(Overtaken(followed.settings, lambda: followed.spark), 2, clock=lambda: 0)
+    sink = LakeCurrent(Overtaken(followed.settings, lambda: followed.spark), 2, clock=lambda: 0)
     mine = [piece([log.update((1,), (), 2, w=5)])]
     with pytest.raises(ServiceError, match="another writer came first"):
         sink.write(mine)
@@ -152,7 +152,7 @@ def test_of_two_that_make_a_table_anew_the_later_one_is_told(another: Stores) ->
             super().rewrite(*args, **named)
 
     overtaken: list[bool] = []
-    sink = DeltaCurrent(Overtaken(followed.settings, lambda: followed.spark), 2, clock=lambda: 0)
+    sink = LakeCurrent(Overtaken(followed.settings, lambda: followed.spark), 2, clock=lambda: 0)
     mine = [piece([Log(gone).update((1,), (), 30, w=3)])]
     with pytest.raises(ServiceError, match="another writer came first"):
         sink.write(mine)

@@ -17,8 +17,8 @@ from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.delta_history import DeltaHistory
 from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tailrace_spark.sinks.lake_history import LakeHistory
 from tailrace_spark.sinks.protocol import Piece, Summary
 from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
 from tests.unit.spark.cassandra import Log
@@ -126,7 +126,7 @@ def test_between_staging_and_publishing_another_writer_is_noticed(local: Callabl
             super()._publish(*args)
 
     overtaken: list[bool] = []
-    with closing(ChangeLogSink(DeltaHistory(Overtaken(stored.settings, lambda: stored.spark)))) as sink:
+    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings, lambda: stored.spark)))) as sink:
         with pytest.raises(ServiceError, match="another writer came first, or it was compacted"):
             sink.write([piece])
         assert sink.write([piece]).rows == 1

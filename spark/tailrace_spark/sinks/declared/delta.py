@@ -10,8 +10,8 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.delta_letters import ReplayingCurrent, ReplayingHistory
     from tailrace_spark.sinks.delta_store import DeltaStore
+    from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
     from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 
     if settings.mode == "current":

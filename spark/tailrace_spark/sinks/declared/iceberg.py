@@ -10,8 +10,8 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.delta_letters import ReplayingCurrent, ReplayingHistory
     from tailrace_spark.sinks.iceberg_store import IcebergStore
+    from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
     from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 
     store = IcebergStore(settings, around.session)

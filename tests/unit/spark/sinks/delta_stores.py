@@ -13,12 +13,12 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.delta_current import DeltaCurrent
-from tailrace_spark.sinks.delta_history import DEAD_LETTERS, DeltaHistory
-from tailrace_spark.sinks.delta_records import change_records
-from tailrace_spark.sinks.delta_state import StateTable
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.lake import LakeStore
+from tailrace_spark.sinks.lake_current import LakeCurrent
+from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
+from tailrace_spark.sinks.lake_records import change_records
+from tailrace_spark.sinks.lake_state import StateTable
 from tailrace_spark.sinks.protocol import Piece
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
@@ -73,7 +73,7 @@ class DeltaStored:
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
         store = self.store if dies_after is None else Dying(self.settings, dies_after, revives=revives)
-        return ChangeLogSink(DeltaHistory(store))
+        return ChangeLogSink(LakeHistory(store))
 
     def table(self, name: str) -> DeltaTable | None:
         """As anybody else opens it."""
@@ -152,9 +152,9 @@ class FollowedDelta(Following):
         *,
         dies_after: int | None = None,
         revives: bool = False,
-    ) -> DeltaCurrent:
+    ) -> LakeCurrent:
         store = self.store if dies_after is None else Dying(self.settings, dies_after, revives=revives)
-        return DeltaCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
+        return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
     def table(self, of: Table) -> DeltaTable:
         """As anybody else opens it."""

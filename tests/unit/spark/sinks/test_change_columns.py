@@ -19,21 +19,21 @@ from tailrace_schemas.cql.numeric import minimal
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, join_key
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.sinks import delta_history
+from tailrace_spark.sinks import lake_history
 from tailrace_spark.sinks.change_arrays import change_batch
 from tailrace_spark.sinks.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.change_log import ChangeLogSink, LogRecord
-from tailrace_spark.sinks.delta_history import DeltaHistory, rows_of
-from tailrace_spark.sinks.delta_records import change_records
 from tailrace_spark.sinks.delta_store import DeltaStore
-from tailrace_spark.sinks.delta_types import history_schema
+from tailrace_spark.sinks.lake_history import LakeHistory, rows_of
+from tailrace_spark.sinks.lake_records import change_records
+from tailrace_spark.sinks.lake_types import history_schema
 from tailrace_spark.sinks.parquet_schema import arrow_schema
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place
 from tailrace_spark.sinks.value_arrays import array_of
 from tests.unit.schemas.avro.test_messages import COLUMNS, SOURCE, TABLE, row_changes, seconds, times
 from tests.unit.spark.cassandra import Log
 
-ROUTE = delta_history._Route(TABLE, arrow_schema(TABLE), history_schema(TABLE), "ks.t")
+ROUTE = lake_history._Route(TABLE, arrow_schema(TABLE), history_schema(TABLE), "ks.t")
 FORM = ChangeJson(TABLE)
 SIMPLE = [column for column in COLUMNS.values() if not column.type.multicell]
 NAN = bytes.fromhex("7ff8000000000000")
@@ -201,13 +201,13 @@ def test_columns_that_are_full_take_no_more() -> None:
 
 
 def test_more_than_columns_take_at_once_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_history, "_GROUP_CHANGES", 3)
+    monkeypatch.setattr(lake_history, "_GROUP_CHANGES", 3)
     log = Log(TABLE)
     good = [log.insert((1, "x"), (at, "1"), at, a=at) for at in range(1, 8)]
     odd = [replace(one, cells=(replace(one.cells[0], value=b"odd"),)) for one in good]
     changes = delivered([*good[:5], *odd, *good[5:]])
     store = DeltaStore(DeltaSinkSettings(path=str(tmp_path)))
-    with closing(ChangeLogSink(DeltaHistory(store))) as sink:
+    with closing(ChangeLogSink(LakeHistory(store))) as sink:
         assert sink.write([Piece(tuple(changes[:6])), Piece(tuple(changes[6:]))]).rows == 14
         assert sink.write([Piece(tuple(changes))]).rows == 0
     stored = store.open("ks.t")

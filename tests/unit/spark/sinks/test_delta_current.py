@@ -19,11 +19,11 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.change import Cell, Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import DroppedColumn
-from tailrace_spark.sinks.delta_current import DeltaCurrent, rows_of
-from tailrace_spark.sinks.delta_state import StateTable
 from tailrace_spark.sinks.delta_store import DeltaStore
-from tailrace_spark.sinks.delta_times import FIRST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.delta_visible import Shown
+from tailrace_spark.sinks.lake_current import LakeCurrent, rows_of
+from tailrace_spark.sinks.lake_state import StateTable
+from tailrace_spark.sinks.lake_times import FIRST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.lake_visible import Shown
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.spark.cassandra import Log
@@ -168,7 +168,7 @@ def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(tmp_path: Pa
             super().merge(*args, **named)
 
     overtaken: list[bool] = []
-    sink = DeltaCurrent(Overtaken(followed.settings), 4, clock=lambda: 0)
+    sink = LakeCurrent(Overtaken(followed.settings), 4, clock=lambda: 0)
     mine = [piece([log.update((1,), (), 2, w=5)])]
     with pytest.raises(ServiceError, match="another writer came first"):
         sink.write(mine)
@@ -203,7 +203,7 @@ def test_what_another_writer_has_shown_is_not_shown_twice(tmp_path: Path, widens
     write(followed, log.insert((1,), (), 1, v="a"))
     mine = piece([Log(WIDER).insert((2,), (), 2, x="mine") if widens else log.insert((2,), (), 2, v="mine")])
     store = _Between(followed, lambda: write(followed, log.insert((3,), (), 3, v="other")))
-    with closing(DeltaCurrent(store, 4, clock=lambda: 0)) as sink:
+    with closing(LakeCurrent(store, 4, clock=lambda: 0)) as sink:
         sink.write([mine])
         sink.write([mine])
     assert followed.rows(PLAIN, "id") == [(1,), (2,), (3,)]
@@ -220,7 +220,7 @@ def test_what_another_writer_is_yet_to_show_is_its_own(tmp_path: Path) -> None:
         shown.wait(60)
 
     def other() -> None:
-        with closing(DeltaCurrent(_Between(followed, wait_for_the_first), 4, clock=lambda: 0)) as sink:
+        with closing(LakeCurrent(_Between(followed, wait_for_the_first), 4, clock=lambda: 0)) as sink:
             sink.write([piece([narrow.insert((3,), (), 3, v="other")])])
 
     def begin_the_other() -> None:
@@ -231,7 +231,7 @@ def test_what_another_writer_is_yet_to_show_is_its_own(tmp_path: Path) -> None:
     thread = Thread(target=other)
     store = _Between(followed, begin_the_other)
     mine = [piece([narrow.insert((2,), (), 3, v="mine")])]
-    with closing(DeltaCurrent(store, 4, clock=lambda: 0)) as sink:
+    with closing(LakeCurrent(store, 4, clock=lambda: 0)) as sink:
         try:
             sink.write(mine)
         except ServiceError:

@@ -21,9 +21,9 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks import delta_spool
-from tailrace_spark.sinks.delta_records import change_records
-from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks import lake_spool
+from tailrace_spark.sinks.lake_records import change_records
+from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
@@ -282,7 +282,7 @@ def test_every_value_of_every_type_is_kept(tmp_path: Path, change: Change) -> No
 
 def test_what_memory_does_not_hold_waits_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several definitions, one of which has more columns."""
-    monkeypatch.setattr(delta_spool.Spool.__init__, "__defaults__", (100,))
+    monkeypatch.setattr(lake_spool.Spool.__init__, "__defaults__", (100,))
     stored, topic, old, new = local(tmp_path), Topic(), Log(PLAIN), Log(WIDE)
     pieces = [topic.piece(*(log.insert((n,), (), n, v=f"{n}") for n in range(50))) for log in (old, new, old)]
     deliver(stored, *pieces)

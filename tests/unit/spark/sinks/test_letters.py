@@ -20,13 +20,13 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.letters import Replayed
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.delta_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
 from tailrace_spark.sinks.file_store import FileStore
 from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.http_json import HttpOutlet
 from tailrace_spark.sinks.http_sender import HttpSender
+from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.protocol import LetterSink, Piece
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink

@@ -1,4 +1,4 @@
-"""Delta tables that follow the source: what is there is what SELECT returns, merged as Cassandra merges.
+"""Tables of a lake that follow the source: what is there is what SELECT returns, merged as Cassandra merges.
 
 For a source table there is KEYSPACE.NAME, which users read, and KEYSPACE.NAME-state, what later merges need. A batch is
 one commit of each, the state first. Each row of the state has the number of the batch that wrote it last, and the table
@@ -25,9 +25,10 @@ from tailrace_spark.collector import held_off
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
-from tailrace_spark.sinks.delta_history import DeltaHistory, table_name
-from tailrace_spark.sinks.delta_spool import Spool
-from tailrace_spark.sinks.delta_state import (
+from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake_history import LakeHistory, table_name
+from tailrace_spark.sinks.lake_spool import Spool
+from tailrace_spark.sinks.lake_state import (
     BATCH,
     IDENTITY,
     WITH_GONE,
@@ -38,8 +39,7 @@ from tailrace_spark.sinks.delta_state import (
     plain_state_rows,
     state_rows,
 )
-from tailrace_spark.sinks.delta_visible import BUCKET, Shown
-from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake_visible import BUCKET, Shown
 from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
 from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, mergeable_as_plain
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
@@ -54,7 +54,7 @@ _STATE: Final = "-state"
 _NAMED_BY: Final = (BUCKET, KEY, CLUSTERING)
 
 
-class DeltaCurrent:
+class LakeCurrent:
     """Follows source tables; see `Sink` and `SweepingSink` for the promises.
 
     Of a batch one table may be done and another not when it fails: it is then written again, and every row comes out
@@ -171,7 +171,7 @@ class DeltaCurrent:
 
     def _bury(self, letters: Sequence[DeadLetter]) -> None:
         if letters:
-            batch = DeltaHistory(self._store).begin()
+            batch = LakeHistory(self._store).begin()
             try:
                 for letter in letters:
                     batch.set_aside(letter)

@@ -1,4 +1,4 @@
-"""Arrow types that Delta tables can have: a history's columns from a definition, and how they grow."""
+"""Arrow types that tables of a lake can have: a history's columns from a definition, and how they grow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.delta_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.parquet_schema import arrow_schema
 
 DAY: Final = "day"

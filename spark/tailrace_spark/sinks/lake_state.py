@@ -1,4 +1,4 @@
-"""The state table of a merged Delta table: what later merges need, by partition, read and put in place.
+"""The state table of a followed table of a lake: what later merges need, by partition, read and put in place.
 
 `bucket` is that of the partition. `clustering` and what stands under it is as in tailrace_spark.sinks.sql_state;
 `written_as` has a row's clustering columns as they were written, `batch` the number of the last commit that wrote it.

@@ -1,4 +1,4 @@
-"""Rows of a history, whoever read them out of Delta, as the records that were delivered (docs/change-json.md)."""
+"""Rows of a history, whoever read them out of a lake, as the records that were delivered (docs/change-json.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace_schemas.change_json import plain
-from tailrace_spark.sinks.delta_types import DAY, conform
+from tailrace_spark.sinks.lake_types import DAY, conform
 
 
 def change_records(table: str, rows: Any) -> Iterator[dict[str, Any]]:

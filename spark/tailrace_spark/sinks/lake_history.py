@@ -1,4 +1,4 @@
-"""Histories: a Delta table for each source table, in which each change is one row, once, whatever comes again."""
+"""Histories: a table of a lake for each source table, in which each change is one row, once, whatever comes again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tailrace_spark.collector import held_off
 from tailrace_spark.sinks.change_arrays import change_batch
 from tailrace_spark.sinks.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
-from tailrace_spark.sinks.delta_spool import Spool
-from tailrace_spark.sinks.delta_times import within
-from tailrace_spark.sinks.delta_types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.files import day_of
 from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake_spool import Spool
+from tailrace_spark.sinks.lake_times import within
+from tailrace_spark.sinks.lake_types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.parquet_schema import arrow_schema
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Place, Summary
 
@@ -40,7 +40,7 @@ _GROUP_RECORDS: Final = 2_000
 _GROUP_CHANGES: Final = 10_000
 
 
-class DeltaHistory:
+class LakeHistory:
     """One commit for each table of a batch; it notes how far each partition of Kafka is in that table.
 
     What is there is told by the tables alone, so a batch that comes again, in part, cut otherwise or to another
@@ -175,7 +175,7 @@ class _Filling:
 class HistoryBatch:
     """One micro-batch on its way into its tables."""
 
-    def __init__(self, outlet: DeltaHistory, store: LakeStore) -> None:
+    def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
         self._outlet = outlet
         self._store = store
         self._tables: dict[str, Writing] = {}

@@ -1,4 +1,4 @@
-"""Dead letters in Delta: read back from their table, and written again into a history or a table that follows.
+"""Dead letters in a lake: read back from their table, and written again into a history or a table that follows.
 
 A Delta table is committed by itself, so a change goes into its table first and its letter goes behind that. What a
 crash leaves between is found when the letter is tried again: a history has the place of each of its changes, and a
@@ -15,19 +15,19 @@ import pyarrow as pa
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.change_log import Batch
-from tailrace_spark.sinks.delta_current import DeltaCurrent
-from tailrace_spark.sinks.delta_history import (
+from tailrace_spark.sinks.lake import Condition, LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake_current import LakeCurrent
+from tailrace_spark.sinks.lake_history import (
     DEAD_LETTERS,
     LETTERS,
     PLACE,
-    DeltaHistory,
     HistoryBatch,
+    LakeHistory,
     Writing,
     letter_rows,
     replays,
 )
-from tailrace_spark.sinks.delta_spool import Spool
-from tailrace_spark.sinks.lake import Condition, LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake_spool import Spool
 from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.replaying_log import page
 
@@ -37,8 +37,8 @@ _REPLAYS: Final = "tailrace/letters"
 _TRIES: Final = 5
 
 
-class ReplayingHistory(DeltaHistory):
-    """As DeltaHistory; its letters can be written again, while a stream writes."""
+class ReplayingHistory(LakeHistory):
+    """As LakeHistory; its letters can be written again, while a stream writes."""
 
     def __init__(self, store: LakeStore) -> None:
         super().__init__(store)
@@ -53,8 +53,8 @@ class ReplayingHistory(DeltaHistory):
         return _Again(self, self._tables, letters)
 
 
-class ReplayingCurrent(DeltaCurrent):
-    """As DeltaCurrent; its letters can be merged again, while a stream writes."""
+class ReplayingCurrent(LakeCurrent):
+    """As LakeCurrent; its letters can be merged again, while a stream writes."""
 
     def __init__(self, store: LakeStore, buckets: int = 16, *, ring_delay: float = 0.0) -> None:
         super().__init__(store, buckets, ring_delay=ring_delay)
@@ -99,7 +99,7 @@ class _WritingAgain(Writing):
 class _Again(HistoryBatch):
     """The changes of some letters on their way into their tables."""
 
-    def __init__(self, outlet: DeltaHistory, store: LakeStore, letters: Sequence[DeadLetter]) -> None:
+    def __init__(self, outlet: LakeHistory, store: LakeStore, letters: Sequence[DeadLetter]) -> None:
         super().__init__(outlet, store)
         self._lettered = store
         self._of = letters

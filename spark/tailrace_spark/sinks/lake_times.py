@@ -1,4 +1,4 @@
-"""Timestamps and dates that Delta tables cannot have: what stands instead, with Cassandra's bytes kept in `raw`."""
+"""Timestamps and dates that tables of a lake cannot have: what stands instead, with Cassandra's bytes kept in `raw`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Delta table shows of a source table: its columns as one definition has them, and its rows out of states."""
+"""What a table of a lake shows of a source table: columns as one definition has them, and rows out of states."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.sinks.delta_times import nearest
-from tailrace_spark.sinks.delta_types import conform, delta_schema, sayable
+from tailrace_spark.sinks.lake_times import nearest
+from tailrace_spark.sinks.lake_types import conform, delta_schema, sayable
 from tailrace_spark.sinks.parquet_schema import value_type
 from tailrace_spark.sinks.partition_merge import Clustering, State
 from tailrace_spark.sinks.plain_rows import PlainRows, bucket_of
