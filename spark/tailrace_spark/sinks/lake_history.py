@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import count
@@ -36,6 +36,8 @@ LETTERS: Final = pa.schema(
      ("reason", pa.string()), ("message", pa.binary())]
 )  # fmt: skip
 PLACE: Final = ("topic", "partition", "offset")
+REPLAYS: Final = "tailrace/letters"
+"""The application id under which a history counts what may have written places of dead letters: of two one fails."""
 _GROUP_RECORDS: Final = 2_000
 _GROUP_CHANGES: Final = 10_000
 
@@ -51,6 +53,7 @@ class LakeHistory:
         self._store = store
         self._routes: dict[int, _Route] = {}
         self._forms = ChangeForms()
+        self._lettered: dict[tuple[str, int], int] = {}
 
     def reach(self) -> None:
         """See that the root may be written."""
@@ -84,9 +87,18 @@ class LakeHistory:
         """The record of a change."""
         return LogRecord(one.place, one.change, one.assignment, self._forms.of(one.change.table).record(one.change))
 
+    def lettered(self, topic: str, partition: int) -> int:
+        """The offset behind the last dead letter of a partition of Kafka; 0: there is none."""
+        at = topic, partition
+        if at not in self._lettered:
+            stored = self._store.open(DEAD_LETTERS)
+            self._lettered[at] = 0 if stored is None else stored.version_of(application(*at)) or 0
+        return self._lettered[at]
+
     def forget(self) -> None:
-        """Look again where definitions fit."""
+        """Look again where definitions fit, and dead letters end."""
         self._routes.clear()
+        self._lettered.clear()
 
     def close(self) -> None:
         """Nothing is kept open between batches."""
@@ -119,13 +131,17 @@ class _Route:
 
 @dataclass(slots=True)
 class Writing:
-    """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition."""
+    """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition.
+
+    `lettered`: behind which offset a topic's partition has no dead letters.
+    """
 
     name: str
     stored: LakeTable | None
     says: str
     spool: Spool
     partitioned_by: str | None = None
+    lettered: Callable[[str, int], int] = lambda *_: 0
     route: _Route | None = None
     waiting: list[LogRecord] = field(default_factory=list)
     ends: Ends = field(init=False)
@@ -142,8 +158,15 @@ class Writing:
 
     @property
     def moved(self) -> dict[str, int]:
-        """What is noted with the rows: the next offset of each partition of Kafka that some of them come from."""
-        return {application(topic, partition): end for (topic, partition), end in self.ends.moved.items()}
+        """What is noted with the rows: the next offset of each partition of Kafka that some of them come from.
+
+        Where a dead letter may be of a place among them, as when a batch comes again and is understood now, a replay
+        of it may be under way: then also what makes one of both fail.
+        """
+        noted = {application(*at): end for at, end in self.ends.moved.items()}
+        if any(self._end(*at) < self.lettered(*at) for at in self.ends.moved):
+            noted[REPLAYS] = self.noted(REPLAYS) + 1
+        return noted
 
     def noted(self, application: str) -> int:
         """What the table notes under an application id; 0: nothing."""
@@ -257,7 +280,7 @@ class HistoryBatch:
 
     def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
         """What tells which records are in a table."""
-        return Writing(name, stored, says, spool, by)
+        return Writing(name, stored, says, spool, by, *(() if name == DEAD_LETTERS else (self._outlet.lettered,)))
 
     def _flush(self, writing: Writing) -> None:
         if writing.waiting and writing.route is not None:
@@ -284,6 +307,8 @@ class HistoryBatch:
                     says=writing.says,
                 )
             rows += writing.spool.rows
+        if self._letters:
+            self._outlet.forget()
         self._close()
         return Summary(rows=rows - len(self._letters), dead_letters=len(self._letters))
 

@@ -21,6 +21,7 @@ from tailrace_spark.sinks.lake_history import (
     DEAD_LETTERS,
     LETTERS,
     PLACE,
+    REPLAYS,
     HistoryBatch,
     LakeHistory,
     Writing,
@@ -32,8 +33,6 @@ from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Plac
 from tailrace_spark.sinks.replaying_log import page
 
 _NAMED_BY: Final = ("partition", "offset", "topic")
-_REPLAYS: Final = "tailrace/letters"
-"""The application id under which a history counts replays: of two at a time one fails."""
 _TRIES: Final = 5
 
 
@@ -93,7 +92,7 @@ class _WritingAgain(Writing):
         if not self.ends.moved:
             return {}
         noted = {replays(*at): end for at, end in self.ends.moved.items()}
-        return {_REPLAYS: self.noted(_REPLAYS) + 1, **{name: max(end, self.noted(name)) for name, end in noted.items()}}
+        return {REPLAYS: self.noted(REPLAYS) + 1, **{name: max(end, self.noted(name)) for name, end in noted.items()}}
 
 
 class _Again(HistoryBatch):

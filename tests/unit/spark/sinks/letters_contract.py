@@ -220,3 +220,32 @@ class LettersContract:
             self.replay(store)
         assert written >= 1
         self.require(store, *range(4 + written))
+
+    @pytest.mark.parametrize("inside", ["the stream's batch", "the replay"])
+    def test_a_stream_that_understands_them_delivers_meanwhile(
+        self, stores: Callable[[], Lettered], inside: str
+    ) -> None:
+        """As it would without its checkpoint: what the one writes into was opened before the other wrote."""
+        if not self.waits_for_nobody:
+            return  # they take turns
+        store, some = stores(), LETTERS[:2]
+        # Their table is there, and has nothing of their partitions.
+        self.deliver_understood(store, replace(letter(9), place=Place(TOPIC, 3, 9, ENCODER.schema_id)))
+        self.deliver(store, *some)
+
+        def then(found: Iterable[Piece], do: Callable[[], object]) -> Iterator[Piece]:
+            yield from found
+            with suppress(self.overtaken):
+                do()
+
+        with suppress(self.overtaken):
+            if inside == "the replay":
+                with closing(store.open()) as sink:
+                    sink.write(then(understood(letters.records_of(some)), partial(self.replay, store)))
+            else:
+                again = partial(self.deliver_understood, store, *some)
+                self.replay(store, lambda records: then(understood(records), again))
+        self.deliver_understood(store, *some)
+        while self.waiting(store):
+            self.replay(store)
+        self.require(store, 0, 1, 9)
