@@ -112,7 +112,7 @@ BREAKAGES: Final = (
         old="        if any(self._end(*at) < self.lettered(*at) for at in self.ends.moved):\n",
         new="        if any(self._end(*at) > self.lettered(*at) for at in self.ends.moved):\n",
         needs=Needs.NOTHING,
-        reds=(Red(LETTERS, "test_a_stream_that_understands_them_delivers_meanwhile", ASSERTED),),
+        reds=(Red(LETTERS, "test_of_a_history_and_a_replay_one_fails", ASSERTED),),
     ),
     Breakage(
         name="a-part-of-an-update-is-written-again",

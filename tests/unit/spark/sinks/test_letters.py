@@ -286,3 +286,10 @@ def test_a_history_is_asked_which_letters_it_has(tmp_path: Path) -> None:
     assert len(contract.waiting(store)) == 2
     assert contract.replay(store) == Replayed(taken=2)
     contract.require(store, 0, 1)
+
+
+@pytest.mark.parametrize("inside", ["the stream's batch", "the replay"])
+def test_of_a_history_and_a_replay_one_fails(tmp_path: Path, inside: str) -> None:
+    """Both write the same place, which was not there when they began."""
+    store = Delta(DeltaSinkSettings.model_validate({"path": str(tmp_path)}))
+    TestDelta().test_a_stream_that_understands_them_delivers_meanwhile(lambda: store, inside)
