@@ -196,8 +196,9 @@ def test_changes_of_a_table_that_was_set_aside_whole_are_written_once_its_cause_
     assert sorted(store.ids()) == [0, 1, 2]
 
 
-def test_letters_of_an_earlier_version_get_a_column_for_their_bytes(cassandra: LocalCassandra) -> None:
-    store = Copies(cassandra)
+def test_listing_letters_changes_no_table(cassandra: LocalCassandra) -> None:
+    """One of an earlier version gets its column for their bytes when there are some; a stranger's is left alone."""
+    store, stranger = Copies(cassandra), Copies(cassandra)
     with cql(cassandra) as session:
         session.execute(
             f"CREATE TABLE {store.keyspace}.tailrace_dead_letters (topic text, partition int, offset bigint, "
@@ -207,7 +208,21 @@ def test_letters_of_an_earlier_version_get_a_column_for_their_bytes(cassandra: L
             f"INSERT INTO {store.keyspace}.tailrace_dead_letters (topic, partition, offset, schema_id, reason) "
             "VALUES ('t.shop.plain', 0, 0, '', 'why')"
         )
+        session.execute(f"CREATE TABLE {stranger.keyspace}.tailrace_dead_letters (id int PRIMARY KEY)")
+
+    def columns(of: Copies) -> set[str]:
+        with cql(cassandra) as session:
+            rows = session.execute(
+                "SELECT column_name FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
+                (of.keyspace, "tailrace_dead_letters"),
+            )
+            return {row.column_name for row in rows}
+
     with closing(store.open()) as sink:
         assert [(one.place.offset, one.message) for one in sink.letters(None, 9)] == [(0, b"")]
+        assert columns(store) == {"topic", "partition", "offset", "schema_id", "reason"}
+        assert columns(stranger) == {"id"}
         assert sum(replayed(sink, understood, lambda _: LETTERS[0].message), Replayed()) == Replayed(taken=1)
+        sink.write([Piece((), (LETTERS[1],))])
+        assert [(one.place.offset, one.message) for one in sink.letters(None, 9)] == [(1, LETTERS[1].message)]
     assert store.ids() == [0]

@@ -15,6 +15,7 @@ from tailrace_spark.sinks.log_layout import add_field_statement, create_type_sta
 from tailrace_spark.sinks.protocol import DeadLetter, Place
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
+_EARLIER_COLUMNS: Final = frozenset({"topic", "partition", "offset", "schema_id", "reason"})
 UNSUPPORTED_SECONDS: Final = 60.0
 """What a cluster could not hold is looked at again after so long: somebody may have changed it there."""
 
@@ -109,19 +110,22 @@ class Letters:
         """So many at most, by topic, partition and offset, behind a place. Raises ServiceError."""
         found: list[DeadLetter] = []
         try:
-            for topic, partition, keyspace in self._partitions():
+            for topic, partition, keyspace, bytes_too in self._partitions():
                 if after is not None and (topic, partition) < (after.topic, after.partition):
                     continue
                 same = after is not None and (topic, partition) == (after.topic, after.partition)
                 behind = after.offset if after is not None and same else -1
+                message = ", message" if bytes_too else ""
                 rows = self._store.select(
-                    f"SELECT offset, schema_id, reason, message FROM {self._place(keyspace)} "  # noqa: S608
+                    f"SELECT offset, schema_id, reason{message} FROM {self._place(keyspace)} "  # noqa: S608
                     "WHERE topic = %s AND partition = %s AND offset > %s LIMIT %s",
                     (topic, partition, behind, most - len(found)),
                 )
                 found += [
-                    DeadLetter(Place(topic, partition, offset, bytes.fromhex(schema or "")), reason, message or b"")
-                    for offset, schema, reason, message in rows
+                    DeadLetter(
+                        Place(topic, partition, offset, bytes.fromhex(schema or "")), reason, (*octets, None)[0] or b""
+                    )
+                    for offset, schema, reason, *octets in rows
                 ]
                 if len(found) == most:
                     break
@@ -129,16 +133,19 @@ class Letters:
             raise ServiceError(f"{self._name}: {error}") from error
         return found
 
-    def _partitions(self) -> list[tuple[str, int, str]]:
-        """Topic, partition and keyspace of all letters of this prefix, in their order."""
+    def _partitions(self) -> list[tuple[str, int, str, bool]]:
+        """Topic, partition and keyspace of all letters of this prefix, in their order, and whether the table there has
+        a column for their bytes, which one of an earlier version has not."""
         named = "SELECT keyspace_name FROM system_schema.tables WHERE table_name = %s ALLOW FILTERING"
-        found: list[tuple[str, int, str]] = []
+        found: list[tuple[str, int, str, bool]] = []
         for (keyspace,) in self._store.select(named, (self._name,)):
-            self._make(keyspace)  # one of an earlier version has no column for the bytes
-            found_in = f"FROM {self._place(keyspace)}"
-            for topic, partition in self._store.select("SELECT DISTINCT topic, partition " + found_in):
+            there = self._store.columns(keyspace, self._name)
+            if not there.keys() >= _EARLIER_COLUMNS:
+                continue  # somebody else's
+            keys = f"SELECT DISTINCT topic, partition FROM {self._place(keyspace)}"  # noqa: S608
+            for topic, partition in self._store.select(keys):
                 if self._keyspace(topic) == keyspace:
-                    found.append((topic, partition, keyspace))
+                    found.append((topic, partition, keyspace, "message" in there))
         return sorted(found)
 
     def _make(self, keyspace: str) -> None:
