@@ -79,6 +79,18 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         True,
     ),
     "postgresql": (("org.postgresql:postgresql:42.7.8",), False),
+    # What tests of Iceberg's REST catalogs start: the servlet that Iceberg's own tests speak to. Of the newest version
+    # that has it.
+    "iceberg-rest": (
+        (
+            "org.apache.iceberg:iceberg-core:1.11.0",
+            "org.apache.iceberg:iceberg-core:1.11.0:tests",
+            "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.5",
+            "org.slf4j:slf4j-simple:2.0.17",
+            "org.xerial:sqlite-jdbc:3.50.3.0",
+        ),
+        True,
+    ),
 }
 
 # Set -> groups and artifacts that it does without: a client that nothing uses, and what pyspark has itself.
@@ -129,8 +141,9 @@ def pom_of(coordinates: tuple[str, ...], transitive: bool) -> str:
     alone = "" if transitive else "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+        f"{''.join(f'<classifier>{one}</classifier>' for one in classifier)}"
         f"<exclusions>{alone}</exclusions></dependency>"
-        for group, artifact, version in (coordinate.split(":") for coordinate in coordinates)
+        for group, artifact, version, *classifier in (coordinate.split(":") for coordinate in coordinates)
     )
     return (
         "<project><modelVersion>4.0.0</modelVersion><groupId>local</groupId><artifactId>jars</artifactId>"

@@ -17,10 +17,7 @@ _NAMED: Final = ("type", "catalog-impl")
 class CatalogSettings(Properties):
     """An Iceberg catalog's properties, by Iceberg's own names: `type`, `uri`, `jdbc.user`, `token`..."""
 
-    owned: ClassVar[Mapping[str, str]] = {
-        "warehouse": "it is the sink's path",
-        "cache-enabled": "what other writers did has to be seen at once",
-    }
+    owned: ClassVar[Mapping[str, str]] = {"cache-enabled": "what other writers did has to be seen at once"}
     examples: ClassVar[Mapping[str, Scalar]] = {"type": "rest", "uri": "https://catalog:8181"}
     secrets: ClassVar[frozenset[str]] = frozenset({"token", "header.Authorization"})
 
@@ -58,6 +55,10 @@ class IcebergSinkSettings(StoredSettings):
         named = [name for name in _NAMED if name in self.catalog.root]
         if self.catalog.root and len(named) != 1:
             raise ValueError(f"catalog needs one of {' and '.join(_NAMED)}")
+        if "warehouse" in self.catalog.root and self.catalog.root.get("type") != "rest":
+            raise ValueError(
+                'catalog.warehouse is not yours to set: it is the sink\'s path, but for a catalog of type = "rest"'
+            )
         if "://" in self.path and not self.remote:
             raise ValueError(f"path is a directory or begins with s3://, unlike {self.path}")
         if self.remote and self.catalog.root.get("type", "hadoop") == "hadoop" and "catalog-impl" not in named:
@@ -77,5 +78,5 @@ class IcebergSinkSettings(StoredSettings):
     def identity(self) -> str:
         """What tells one lake from another; not to be shown: of a warehouse several catalogs and namespaces may be."""
         catalog = self.catalog.reveal()
-        told = [str(catalog[name]) for name in (*_NAMED, "uri") if name in catalog]
+        told = [str(catalog[name]) for name in (*_NAMED, "uri", "warehouse") if name in catalog]
         return " ".join((self.path, *told, *(() if self.namespace is None else (self.namespace,))))

@@ -363,7 +363,7 @@ def catalog_properties(settings: IcebergSinkSettings, path: str) -> dict[str, st
             "s3.path-style-access": "true" if settings.endpoint else None,
         }
         ours |= {name: value for name, value in said.items() if value is not None}
-    return {**ours, **given, "warehouse": path}
+    return {"warehouse": path, **ours, **given}
 
 
 def _typed(of: Any) -> Any:

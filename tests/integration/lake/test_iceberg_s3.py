@@ -143,7 +143,7 @@ def test_what_cannot_be_reached_is_told_in_one_line_without_credentials(
         ('path = "gs://bucket/x"', "path is a directory or begins with s3://, unlike gs://bucket/x"),
         ('path = "s3://bucket/x"', "catalog is not set: on S3 one has to tell which commit came first"),
         ('path = "a"\ncatalog.uri = "http://x"', "catalog needs one of type and catalog-impl"),
-        ('path = "a"\ncatalog.warehouse = "x"', "warehouse is not yours to set: it is the sink's path"),
+        ('path = "a"\n[sink.x.catalog]\ntype = "jdbc"\nwarehouse = "x"', "catalog.warehouse is not yours to set"),
         ('path = "a"\nnamespace = "a..b"', "namespace must be names with dots between them"),
         ('path = "a"\naccess_key = "hunter2"', "access_key and secret_key are given both or not at all"),
         ('path = "a"\nmode = "future"', "sink.x.mode"),

@@ -144,8 +144,10 @@ def test_a_checkpoint_tells_endpoints_of_one_host_apart() -> None:
 def test_a_checkpoint_tells_catalogs_and_namespaces_of_one_warehouse_apart() -> None:
     """The tables of one have not what those of another have."""
     jdbc: dict[str, Any] = {"type": "jdbc", "uri": "jdbc:postgresql://a/x"}
+    rest: dict[str, Any] = {"type": "rest", "uri": "https://a"}
     said: list[dict[str, Any]] = [
-        {}, {"namespace": "raw"}, {"namespace": "more"}, {"catalog": jdbc}, {"catalog": {**jdbc, "uri": "jdbc:y"}}
+        {}, {"namespace": "raw"}, {"namespace": "more"}, {"catalog": jdbc}, {"catalog": {**jdbc, "uri": "jdbc:y"}},
+        {"catalog": rest}, {"catalog": {**rest, "warehouse": "b"}}, {"catalog": {**rest, "warehouse": "c"}},
     ]  # fmt: skip
     stores = [store_of(identity_of(section("iceberg", {"path": "/lake", **one}))) for one in said]
     assert len(set(stores)) == len(said)

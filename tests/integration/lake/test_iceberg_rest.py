@@ -1,0 +1,127 @@
+"""Iceberg tables that a real REST catalog knows: it decides where they stand, and which of two commits came first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tailrace_spark.sinks.lake_history import LakeHistory
+from tests import iceberg_rest
+from tests.held import jar_version
+from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg, IcebergHistory
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, deliver
+from tests.unit.spark.sinks.merging_contract import write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(iceberg_rest.missing() is not None, reason=str(iceberg_rest.missing())),
+]
+
+
+def section(**more: object) -> IcebergSinkSettings:
+    """Of tables in a namespace of their own; the catalog is told which of its warehouses they are in."""
+    server = iceberg_rest.server()
+    catalog = {"type": "rest", "uri": server.url, "warehouse": "lake"}
+    own = {"path": str(server.warehouse), "catalog": catalog, "namespace": f"n{uuid4().hex}", "buckets": 2}
+    return IcebergSinkSettings.model_validate({**own, **more})
+
+
+class TestHistoryOfARestCatalog(ChangeLogContract):
+    sink = "iceberg"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"Iceberg {ICEBERG_VERSION}, its REST catalog {jar_version('iceberg-rest', 'iceberg-core')}"
+
+    @pytest.fixture
+    def stores(self, spark: SparkSession) -> Callable[[], IcebergHistory]:
+        return lambda: IcebergHistory(section(), spark)
+
+
+def test_tables_of_a_rest_catalog_follow_the_source(spark: SparkSession) -> None:
+    """Also behind compaction and expiry; the catalog says where they are."""
+    followed, log = FollowedIceberg(section(mode="current"), spark), Log(PLAIN)
+    write(followed, log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b"))
+    write(followed, log.update((1,), (), 2, w=5), log.delete((2,), (), 2), log.insert((3,), (), 2, v="c"))
+    assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 5), (3, "c", None)]
+    assert followed.store.names() == ["shop.plain", "shop.plain-state"]
+    for name in followed.store.names():
+        followed.store.compact(name)
+        assert followed.store.expire(name, 0, dry_run=False)["orphans"] == 0
+    write(followed, log.update((3,), (), 3, w=7))
+    assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 5), (3, "c", 7)]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_of_two_one_fails_and_finds_its_batch_done(spark: SparkSession, before: int) -> None:
+    """The other is done when this one is staged, and the catalog is asked with what was true before."""
+    stored, topic, log = IcebergHistory(section(), spark), Topic(), Log(PLAIN)
+    for number in range(before):
+        deliver(stored, topic.piece(log.insert((number,), (), 1, v="x")))
+    piece = topic.piece(log.insert((before,), (), 2, v="y"))
+
+    class Overtaken(IcebergStore):
+        def append(self, *args: Any, **named: Any) -> None:
+            if not overtaken:
+                overtaken.append(True)
+                deliver(stored, piece)
+            super().append(*args, **named)
+
+    overtaken: list[bool] = []
+    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings, lambda: spark)))) as sink:
+        with pytest.raises(ServiceError, match="another writer came first"):
+            sink.write([piece])
+        assert sink.write([piece]).rows == 0
+    assert len(stored.records()) == before + 1
+
+
+def test_the_catalog_compares(spark: SparkSession) -> None:
+    """A snapshot that was compacted away in the moment between looking and committing."""
+    stored, topic, log = IcebergHistory(section(), spark), Topic(), Log(PLAIN)
+    deliver(stored, topic.piece(log.insert((0,), (), 1, v="x")))
+    piece = topic.piece(log.insert((1,), (), 2, v="y"))
+
+    class Stale(IcebergStore):
+        """Publishes over the table as it was before somebody else's commit."""
+
+        def _publish(self, *args: Any) -> None:
+            now = self._now
+
+            def stale(name: str) -> Any:
+                found = now(name)
+                found.java.operations().current()
+                if not overtaken:
+                    overtaken.append(True)
+                    stored.store._call("rewrite_data_files", name, "options => map('rewrite-all', 'true')")
+                return found
+
+            self._now = stale  # type: ignore[method-assign]  # for this one commit
+            super()._publish(*args)
+
+    overtaken: list[bool] = []
+    with closing(ChangeLogSink(LakeHistory(Stale(stored.settings, lambda: spark)))) as sink:
+        with pytest.raises(ServiceError, match=r"another writer came first: .*CommitFailedException"):
+            sink.write([piece])
+        assert sink.write([piece]).rows == 1
+    assert len(stored.records()) == 2
+
+
+def test_a_catalog_that_does_not_answer_is_told_in_one_line(spark: SparkSession) -> None:
+    catalog = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "me:hunter2hunter2"}
+    followed = FollowedIceberg(section(mode="current", catalog=catalog), spark)
+    with pytest.raises(ServiceError, match="refused") as raised:
+        write(followed, Log(PLAIN).insert((1,), (), 1, v="a"))
+    assert "\n" not in str(raised.value)
+    assert "hunter2" not in str(raised.value) + repr(followed.settings)
