@@ -47,7 +47,16 @@ BREAKAGES: Final = (
         old="        if odd:\n",
         new="        if odd and not batch:\n",
         needs=Needs.NOTHING,
-        reds=(Red(COLUMNS, "test_more_than_columns_take_at_once_are_all_there", ASSERTED),),
+        reds=(Red(COLUMNS, "test_more_than_columns_take_at_once_are_all_there[_GROUP_CHANGES]", ASSERTED),),
+    ),
+    Breakage(
+        name="large-values-fill-a-group-without-end",
+        promise="every value comes back bit for bit",
+        file="spark/tailrace_spark/sinks/change_columns.py",
+        old=" or self._held >= self.octets\n",
+        new="\n",
+        needs=Needs.NOTHING,
+        reds=(Red(COLUMNS, "test_large_values_end_a_group_sooner", ASSERTED),),
     ),
     Breakage(
         name="what-another-writer-has-shown-is-appended-again",
