@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tailrace_common.settings_s3 import StoredSettings
 from tailrace_common.settings_section import Positive
@@ -14,6 +14,11 @@ class DeltaSinkSettings(StoredSettings):
     """A Delta table for each source table, on local disks or S3: docs/sinks/delta.md."""
 
     type: Literal["delta"] = Field(default="delta", description="What kind of sink this is")
+    through: Literal["delta-rs", "spark"] = Field(
+        default="delta-rs",
+        description='What writes: "delta-rs", without a JVM; "spark": Delta\'s own package in the stream\'s Spark, on '
+        "local disks",
+    )
     mode: Literal["history", "current"] = Field(
         default="history", description='"history": each change is a row; "current": tables follow the source\'s rows'
     )
@@ -23,3 +28,11 @@ class DeltaSinkSettings(StoredSettings):
         "what it was when the table was made",
     )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")
+
+    @model_validator(mode="after")
+    def _check_through(self) -> Self:
+        if self.through == "spark" and "://" in self.path:
+            raise ValueError(
+                f'through = "spark" writes to local disks alone, unlike {self.path}: there take through = "delta-rs"'
+            )
+        return self

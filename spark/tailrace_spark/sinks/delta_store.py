@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import PurePath
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from pyarrow import fs
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.lake import Condition, plain_type
+from tailrace_spark.sinks.local_root import directories, require_writable, taking_turns
 
 _S3: Final = "s3://"
 # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
@@ -39,6 +39,7 @@ class DeltaStore:
         self._root = settings.path.rstrip("/") if self._remote else os.path.abspath(settings.path)
         self._options = _options(settings) if self._remote else {}
         self._file_bytes = settings.file_mebibytes << 20
+        self._takes_turns = settings.through == "spark"
 
     def reach(self) -> None:
         """See that the directory may be written, or the bucket answers. Raises ServiceError."""
@@ -46,10 +47,7 @@ class DeltaStore:
             with _answering(self._root):
                 DeltaTable.is_deltatable(f"{self._root}/tailrace", self._options)
             return
-        root = PurePath(self._root)
-        nearest = next(place for place in (root, *root.parents) if os.path.exists(place))
-        if not (os.path.isdir(nearest) and os.access(nearest, os.W_OK)):
-            raise ServiceError(f"{nearest} is no directory that this user may write")
+        require_writable(self._root)
 
     def open(self, name: str) -> StoredTable | None:
         """The table of a name below the path, as it is now; None where there is none."""
@@ -77,15 +75,15 @@ class DeltaStore:
 
     def compact(self, name: str) -> dict[str, object]:
         """Put a table's small files together, up to the size of the section; how many went, and how many came."""
-        table = self._opened(name)
-        with _answering(self.uri(name)):
+        with self._turn(), _answering(self.uri(name)):
+            table = self._opened(name)
             done = table.delta.optimize.compact(target_size=self._file_bytes)
         return {"removed": done["numFilesRemoved"], "added": done["numFilesAdded"]}
 
     def vacuum(self, name: str, hours: int, *, dry_run: bool) -> int:
         """Remove files that no version of so many hours has, also those that no commit ever named; how many."""
-        table = self._opened(name)
-        with _answering(self.uri(name)):
+        with self._turn(), _answering(self.uri(name)):
+            table = self._opened(name)
             return len(table.delta.vacuum(hours, dry_run=dry_run, full=True))
 
     def _opened(self, name: str) -> StoredTable:
@@ -94,11 +92,15 @@ class DeltaStore:
             raise ServiceError(f"{self.uri(name)} has gone")
         return table
 
+    def _turn(self) -> AbstractContextManager[None]:
+        """Where a stream writes through Spark: its commit and another one are not made at a time."""
+        return taking_turns(self._root) if self._takes_turns else nullcontext()
+
     def names(self) -> list[str]:
         """The names of the directories below the path, sorted: tables, and whatever else is there."""
         with _answering(self._root):
             if not self._remote:
-                return sorted(one.name for one in _scanned(self._root) if one.is_dir())
+                return directories(self._root)
             files = fs.PyFileSystem(DeltaStorageHandler(self._root, self._options))
             found = files.get_file_info(fs.FileSelector("", allow_not_found=True))
             return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
@@ -237,13 +239,6 @@ def _those(tables: Sequence[Any], keys: Any | None) -> Any:
     """The rows of several tables as one, those whose first column is one of these keys."""
     rows = pa.concat_tables(tables)
     return rows if keys is None else rows.filter(pc.is_in(rows.column(0), keys))
-
-
-def _scanned(directory: str) -> list[os.DirEntry[str]]:
-    """What is in a directory; nothing where there is none yet."""
-    with suppress(FileNotFoundError), os.scandir(directory) as found:
-        return list(found)
-    return []
 
 
 def _noting(versions: Mapping[str, int]) -> CommitProperties:

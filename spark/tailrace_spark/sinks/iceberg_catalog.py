@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.java_errors import java_class, java_said
 
 CATALOG: Final = "tailrace"
 """What the catalog is called in a store's session."""
@@ -21,7 +21,6 @@ _SETTING: Final = f"spark.sql.catalog.{CATALOG}"
 # What they say is that somebody was faster, by an older version or a file that is no longer there.
 _OVERTAKEN: Final = ("CommitFailedException", "AlreadyExistsException", "ValidationException", "TABLE_OR_VIEW_ALREADY")
 _GONE: Final = ("NoSuchTableException", "NoSuchNamespaceException", "NotFoundException")
-_LONGEST: Final = 400
 
 
 class Catalog:
@@ -51,7 +50,7 @@ class Catalog:
         try:
             return self._java.loadTable(self._identifier(namespace, name))
         except Py4JJavaError as error:
-            if _class(error).endswith(_GONE):
+            if java_class(error).endswith(_GONE):
                 return None
             raise
 
@@ -60,7 +59,7 @@ class Catalog:
         try:
             found = [tuple(one.levels()) for one in self._java.listNamespaces(self._namespace(root))]
         except Py4JJavaError as error:
-            if _class(error).endswith(_GONE):
+            if java_class(error).endswith(_GONE):
                 return
             raise
         for levels in found:
@@ -76,7 +75,7 @@ class Catalog:
                 if not self._java.namespaceExists(namespace):
                     self._java.createNamespace(namespace)
             except Py4JJavaError as error:
-                if not _class(error).endswith("AlreadyExistsException"):
+                if not java_class(error).endswith("AlreadyExistsException"):
                     raise
 
     def fields(self, table: Any) -> StructType:
@@ -118,7 +117,7 @@ class Catalog:
         try:
             yield
         except (Py4JError, PySparkException) as error:
-            said = redact(_said(error))
+            said = java_said(error)
             for secret in self._secrets:
                 said = said.replace(secret, "*****")
             overtaken = any(name in said for name in _OVERTAKEN)
@@ -142,22 +141,3 @@ def _staged(base: Any, name: str) -> Any | None:
         if snapshot.summary().get("wap.id") == name:
             return snapshot
     return None
-
-
-def _class(error: Py4JJavaError) -> str:
-    return str(error.java_exception.getClass().getName())
-
-
-def _said(error: Exception) -> str:
-    """What an error says, and what it comes of, in one line."""
-    if isinstance(error, Py4JJavaError):
-        top = error.java_exception
-        root = top
-        while root.getCause() is not None:
-            root = root.getCause()
-        texts = dict.fromkeys(str(one.toString()).split("\n")[0] for one in (top, root))
-        said = "; ".join(texts)
-    else:
-        said = str(error).split("JVM stacktrace")[0]
-    said = " ".join(said.split())
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."

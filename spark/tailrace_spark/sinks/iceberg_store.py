@@ -7,12 +7,10 @@ never became the table's goes when snapshots expire.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -26,13 +24,13 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.iceberg_catalog import CATALOG, Catalog
 from tailrace_spark.sinks.lake import Condition, plain_type
 from tailrace_spark.sinks.lake_types import conform, grown
+from tailrace_spark.sinks.local_root import require_writable, taking_turns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _STAGE: Final = "spark.wap.id"
 _MAY_STAGE: Final = "write.wap.enabled"
-_LOCK: Final = ".tailrace-lock"
 _GONE: Final = "gone"
 _ORPHAN_HOURS: Final = 24  # what is younger may be of a batch that is being written
 
@@ -65,10 +63,7 @@ class IcebergStore:
     def reach(self) -> None:
         """See that the directory may be written, and the catalog answers. Raises ServiceError."""
         if not self._remote:
-            root = PurePath(self._path)
-            nearest = next(place for place in (root, *root.parents) if os.path.exists(place))
-            if not (os.path.isdir(nearest) and os.access(nearest, os.W_OK)):
-                raise ServiceError(f"{nearest} is no directory that this user may write")
+            require_writable(self._path)
         self.names()
 
     def open(self, name: str) -> IcebergTable | None:
@@ -269,9 +264,7 @@ class IcebergStore:
             if self._properties.get("type") != "hadoop":
                 yield
                 return
-            os.makedirs(self._path, exist_ok=True)
-            with open(f"{self._path}/{_LOCK}", "a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with taking_turns(self._path):
                 yield
 
     def _require(self, table: IcebergTable, now: IcebergTable, versions: Mapping[str, int]) -> None:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
+if TYPE_CHECKING:
+    from tailrace_spark.sinks.lake import LakeStore
+
+
+def _store(settings: DeltaSinkSettings, around: Surroundings) -> LakeStore:
+    if settings.through == "spark":
+        from tailrace_spark.sinks.delta_spark_store import DeltaSparkStore
+
+        return DeltaSparkStore(settings, around.session)
+    from tailrace_spark.sinks.delta_store import DeltaStore
+
+    return DeltaStore(settings)
+
 
 def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.delta_store import DeltaStore
     from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
     from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 
+    store = _store(settings, around)
     if settings.mode == "current":
-        return ReplayingCurrent(DeltaStore(settings), settings.buckets, ring_delay=around.ring_delay)
-    return ReplayingLogSink(ReplayingHistory(DeltaStore(settings)))
+        return ReplayingCurrent(store, settings.buckets, ring_delay=around.ring_delay)
+    return ReplayingLogSink(ReplayingHistory(store))
+
+
+def _jars(settings: DeltaSinkSettings) -> tuple[str, ...]:
+    return ("delta",) if settings.through == "spark" else ()
 
 
 DELTA: Final = SinkType(
@@ -30,4 +47,5 @@ DELTA: Final = SinkType(
     document="docs/sinks/delta.md",
     open=_open,
     where="path",
+    jars=_jars,
 )

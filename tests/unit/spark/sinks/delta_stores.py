@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from deltalake import DeltaTable
@@ -13,26 +13,36 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.delta_spark_store import DeltaSparkStore
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.lake import LakeStore
 from tailrace_spark.sinks.lake_current import LakeCurrent
 from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
+from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.lake_records import change_records
 from tailrace_spark.sinks.lake_state import StateTable
-from tailrace_spark.sinks.protocol import Piece
+from tailrace_spark.sinks.protocol import LetterSink, Piece
+from tailrace_spark.sinks.replaying_log import ReplayingLogSink
+from tailrace_spark.sinks.sink_type import no_session
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-class Dying(DeltaStore):
-    """Another store until so many steps have been made: each commit is two, before it and when it is done."""
 
-    def __init__(self, settings: DeltaSinkSettings, steps: int, *, revives: bool = False) -> None:
+class Dying:
+    """A store until so many steps have been made: each commit is two, before it and when it is done."""
+
+    def __init__(self, store: LakeStore, steps: int, *, revives: bool = False) -> None:
         """With `revives` one step fails alone, as of a store that does not answer for a moment."""
-        super().__init__(settings)
+        self._store = store
         self._left = steps
         self._revives = revives
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
     @contextmanager
     def dying(self) -> Iterator[None]:
@@ -43,15 +53,15 @@ class Dying(DeltaStore):
 
     def append(self, *args: Any, **named: Any) -> None:
         with self.dying():
-            super().append(*args, **named)
+            self._store.append(*args, **named)
 
     def rewrite(self, *args: Any, **named: Any) -> None:
         with self.dying():
-            super().rewrite(*args, **named)
+            self._store.rewrite(*args, **named)
 
     def merge(self, *args: Any, **named: Any) -> None:
         with self.dying():
-            super().merge(*args, **named)
+            self._store.merge(*args, **named)
 
     def _step(self) -> None:
         if self._left == 0:
@@ -60,20 +70,37 @@ class Dying(DeltaStore):
         self._left -= 1
 
 
-class DeltaStored:
-    """A path that a delta sink writes histories below, and its readers."""
+class DeltaLake:
+    """A path that a delta sink writes below, through whatever its section says; its readers go by delta-rs."""
+
+    def __init__(self, settings: DeltaSinkSettings, session: Callable[[], SparkSession] = no_session) -> None:
+        """`session` is asked where the section writes through Spark."""
+        self.settings = settings
+        self.session = session
+        self.store = DeltaStore(settings)
+
+    def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
+        """The store of another process, that writes."""
+        store: LakeStore = self.store
+        if self.settings.through == "spark":
+            store = DeltaSparkStore(self.settings, self.session)
+        return store if dies_after is None else cast("LakeStore", Dying(store, dies_after, revives=revives))
+
+
+class DeltaStored(DeltaLake):
+    """Histories there."""
 
     exactly_once = True
 
-    def __init__(self, settings: DeltaSinkSettings, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: DeltaSinkSettings, names: Sequence[str] = (), session: Callable[[], SparkSession] = no_session
+    ) -> None:
         """`names` are the tables that a reader looks at, where they are there; none: all of them."""
-        self.settings = settings
+        super().__init__(settings, session)
         self._names = names
-        self.store = DeltaStore(settings)
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
-        store = self.store if dies_after is None else Dying(self.settings, dies_after, revives=revives)
-        return ChangeLogSink(LakeHistory(store))
+        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives)))
 
     def table(self, name: str) -> DeltaTable | None:
         """As anybody else opens it."""
@@ -136,14 +163,10 @@ class Following:
         return [name for name, about in abouts.items() if about is not None and about.definition.id == of.id]
 
 
-class FollowedDelta(Following):
-    """A path below which a delta sink's tables follow, and its readers."""
+class FollowedDelta(DeltaLake, Following):
+    """Tables there that follow."""
 
     store: DeltaStore
-
-    def __init__(self, settings: DeltaSinkSettings) -> None:
-        self.settings = settings
-        self.store = DeltaStore(settings)
 
     def open(
         self,
@@ -153,7 +176,7 @@ class FollowedDelta(Following):
         dies_after: int | None = None,
         revives: bool = False,
     ) -> LakeCurrent:
-        store = self.store if dies_after is None else Dying(self.settings, dies_after, revives=revives)
+        store = self.opened(dies_after, revives=revives)
         return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
     def table(self, of: Table) -> DeltaTable:
@@ -181,3 +204,20 @@ class FollowedDelta(Following):
     def dead_letters(self) -> int:
         stored = self.store.open(DEAD_LETTERS)
         return 0 if stored is None else stored.delta.to_pyarrow_dataset().count_rows()
+
+
+class LetteredDelta(DeltaLake):
+    """Tables there of either mode, whose letters can be written again."""
+
+    exactly_once = True
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        store = self.opened(dies_after)
+        if self.settings.mode == "current":
+            return ReplayingCurrent(store, self.settings.buckets)
+        return ReplayingLogSink(ReplayingHistory(store))
+
+    def ids(self) -> Sequence[int]:
+        stored = self.store.open("shop.plain")
+        found = [] if stored is None else stored.delta.to_pyarrow_table().to_pylist()
+        return [one["key"]["id"] if self.settings.mode == "history" else one["id"] for one in found]

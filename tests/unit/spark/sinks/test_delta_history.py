@@ -307,6 +307,10 @@ def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> N
         ('path = "a"\naccess_key = "hunter2"', "access_key and secret_key are given both or not at all"),
         ('path = "a"\nmdoe = "history"', "unknown setting sink.x.mdoe; did you mean sink.x.mode?"),
         ('path = "a"\nmode = "future"', "sink.x.mode"),
+        (
+            'path = "s3://bucket/x"\nthrough = "spark"',
+            'through = "spark" writes to local disks alone, unlike s3://bucket/x: there take through = "delta-rs"',
+        ),
     ],
 )
 def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:

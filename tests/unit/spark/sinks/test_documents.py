@@ -24,11 +24,11 @@ def example(name: str, language: str = "python", number: int = 0) -> str:
     return str(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[number])
 
 
-def run(name: str, **given: object) -> dict[str, object]:
-    """Run a page's example; `pieces` and what else is given are there. What it left behind."""
+def run(name: str, number: int = 0, /, **given: object) -> dict[str, object]:
+    """Run a page's example of a number; `pieces` and what else is given are there. What it left behind."""
     log = Log(PLAIN)
     known: dict[str, object] = {"pieces": [Topic().piece(log.insert((1,), (), 1_760_000_000_000_000, v="a"))], **given}
-    exec(compile(example(name), f"docs/sinks/{name}.md", "exec"), known)  # noqa: S102 - it is ours
+    exec(compile(example(name, number=number), f"docs/sinks/{name}.md", "exec"), known)  # noqa: S102 - it is ours
     return known
 
 

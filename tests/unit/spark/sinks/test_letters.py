@@ -20,20 +20,18 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.letters import Replayed
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
 from tailrace_spark.sinks.file_store import FileStore
 from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.http_json import HttpOutlet
 from tailrace_spark.sinks.http_sender import HttpSender
-from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.protocol import LetterSink, Piece
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tailrace_spark.sinks.sql import SqlSink
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash
-from tests.unit.spark.sinks.delta_stores import Dying as DyingDelta
+from tests.unit.spark.sinks.delta_stores import LetteredDelta
 from tests.unit.spark.sinks.endpoint import Endpoint
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, understood
 from tests.unit.spark.sinks.stores import Dying
@@ -241,36 +239,14 @@ class TestFilesOnS3(LettersContract):
         return new
 
 
-class Delta:
-    """Delta tables of either mode."""
-
-    exactly_once = True
-
-    def __init__(self, settings: DeltaSinkSettings) -> None:
-        self._settings = settings
-
-    def open(self, dies_after: int | None = None) -> LetterSink:
-        store = DeltaStore(self._settings) if dies_after is None else DyingDelta(self._settings, dies_after)
-        if self._settings.mode == "current":
-            return ReplayingCurrent(store, self._settings.buckets)
-        return ReplayingLogSink(ReplayingHistory(store))
-
-    def ids(self) -> Sequence[int]:
-        stored = DeltaStore(self._settings).open("shop.plain")
-        if stored is None:
-            return []
-        found = stored.delta.to_pyarrow_table().to_pylist()
-        return [one["key"]["id"] if self._settings.mode == "history" else one["id"] for one in found]
-
-
 @pytest.mark.parametrize("mode", ["history", pytest.param("current", marks=pytest.mark.long)])
 class TestDelta(LettersContract):
     sink = "delta"
 
     @pytest.fixture
-    def stores(self, tmp_path: Path, mode: str) -> Callable[[], Delta]:
+    def stores(self, tmp_path: Path, mode: str) -> Callable[[], LetteredDelta]:
         numbers = count()
-        return lambda: Delta(
+        return lambda: LetteredDelta(
             DeltaSinkSettings.model_validate({"path": str(tmp_path / str(next(numbers))), "mode": mode, "buckets": 2})
         )
 
@@ -278,7 +254,7 @@ class TestDelta(LettersContract):
 def test_a_history_is_asked_which_letters_it_has(tmp_path: Path) -> None:
     """A replay dies between the commit of a change and that of its letter."""
     contract = TestDelta()
-    store = Delta(DeltaSinkSettings.model_validate({"path": str(tmp_path)}))
+    store = LetteredDelta(DeltaSinkSettings.model_validate({"path": str(tmp_path)}))
     contract.deliver(store, *LETTERS[:2])
     with pytest.raises(ServiceError):
         contract.replay(store, dies_after=2)
@@ -291,5 +267,5 @@ def test_a_history_is_asked_which_letters_it_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inside", ["the stream's batch", "the replay"])
 def test_of_a_history_and_a_replay_one_fails(tmp_path: Path, inside: str) -> None:
     """Both write the same place, which was not there when they began."""
-    store = Delta(DeltaSinkSettings.model_validate({"path": str(tmp_path)}))
+    store = LetteredDelta(DeltaSinkSettings.model_validate({"path": str(tmp_path)}))
     TestDelta().test_a_stream_that_understands_them_delivers_meanwhile(lambda: store, inside)
