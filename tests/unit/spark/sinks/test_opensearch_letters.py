@@ -36,10 +36,9 @@ class Indexes:
         return self._searched.open()
 
     def ids(self) -> Sequence[int]:
-        try:
-            return [row["id"] for row in self._searched.search(PLAIN)]
-        except AssertionError:  # no index follows it yet
+        if not self._searched.follows(PLAIN):
             return []
+        return [row["id"] for row in self._searched.search(PLAIN)]
 
 
 @pytest.mark.long
