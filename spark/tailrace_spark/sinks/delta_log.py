@@ -26,7 +26,9 @@ _SETTINGS: Final = {
     "spark.databricks.delta.requiredSparkConfsCheck.enabled": "false",  # extension and catalog: see above
     "spark.databricks.delta.optimizeWrite.enabled": "true",  # a file for each partition, up to the size, not each task
     # A table's files are few here, and each task of a Spark costs more than to look through some thousand.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A merge's are asked of the plan of a MERGE, which this is not.
+    "spark.databricks.delta.history.metricsEnabled": "false",
     # By default Spark writes nanoseconds that only Spark reads again, and no one beyond the years that they last for.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 from deltalake import DeltaTable
@@ -24,12 +24,16 @@ from tailrace_spark.sinks.lake_state import StateTable
 from tailrace_spark.sinks.protocol import LetterSink, Piece
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tailrace_spark.sinks.sink_type import no_session
+from tests.held import jar_version
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+DELTA_SPARK: Final = f"delta-spark {jar_version('delta', 'delta-spark_4.1_2.13')}"
 
 
 class Dying:
