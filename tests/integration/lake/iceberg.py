@@ -99,6 +99,9 @@ class IcebergHistory(Lake):
         found = self.rows_of(name)
         return None if found is None else found.sort_by(places)
 
+    def days(self, name: str) -> set[str]:
+        return {str(row[0]["day"]) for row in self.sql(f"SELECT partition FROM {{0}}.{name}.partitions")}
+
     def records(self) -> Sequence[Mapping[str, Any]]:
         names = [name for name in self.store.names() if name != DEAD_LETTERS]
         return [record for name in names for record in change_records(name, self.rows(name))]

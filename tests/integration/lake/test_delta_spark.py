@@ -19,7 +19,6 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
     WIDE,
-    ChangeLogContract,
     Topic,
     deliver,
     delivered_by,
@@ -27,6 +26,7 @@ from tests.unit.spark.sinks.change_log_contract import (
 )
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta_stores import DELTA_SPARK, DeltaStored, FollowedDelta, LetteredDelta
+from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.letters_contract import LettersContract
 from tests.unit.spark.sinks.merging_contract import MergingContract, write
 from tests.unit.spark.sinks.test_delta_current import batches, require_select
@@ -39,7 +39,7 @@ SERVER = f"{DELTA_SPARK}, a directory"
 
 
 @pytest.mark.long
-class TestDeltaSparkHistory(ChangeLogContract):
+class TestDeltaSparkHistory(LakeHistoryContract):
     sink = "delta"
 
     @pytest.fixture
@@ -101,6 +101,7 @@ def _both(path: Path, spark: SparkSession, **more: object) -> Iterator[DeltaStor
         yield DeltaStored(section, session=lambda: spark)
 
 
+@pytest.mark.long
 def test_a_history_goes_on_through_the_other_package(tmp_path: Path, spark: SparkSession) -> None:
     """Each batch comes first through one and again, with more behind it, through the other; columns come."""
     topic, done = Topic(), list[Piece]()
@@ -176,7 +177,6 @@ def test_a_compaction_in_between_loses_nothing(tmp_path: Path, spark: SparkSessi
     assert deliver(stored, *done).rows == 0
 
 
-@pytest.mark.long
 def test_tables_are_the_same_through_either(tmp_path: Path, spark: SparkSession) -> None:
     """In rows, types, partitions and what Delta asks of a reader and a writer."""
     some = Topic().piece(Log(WIDE).insert((1,), (), 1, v="a", y=2**62))
@@ -205,4 +205,4 @@ def test_a_table_with_features_that_are_not_read_is_refused(tmp_path: Path, spar
 
 def test_the_example_writes_and_reads(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     run_example("delta", 1, path=str(tmp_path), spark=spark)
-    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
+    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a', 'w': None}\n"
