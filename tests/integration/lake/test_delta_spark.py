@@ -26,10 +26,10 @@ from tests.unit.spark.sinks.change_log_contract import (
 )
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta_stores import DELTA_SPARK, DeltaStored, FollowedDelta, LetteredDelta
+from tests.unit.spark.sinks.lake_current_contract import LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.letters_contract import LettersContract
-from tests.unit.spark.sinks.merging_contract import MergingContract, write
-from tests.unit.spark.sinks.test_delta_current import batches, require_select
+from tests.unit.spark.sinks.merging_contract import write
 from tests.unit.spark.sinks.test_documents import run as run_example
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class TestDeltaSparkHistory(LakeHistoryContract):
 
 
 @pytest.mark.long
-class TestDeltaSparkCurrent(MergingContract):
+class TestDeltaSparkCurrent(LakeCurrentContract):
     sink = "delta"
 
     @pytest.fixture

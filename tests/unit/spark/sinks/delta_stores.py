@@ -186,6 +186,13 @@ class FollowedDelta(DeltaLake, Following):
             if one is not None
         }
 
+    def compact(self) -> None:
+        for name in self.store.names():
+            self.store.compact(name)
+
+    def histories(self) -> DeltaStored:
+        return DeltaStored(self.settings, session=self.session)
+
     def dead_letters(self) -> int:
         stored = self.store.open(DEAD_LETTERS)
         return 0 if stored is None else stored.delta.to_pyarrow_dataset().count_rows()
