@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Kinds:
     """Switches. `times`: USING TIMESTAMP; `ahead`: in the future too, where deletions leave little; `tied`: nearly all
     is written at a handful of microseconds side by side, none of them ahead; `sparing`: what deletes many rows at once
-    is rare, so that rows are left; `expiries`: TTLs of seconds, those of hours are always there; `long_keys`: values in
+    is rare, so that rows are left; `apart`: no two USING TIMESTAMP of one microsecond; `expiries`: TTLs of seconds,
+    those of hours are always there, but with `lasting`: no TTLs at all; `long_keys`: values in
     keys of thousands of bytes, which no index of an SQL database takes; `finite`: no NaN and no infinities, which
     MySQL has no values for.
     """
@@ -19,7 +20,9 @@ class Kinds:
     ahead: bool = True
     tied: bool = False
     sparing: bool = False
+    apart: bool = False
     expiries: bool = True
+    lasting: bool = False
     truncations: bool = False
     alterations: bool = True
     long_keys: bool = True

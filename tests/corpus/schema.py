@@ -62,17 +62,26 @@ def few_creations(
     types = _types(dialect)
     random.shuffle(types)
     shared = random.choice(_KEYS)
-    near = kinds.expiries
     yield _table(
-        random, f"{keyspace}.first", [shared], _some_keys(random, 1, 3), [*types[:8], random.choice(_LISTS)], near=near
+        random,
+        f"{keyspace}.first",
+        [shared],
+        _some_keys(random, 1, 3),
+        [*types[:8], random.choice(_LISTS)],
+        kinds=kinds,
     )
-    yield _table(random, f"{keyspace}.second", [shared], _some_keys(random, 0, 2), types[8:14], near=near)
+    yield _table(random, f"{keyspace}.second", [shared], _some_keys(random, 0, 2), types[8:14], kinds=kinds)
     if random.random() < 0.3:
         keys = _some_keys(random, 1, 3)
-        yield _table(random, f"{keyspace}.{_LONE}", keys, _some_keys(random, 0, 1), types[14:18], near=near)
+        yield _table(random, f"{keyspace}.{_LONE}", keys, _some_keys(random, 0, 1), types[14:18], kinds=kinds)
     if random.random() < 0.3:
         yield _table(
-            random, f"{keyspace}.bare", [shared], _some_keys(random, 1, 1), types[18 : random.choice((18, 19))]
+            random,
+            f"{keyspace}.bare",
+            [shared],
+            _some_keys(random, 1, 1),
+            types[18 : random.choice((18, 19))],
+            kinds=kinds,
         )
     if kinds.counters and random.random() < 0.5:
         yield _counters(random, keyspace, shared)
@@ -95,7 +104,7 @@ def alterations(
         # Dropped, and there again, under another id.
         yield f"DROP TABLE {keyspace}.{_LONE}"
         columns = random.sample(_NESTED, 6)
-        yield _table(random, f"{keyspace}.{_LONE}", ["int"], ["text", "int"], columns, near=kinds.expiries)
+        yield _table(random, f"{keyspace}.{_LONE}", ["int"], ["text", "int"], columns, kinds=kinds)
     for table in tables:
         if table.is_counter or table.name == _LONE or "dense" in table.flags:
             continue
@@ -139,7 +148,7 @@ def _table(
     clustering: list[str],
     types: Sequence[str],
     *,
-    near: bool = True,
+    kinds: Kinds = EVERY_KIND,
 ) -> str:
     keys = [f"p{at} {cql_type}" for at, cql_type in enumerate(partition)]
     keys += [f"c{at} {cql_type}" for at, cql_type in enumerate(clustering)]
@@ -151,8 +160,8 @@ def _table(
     rest = "".join(f", c{at}" for at in range(len(clustering)))
     body = ", ".join([*keys, *columns])
     order = _ordered(random, clustering) or " WITH"
-    if random.random() < 0.2:
-        order += f" default_time_to_live = {random.choice((3, 90_000) if near else (90_000,))} AND"
+    if random.random() < 0.2 and not kinds.lasting:
+        order += f" default_time_to_live = {random.choice((3, 90_000) if kinds.expiries else (90_000,))} AND"
     return f"CREATE TABLE {name} ({body}, PRIMARY KEY (({first}){rest})){order} cdc = true"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from random import Random
 from typing import Final
 
@@ -59,6 +60,7 @@ class Statements:
         # Not for deletions: where nothing is newer any more they end what they are of, and before 1970 they break the
         # data file that they are flushed to (DeletionTime.Serializer of sstable versions oa and pa).
         self._write_times = self._times if kinds.tied else [*self._times, -5, *([2**61] if ahead else [])]
+        self._moments = count(1)
         self._timed = 0.0 if not kinds.times else 0.97 if kinds.tied else 0.3
         self._pools: Pools = {} if pools is None else pools
         self._keys = random.choice((4, 4, 8))  # with more of them many a row is written once
@@ -95,12 +97,15 @@ class Statements:
 
     def _timestamp(self) -> str:
         """TIMESTAMP or none, for deletions."""
-        return f" USING TIMESTAMP {self._random.choice(self._times)}" if self._often(self._timed) else ""
+        return f" USING TIMESTAMP {self._time(self._times)}" if self._often(self._timed) else ""
+
+    def _time(self, times: Sequence[int]) -> int:
+        return self._random.choice(times) + (next(self._moments) if self._kinds.apart else 0)
 
     def _using(self) -> str:
         """TIMESTAMP, TTL, both or none."""
-        parts = [f"TIMESTAMP {self._random.choice(self._write_times)}"] if self._often(self._timed) else []
-        if self._often(0.4 if self._kinds.tied else 0.2):
+        parts = [f"TIMESTAMP {self._time(self._write_times)}"] if self._often(self._timed) else []
+        if not self._kinds.lasting and self._often(0.4 if self._kinds.tied else 0.2):
             far = ("600000000",) if self._dialect.far_expiry else ()
             near = _NEAR_TTLS if self._kinds.expiries else ()
             lasting = _TIED_TTLS if self._kinds.tied else (*_FAR_TTLS, *far)

@@ -10,13 +10,12 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cassandra import ConsistencyLevel
@@ -42,11 +41,10 @@ from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.topics import Internal
+from tests.integration.processes import PROGRAM, CommandProcess
 
-_PROGRAM = ("-c", "from tailrace.cli.main import run; run()")
 
-
-class AgentProcess:
+class AgentProcess(CommandProcess):
     """One `tailrace agent`, its settings file, log and health endpoint below `directory`. Killed at the exit.
 
     `program` is what Python is told to run as `tailrace`.
@@ -57,15 +55,14 @@ class AgentProcess:
         directory: Path,
         settings: Mapping[str, Mapping[str, object]],
         name: str = "agent",
-        program: tuple[str, ...] = _PROGRAM,
+        program: tuple[str, ...] = PROGRAM,
     ) -> None:
+        super().__init__(directory / f"{name}.log")
         self._program = program
-        self.log = directory / f"{name}.log"
         self.settings = directory / f"{name}.toml"
         self._port = free_port("127.0.0.1")
         agent = {**settings.get("agent", {}), "health_port": self._port}
         self.settings.write_text(_toml({**settings, "agent": agent}))
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
         """Start it, again after its end too."""
@@ -77,12 +74,6 @@ class AgentProcess:
                 env={name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")},
             )
         return self
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        """The process as it was last started."""
-        assert self._process is not None
-        return self._process
 
     def status(self) -> dict[str, Any]:
         """What /status says; empty while it does not answer."""
@@ -97,11 +88,6 @@ class AgentProcess:
         """One of the counts of /status, since this process started."""
         return int(self.status().get("counts", {}).get(name, 0))
 
-    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait for the condition; fails with the log when it does not come, or the agent ends first."""
-        wait_until(lambda: condition() or self.process.poll() is not None, seconds)
-        assert condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
-
     def until_ready(self, seconds: float = 60) -> Self:
         """Wait until it publishes."""
         self.until(lambda: bool(self.status().get("ready")), seconds)
@@ -114,14 +100,10 @@ class AgentProcess:
 
     def command(self, *arguments: str) -> str:
         """What another of tailrace's commands prints with the agent's settings."""
-        run = [sys.executable, *_PROGRAM, *arguments, "-c", str(self.settings)]
+        run = [sys.executable, *PROGRAM, *arguments, "-c", str(self.settings)]
         found = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
         assert found.returncode == 0, found.stderr
         return found.stdout
-
-    def words(self) -> str:
-        """The end of its log."""
-        return self.log.read_text()[-6000:]
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -131,25 +113,6 @@ class AgentProcess:
         """kill -9."""
         self.process.kill()
         self.process.wait(30)
-
-    def stop(self) -> int:
-        """SIGTERM, and its exit code."""
-        self.process.terminate()
-        return self.process.wait(60)
-
-    def ended(self, seconds: float = 60) -> int | None:
-        """Its exit code once it has ended by itself; None where it has not by then."""
-        wait_until(lambda: self.process.poll() is not None, seconds)
-        return self.process.poll()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process.poll() is None:
-            self.kill()
 
 
 def settings_for(

@@ -8,25 +8,24 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
+from tests.integration.processes import PROGRAM, CommandProcess
 
-PROGRAM: Final = ("-c", "from tailrace.cli.main import run; run()")
 
-
-class StreamProcess:
+class StreamProcess(CommandProcess):
     """One `tailrace stream` into a sink, a SQL one's URL or a section; its settings, log and checkpoint are below
     `directory`.
 
-    Killed at the exit, where it still runs.
     `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`.
     """
+
+    patience = 240.0
 
     def __init__(
         self,
@@ -39,9 +38,9 @@ class StreamProcess:
         stream: Mapping[str, object] | None = None,
         program: tuple[str, ...] = PROGRAM,
     ) -> None:
+        super().__init__(directory / f"{name}.log")
         self._directory = directory
         self._program = program
-        self.log = directory / f"{name}.log"
         self._config = directory / f"{name}.toml"
         more = "".join(f"{key} = {value}\n" for key, value in (stream or {}).items())
         self._config.write_text(
@@ -50,7 +49,6 @@ class StreamProcess:
             f"[sink]\nlocal = {_inline({'url': sink} if isinstance(sink, str) else sink)}\n"
             '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "512m"\n'
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
         """Start it, again after its end too."""
@@ -66,32 +64,10 @@ class StreamProcess:
         return self
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
-        """The process as it was last started."""
-        assert self._process is not None
-        return self._process
-
-    @property
     def javas(self) -> list[int]:
         """The ids of the processes that it has started for Spark's Java, none at first: not of those that tell it which
         Java this is."""
         return [pid for pid, parent in _parents() if parent == self.process.pid and _is_sparks(pid)]
-
-    def until(self, condition: Callable[[], bool], seconds: float = 240) -> None:
-        """Wait for the condition; fails with the log when it does not come, or the process ends first."""
-        met = False
-
-        def over() -> bool:
-            nonlocal met
-            met = condition()
-            return met or self.process.poll() is not None
-
-        wait_until(over, seconds)
-        assert met or condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
-
-    def words(self) -> str:
-        """The end of its log."""
-        return self.log.read_text()[-6000:]
 
     def kill(self, *, java: bool = True, python: bool = True) -> None:
         """kill -9 of both, or of one, which the other does not outlive; of Java alone as soon as there is one."""
@@ -110,25 +86,6 @@ class StreamProcess:
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(60)
         assert wait_until(lambda: not any(_runs(pid) for pid in found), 60), f"Java runs on: {found}"
-
-    def stop(self) -> int:
-        """SIGTERM, and its exit code."""
-        self.process.terminate()
-        return self.process.wait(60)
-
-    def ended(self, seconds: float = 240) -> int | None:
-        """Its exit code once it has ended by itself; None where it has not by then."""
-        wait_until(lambda: self.process.poll() is not None, seconds)
-        return self.process.poll()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process.poll() is None:
-            self.kill()
 
 
 def _inline(value: object) -> str:

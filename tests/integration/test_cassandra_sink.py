@@ -461,10 +461,12 @@ def test_topics_end_in_the_other_keyspace(
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_random_programs(trial: CopyTrial) -> None:
+@pytest.mark.parametrize("kinds", [{"lasting": True}, {"apart": True}], ids=["times that meet", "what expires"])
+def test_random_programs(trial: CopyTrial, kinds: dict[str, bool]) -> None:
+    """Not both at once: of one cell with several TTLs at one microsecond the sink does not promise which one holds."""
     seed = secrets.randbits(32)
-    sys.stderr.write(f"seeds {seed} to {seed + 5}\n")
-    kinds = Kinds(counters=False, alterations=False, long_keys=False)
-    found = trial.random_programs(range(seed, seed + 6), lambda _: kinds, 300)
+    sys.stderr.write(f"seeds {seed} to {seed + 2}\n")
+    chosen = Kinds(counters=False, alterations=False, long_keys=False, **kinds)
+    found = trial.random_programs(range(seed, seed + 3), lambda _: chosen, 300)
     assert all(one.equal for one in found), "\n".join(str(one) for one in found if not one.equal)
-    assert sum(one.counts["rows"] for one in found) > 20
+    assert sum(one.counts["rows"] for one in found) > 10

@@ -218,7 +218,7 @@ def test_every_sink_outlives_kills(
                     step = _STEPS[(number - number // 3) % len(_STEPS)]
                     program = (dying_stream.__file__, step, str(random.randrange(1, 4)))
                     with stream(name="dying", program=program) as dying:
-                        assert dying.ended() == -signal.SIGKILL, f"{step}\n{dying.words()}"
+                        assert dying.ended(900) == -signal.SIGKILL, f"{step}\n{dying.words()}"
                 else:
                     with stream() as running:
                         time.sleep(random.uniform(2, 9))  # the time of its death is what is varied

@@ -24,7 +24,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql import SqlSink
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
-from tests.integration.streams import PROGRAM
+from tests.integration.processes import PROGRAM
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

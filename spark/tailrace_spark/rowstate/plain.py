@@ -10,7 +10,7 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import Cell, Change
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_spark.rowstate.codec import VERSION
 
@@ -20,30 +20,54 @@ _VALUE, _OLDER_VALUE = 2, 18  # the codec's flags of a cell: of a value, written
 
 def plain_state(change: Change) -> tuple[int, bytes] | None:
     """The newest write time and encode_state(state_of(change)); None where the change is not a plain one."""
-    if change.deletion is not None or change.column_deletions:
-        return None
-    marker, cells = change.marker, change.cells
-    if marker is not None:
-        if marker.ttl is not None or marker.expires is not None:
-            return None
-        written = marker.written
-    elif cells:
-        written = cells[0].written
-    else:
+    written = _written(change)
+    if written is None:
         return None
     out = BytesWriter()
-    _put_head(out, written, None if marker is None else written, len(cells))
+    _put_head(out, written, None if change.marker is None else written, len(change.cells))
     before = b""
-    for cell in cells:
-        value, column = cell.value, cell.column
-        name = column.name_bytes
-        if value is None or cell.written != written or cell.ttl is not None or cell.path is not None:
-            return None
-        if name <= before or cell.expires is not None or column.type.kind == "counter":
+    for cell in change.cells:
+        value, name = cell.value, cell.column.name_bytes
+        if value is None or name <= before or not _is_plain(cell, written):
             return None
         before = name
         _put_cell(out, name, _VALUE, b"", value)
     return written, out.getvalue()
+
+
+def plain_time(change: Change) -> int | None:
+    """The write time of all of a change; None where it is not a plain one."""
+    written = _written(change)
+    if written is None:
+        return None
+    before = b""
+    for cell in change.cells:
+        name = cell.column.name_bytes
+        if cell.value is None or name <= before or not _is_plain(cell, written):
+            return None
+        before = name
+    return written
+
+
+def plain_newest(encoded: bytes) -> int:
+    """The newest write time of a plain state; of other bytes any number. Raises TruncatedError for a part of one."""
+    return read_signed(encoded, 2)[0]
+
+
+def _written(change: Change) -> int | None:
+    """The write time that all of a change has if it is plain; None where it cannot be."""
+    if change.deletion is not None or change.column_deletions:
+        return None
+    marker = change.marker
+    if marker is not None:
+        return None if marker.ttl is not None or marker.expires is not None else marker.written
+    return change.cells[0].written if change.cells else None
+
+
+def _is_plain(cell: Cell, written: int) -> bool:
+    if cell.written != written or cell.ttl is not None or cell.path is not None or cell.expires is not None:
+        return False
+    return cell.column.type.kind != "counter"
 
 
 class PlainRow:
@@ -70,102 +94,102 @@ class PlainRow:
         self.encoded = encoded
 
 
-def plain_row(encoded: bytes) -> PlainRow | None:
-    """The state of these bytes; None where it has anything else, or they are none that this version writes."""
-    end = len(encoded)
-    if end < 4 or encoded[0] != VERSION or encoded[1] > 1:
+class _Cells:
+    """The cells of a state in the making, as they are and as encode_state has them."""
+
+    def __init__(self, newest: int) -> None:
+        self.names: list[bytes] = []
+        self.times: list[int] = []
+        self.values: list[bytes] = []
+        self.out: BytesWriter = BytesWriter()
+        self._newest = newest
+        self._last = newest
+        self._age: bytes = b""  # cells that are older are mostly as old as each other
+
+    def put(self, name: bytes, written: int, value: bytes) -> None:
+        self.names.append(name)
+        self.times.append(written)
+        self.values.append(value)
+        if written == self._newest:
+            _put_cell(self.out, name, _VALUE, b"", value)
+            return
+        if written != self._last:
+            self._last, self._age = written, write_unsigned(self._newest - written)
+        _put_cell(self.out, name, _OLDER_VALUE, self._age, value)
+
+
+def plain_merge(known: bytes, change: Change, written: int) -> PlainRow | None:
+    """What a state knows with a plain change that was written at `written`: absorb(state_of(change)).
+
+    None where the state has anything else, or its bytes are none that this version writes. Raises TruncatedError for
+    some of these.
+    """
+    end = len(known)
+    if end < 4 or known[0] != VERSION or known[1] > 1:
         return None
-    newest, at = read_signed(encoded, 2)
+    before, at = read_signed(known, 2)
     marker: int | None = None
-    if encoded[1] == 1:
-        age, at = read_unsigned(encoded, at)
-        marker = newest - age
-        if at >= end or encoded[at] != 0:
+    if known[1] == 1:
+        age, at = read_unsigned(known, at)
+        marker = before - age
+        if at >= end or known[at] != 0:
             return None
         at += 1
-    count, at = read_unsigned(encoded, at)
-    names: list[bytes] = []
-    times: list[int] = []
-    values: list[bytes] = []
+    if change.marker is not None and (marker is None or marker < written):
+        marker = written
+    newest = before if before > written else written
+    row = _Cells(newest)
+    said, number, cells = change.cells, 0, len(change.cells)
+    coming = said[0].column.name_bytes if cells else b""
+    count, at = read_unsigned(known, at)
     for _ in range(count):
         if at >= end:
             return None
-        size = encoded[at]
+        size = known[at]
         at += 1
         if size >= _ONE_BYTE:
-            size, at = read_unsigned(encoded, at - 1)
-        names.append(encoded[at : at + size])
+            size, at = read_unsigned(known, at - 1)
+        name = known[at : at + size]
         at += size
-        if at + 4 > end or encoded[at] != 0 or encoded[at + 1] != 1:
+        if at + 4 > end or known[at] != 0 or known[at + 1] != 1:
             return None
-        flags = encoded[at + 2]
+        flags = known[at + 2]
         at += 3
-        written = newest
+        time = before
         if flags == _OLDER_VALUE:
-            age, at = read_unsigned(encoded, at)
-            written = newest - age
+            age, at = read_unsigned(known, at)
+            time = before - age
             if at >= end:
                 return None
         elif flags != _VALUE:
             return None
-        size = encoded[at]
+        size = known[at]
         at += 1
         if size >= _ONE_BYTE:
-            size, at = read_unsigned(encoded, at - 1)
-        values.append(encoded[at : at + size])
-        times.append(written)
+            size, at = read_unsigned(known, at - 1)
+        value = known[at : at + size]
         at += size
-    return PlainRow(newest, marker, names, times, values, encoded) if at == end else None
-
-
-def plain_merge(known: PlainRow, change: Change, written: int) -> PlainRow:
-    """What a state knows with a plain change that was written at `written`: absorb(state_of(change))."""
-    marker = known.marker
-    if change.marker is not None and (marker is None or marker < written):
-        marker = written
-    names: list[bytes] = []
-    times: list[int] = []
-    values: list[bytes] = []
-    at, end = 0, len(known.names)
-    for cell in change.cells:
-        name, value = cell.column.name_bytes, cell.value or b""
-        while at < end and known.names[at] < name:
-            names.append(known.names[at])
-            times.append(known.times[at])
-            values.append(known.values[at])
-            at += 1
-        time = written
-        if at < end and known.names[at] == name:
-            before = known.times[at]
+        while number < cells and coming != name and coming < name:
+            row.put(coming, written, said[number].value or b"")
+            number += 1
+            coming = said[number].column.name_bytes if number < cells else b""
+        if number < cells and coming == name:
+            other = said[number].value or b""
             # The newer holds, at a tie the larger (rowstate.cells).
-            if before > written or (before == written and known.values[at] > value):
-                time, value = before, known.values[at]
-            at += 1
-        names.append(name)
-        times.append(time)
-        values.append(value)
-    while at < end:
-        names.append(known.names[at])
-        times.append(known.times[at])
-        values.append(known.values[at])
-        at += 1
-    newest = max(known.newest, written)
-    return PlainRow(newest, marker, names, times, values, _encoded(newest, marker, names, times, values))
-
-
-def _encoded(newest: int, marker: int | None, names: list[bytes], times: list[int], values: list[bytes]) -> bytes:
-    out = BytesWriter()
-    _put_head(out, newest, marker, len(names))
-    last, age = newest, b""  # cells that are older are mostly as old as each other
-    for at in range(len(names)):
-        written = times[at]
-        if written == newest:
-            _put_cell(out, names[at], _VALUE, b"", values[at])
-            continue
-        if written != last:
-            last, age = written, write_unsigned(newest - written)
-        _put_cell(out, names[at], _OLDER_VALUE, age, values[at])
-    return out.getvalue()
+            if not (time > written or (time == written and value > other)):
+                time, value = written, other
+            number += 1
+            coming = said[number].column.name_bytes if number < cells else b""
+        row.put(name, time, value)
+    if at != end:
+        return None
+    while number < cells:
+        row.put(said[number].column.name_bytes, written, said[number].value or b"")
+        number += 1
+    head = BytesWriter()
+    _put_head(head, newest, marker, len(row.names))
+    head.write(row.out.getvalue())
+    return PlainRow(newest, marker, row.names, row.times, row.values, head.getvalue())
 
 
 def _put_head(out: BytesWriter, newest: int, marker: int | None, cells: int) -> None:

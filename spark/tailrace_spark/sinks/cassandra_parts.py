@@ -16,8 +16,6 @@ from tailrace_spark.sinks.protocol import DeadLetter, Place
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
 _EARLIER_COLUMNS: Final = frozenset({"topic", "partition", "offset", "schema_id", "reason"})
-UNSUPPORTED_SECONDS: Final = 60.0
-"""What a cluster could not hold is looked at again after so long: somebody may have changed it there."""
 
 log = logging.getLogger("tailrace_spark")
 

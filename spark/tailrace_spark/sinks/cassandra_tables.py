@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -15,9 +14,10 @@ from tailrace_schemas.cql.types import CqlType, quote_identifier
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError, UnsupportedError
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.sinks.cassandra import KeyColumn, RefusedError
-from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, UNSUPPORTED_SECONDS, Letters, Store, make_types
+from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, Letters, Store, make_types
+from tailrace_spark.sinks.cassandra_sink import CassandraSink, Targets
 from tailrace_spark.sinks.cql_writes import Mutation, Writes, check_writable, target_type
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 
 log = logging.getLogger("tailrace_spark")
 
@@ -46,7 +46,7 @@ class _Written:
     mutation: Mutation
 
 
-class CassandraTablesSink:
+class CassandraTablesSink(CassandraSink):
     """Writes changes into tables like the source's, in keyspaces that must exist; tables are made and widened.
 
     Each change is one mutation there, with the times of its cells. So a batch that comes again, whole or in part, and
@@ -60,48 +60,13 @@ class CassandraTablesSink:
     ) -> None:  # fmt: skip
         """`prefix` is the topics'; `lists`: lists that are not frozen are maps there; `largest`: bytes of a change
         that the cluster takes; `clock`: seconds since 1970."""
+        super().__init__(store, Letters(store, prefix, self._keyspace_of))
         self._store = store
         self._keyspace = keyspace
         self._lists = lists
         self._largest = largest
         self._clock = clock
-        self._letters = Letters(store, prefix, self._keyspace_of)
-        self._targets: dict[int, tuple[Table, Writes | UnsupportedError, float]] = {}
-
-    def reach(self) -> None:
-        """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
-        self._store.connect()
-
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
-        SettingsError where a table there is the source's own."""
-        return self._write(pieces, [])
-
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink says."""
-        return self._letters.buried(after, most)
-
-    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As LetterSink says. First the changes, then the letters go: what a crash leaves between is written again, and
-        leaves what it left."""
-        set_aside: list[DeadLetter] = []
-        summary = self._write(pieces, set_aside)
-        self._letters.exhume(letters, [letter.place for letter in set_aside])
-        return summary
-
-    def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
-        summary = Summary()
-        try:
-            for piece in pieces:
-                summary += self._piece(piece, set_aside)
-        except BaseException:
-            self._forget()
-            raise
-        return summary
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._store.close()
+        self._targets = Targets(self._ready, DEAD_LETTERS, clock)
 
     def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         letters, now = list(piece.dead_letters), int(self._clock())
@@ -121,7 +86,7 @@ class CassandraTablesSink:
         found: list[_Written] = []
         for delivered in changes:
             try:
-                mutation = self._target(delivered.change.table).mutation(delivered.change, now)
+                mutation = self._targets.of(delivered.change.table).mutation(delivered.change, now)
             except DecodeError as error:
                 letters.append(DeadLetter(delivered.place, str(error), delivered.message))
                 continue
@@ -142,24 +107,11 @@ class CassandraTablesSink:
             return False
         return True
 
-    def _target(self, table: Table) -> Writes:
-        """What writes a definition's changes; its table is made or widened first. Raises UnsupportedError."""
-        known = self._targets.get(id(table))
-        if known is None or known[0] is not table or self._clock() >= known[2]:
-            look_again = inf
-            try:
-                found: Writes | UnsupportedError = self._ready(table)
-            except UnsupportedError as error:
-                found, look_again = error, self._clock() + UNSUPPORTED_SECONDS
-                log.error("%s; its changes go to %s", error, DEAD_LETTERS)
-            known = self._targets[id(table)] = table, found, look_again
-        if isinstance(known[1], UnsupportedError):
-            raise known[1]
-        return known[1]
-
     def _ready(self, table: Table) -> Writes:
-        """Raises UnsupportedError too where the cluster will not have the table, ServiceError where it lacks the
-        keyspace."""
+        """What writes a definition's changes; its table is made or widened first.
+
+        Raises UnsupportedError too where the cluster will not have the table, ServiceError where it lacks the keyspace.
+        """
         keyspace = self._keyspace_of(table.keyspace)
         try:
             with suppress(RefusedError):  # another stream may have made it meanwhile
@@ -194,8 +146,7 @@ class CassandraTablesSink:
         return Writes(table, name)
 
     def _forget(self) -> None:
-        self._targets.clear()
-        self._letters.forget()
+        self._targets.forget()
 
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)

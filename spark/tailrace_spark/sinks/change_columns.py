@@ -81,9 +81,12 @@ class ChangeColumns:
     each of `rows` changes, value columns `capacity` of them. `taken` are the changes. Owned by one thread.
     """
 
-    def __init__(self, table: Table, capacity: int) -> None:
+    def __init__(self, table: Table, capacity: int, octets: int) -> None:
+        """`octets`: of keys and values; with so many it takes no more. Arrow has at most 2 GiB in a column."""
         self.table = table
         self.capacity = capacity
+        self.octets = octets
+        self._held = 0
         self.taken: list[Delivered] = []
         self.keys: list[ValueColumn] = [ValueColumn(column, capacity) for column in table.key]
         self.columns: list[ValueColumn] = [ValueColumn(column, capacity) for column in table.columns]
@@ -131,7 +134,7 @@ class ChangeColumns:
     @property
     def full(self) -> bool:
         """Whether it takes no more."""
-        return len(self.taken) >= self.capacity
+        return len(self.taken) >= self.capacity or self._held >= self.octets
 
     def add(self, one: Delivered) -> bool:
         """Take one more change; False, and nothing is done, where only its record can say it, or it has none."""
@@ -145,6 +148,7 @@ class ChangeColumns:
             times = record_times(change)
             if self._put_key(row, change, change.key) and self._put_cells(row, change, times):
                 self._put_rest(one, change, source, times)
+                self._held += _octets(change, change.key)
                 return True
         except (DecodeError, ValueError):
             pass
@@ -235,6 +239,18 @@ class ChangeColumns:
             column.values[row] = None
         del self.deleted[row:]
         del self.cells[row:]
+
+
+def _octets(change: Change, key: bytes) -> int:
+    """How many bytes its key and values are."""
+    found = len(key)
+    for value in change.clustering or ():
+        if value is not None:
+            found += len(value)
+    for cell in change.cells:
+        if cell.value is not None:
+            found += len(cell.value)
+    return found
 
 
 class Ends:

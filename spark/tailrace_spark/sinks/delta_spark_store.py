@@ -180,6 +180,11 @@ class SparkTable:
         self._uri = uri
 
     @property
+    def overlaps(self) -> bool:
+        """No: Spark's jobs are this thread's, and to read in parts is a job each."""
+        return False
+
+    @property
     def schema(self) -> Any:
         """Its pyarrow Schema: see LakeTable."""
         there = to_arrow_schema(self._logs.fields(self.snapshot))

@@ -54,9 +54,11 @@ class DeltaStore:
         uri = self.uri(name)
         with _answering(uri):
             try:
-                return StoredTable(DeltaTable(uri, storage_options=self._options or None))
+                delta = DeltaTable(uri, storage_options=self._options or None)
             except TableNotFoundError:
                 return None
+        # What deltalake reads files by itself takes turns with all that is computed in Python.
+        return StoredTable(delta, None if self._remote else fs.SubTreeFileSystem(uri, fs.LocalFileSystem()))
 
     def describe(self, name: str) -> dict[str, object]:
         """What there is of a table: its version, and its files and their bytes as of that."""
@@ -194,8 +196,16 @@ class DeltaStore:
 class StoredTable:
     """One table as it was at one version."""
 
-    def __init__(self, delta: DeltaTable) -> None:
+    def __init__(self, delta: DeltaTable, files: Any | None) -> None:
+        """`files`: the pyarrow FileSystem that has the table at its root; None: deltalake's own."""
         self.delta = delta
+        self._files = files
+        self._dataset: Any | None = None
+
+    @property
+    def overlaps(self) -> bool:
+        """Yes: files are read and understood outside of Python."""
+        return True
 
     @property
     def schema(self) -> Any:
@@ -204,11 +214,15 @@ class StoredTable:
 
     def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
-        wanted = pa.schema([self.schema.field(column) for column in columns])
+        schema = self.schema
+        wanted = pa.schema([schema.field(column) for column in columns])
         named = None if keys is None else pa.array(list(keys), pa.binary())
         found, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
-            for batch in self.delta.to_pyarrow_dataset().to_batches(columns=list(columns), filter=which.arrow):
+            if self._dataset is None:  # to list all of its files takes as long as to read a few
+                # In plain types from the start: to make these of views costs more than to ask for them.
+                self._dataset = self.delta.to_pyarrow_dataset(schema=schema, filesystem=self._files)
+            for batch in self._dataset.to_batches(columns=list(columns), filter=which.arrow):
                 waiting.append(pa.Table.from_batches([batch]).cast(wanted))
                 rows += len(batch)
                 if rows >= _LOOKED_AT:

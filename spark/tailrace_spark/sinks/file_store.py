@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -147,11 +147,16 @@ class FileStore:
 
     @contextmanager
     def input(self, path: str) -> Iterator[Any]:
-        """A pyarrow file to read from, hidden or not."""
-        with answering(path):
-            there = path if not self.renames or self._exists(path) else hidden(path)
-            with self._filesystem.open_input_file(self._whole(there)) as file:
-                yield file
+        """A pyarrow file to read from, hidden or not; also while another process shows it."""
+        with answering(path), self._opened(path) as file:
+            yield file
+
+    def _opened(self, path: str) -> Any:
+        if self.renames:
+            for name in (path, hidden(path)):
+                with suppress(FileNotFoundError):
+                    return self._filesystem.open_input_file(self._whole(name))
+        return self._filesystem.open_input_file(self._whole(path))
 
     def reach(self) -> None:
         """See that the directory may be written, or the bucket is there. Raises ServiceError."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import ssl
-import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import httpx2
-import stamina
 
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http_breaker import Breaker, OpenError
+from tailrace_spark.sinks.http_patience import Pace, Patience, TryAgainError, retry_after
 from tailrace_spark.sinks.http_signing import key_bytes, signed_headers
 
 _TRIED_AGAIN: Final = frozenset({408, 429})
@@ -28,31 +24,13 @@ class RefusedError(Exception):
     """The endpoint will not have this request, however often it comes: a status 4xx, and what it says."""
 
 
-class _TryAgainError(Exception):
-    """It may have it later; `after`: seconds that the endpoint asks to wait."""
-
-    def __init__(self, words: str, after: float | None = None) -> None:
-        super().__init__(words)
-        self.after = after
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds between tries: the first wait, doubled after each up to the longest, with jitter on top."""
-
-    first: float = 0.2
-    longest: float = 10.0
-    jitter: float = 1.0
-
-
 class HttpSender:
     """Posts bodies to the address of a section. Any thread may send; requests of one thread go in its order."""
 
     def __init__(self, name: str, settings: HttpSinkSettings, *, pace: Pace | None = None) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for keys or certificates that are none."""
         self._settings = settings
-        self._pace = pace or Pace()
-        self._stop = threading.Event()
+        self._patience = Patience(settings.retry_seconds, pace)
         self._not_before = 0.0  # of time.monotonic: until then the endpoint wants nothing, from any thread
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds, time.monotonic)
         self._keys = _keys(name, settings)
@@ -78,34 +56,17 @@ class HttpSender:
         asks for more patience than that.
         """
         try:
-            for attempt in stamina.retry_context(
-                self._wait_after,
-                attempts=None,
-                timeout=self._settings.retry_seconds,
-                wait_initial=self._pace.first,
-                wait_max=self._pace.longest,
-                wait_jitter=self._pace.jitter,
-            ):
-                with attempt:
-                    self._post(body, identity)
-        except _TryAgainError as error:
+            self._patience.send(lambda: self._post(body, identity))
+        except TryAgainError as error:
             raise ServiceError(f"{self._settings.location}: {error}") from error
         except OpenError as error:
             words = f"nothing is sent for {error.seconds:.0f} s more, after failures in a row"
             raise ServiceError(f"{self._settings.location}: {words}") from error
 
-    def _wait_after(self, error: Exception) -> bool | float:
-        """Whether to try again after an error, or the seconds to wait first: stamina's."""
-        if not isinstance(error, _TryAgainError) or self._stop.is_set():
-            return False
-        if error.after is None:
-            return True
-        return error.after if error.after <= self._settings.retry_seconds else False
-
     def _post(self, body: bytes, identity: str) -> None:
         asked = self._not_before - time.monotonic()
         if asked > 0:
-            raise _TryAgainError(f"it asks to come again in {asked:.0f} s", asked)
+            raise TryAgainError(f"it asks to come again in {asked:.0f} s", asked)
         self._breaker.admit()
         headers = {
             "Content-Type": "application/json",
@@ -116,7 +77,7 @@ class HttpSender:
             answer = self._client.post(self._settings.url, content=body, headers=headers)
         except httpx2.RequestError as error:
             self._breaker.failed()
-            raise _TryAgainError(_words(error)) from error
+            raise TryAgainError(_words(error)) from error
         status = answer.status_code
         if 200 <= status < 300:
             self._breaker.succeeded()
@@ -130,28 +91,16 @@ class HttpSender:
         if after is not None:
             self._not_before = max(self._not_before, time.monotonic() + after)
             said += f"; it asks to come again in {after:.0f} s"
-        raise _TryAgainError(said, after)
+        raise TryAgainError(said, after)
 
     def stop(self) -> None:
         """Let requests under way try no more: for the end of the process."""
-        self._stop.set()
+        self._patience.end()
 
     def close(self) -> None:
         """Close the connections."""
         self.stop()
         self._client.close()
-
-
-def retry_after(value: str | None, now: Callable[[], datetime]) -> float | None:
-    """The seconds that a Retry-After header asks for (RFC 9110, 10.2.3): a number, or a date; None for neither."""
-    if value is None:
-        return None
-    if value.strip().isdigit():
-        return float(value)
-    with suppress(ValueError, TypeError):
-        date = parsedate_to_datetime(value)
-        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now().timestamp())
-    return None
 
 
 def _words(error: Exception) -> str:

@@ -312,6 +312,11 @@ class IcebergTable:
         return pa.schema([pa.field(field.name, plain_type(field.type)) for field in there])
 
     @property
+    def overlaps(self) -> bool:
+        """No: Spark's jobs are this thread's, and to read in parts is a job each."""
+        return False
+
+    @property
     def metadata_file(self) -> str:
         """Where what is known of it stands."""
         return str(self.java.operations().current().metadataFileLocation())

@@ -57,6 +57,10 @@ class LakeTable(Protocol):
     def schema(self) -> Any:
         """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether another thread may read it, and what this one computes meanwhile gets on."""
+
     def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of the rows for which a condition holds, in no order.
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace_schemas.change import Op
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.collector import held_off
@@ -27,6 +28,8 @@ from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.lake_history import LakeHistory, table_name
+from tailrace_spark.sinks.lake_puts import Puts, puts_of, rows_of
+from tailrace_spark.sinks.lake_reading import StateReading, read_now, reading
 from tailrace_spark.sinks.lake_spool import Spool
 from tailrace_spark.sinks.lake_state import (
     BATCH,
@@ -41,12 +44,12 @@ from tailrace_spark.sinks.lake_state import (
 )
 from tailrace_spark.sinks.lake_visible import BUCKET, Shown
 from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
-from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, mergeable_as_plain
+from tailrace_spark.sinks.plain_rows import PlainRows, bucket_of, mergeable_as_plain
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.sinks.sql_gathered import Gathered, gather
+from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
 from tailrace_spark.sinks.sql_held import newest_definition
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
-from tailrace_spark.sinks.sql_stored import RowKey, stored_as
+from tailrace_spark.sinks.sql_stored import RowKey
 
 log = logging.getLogger("tailrace_spark")
 
@@ -124,7 +127,7 @@ class LakeCurrent:
         for name in states:
             followed = _Followed.open(self._store, name.removesuffix(_STATE))
             if followed is not None:
-                swept += followed.merge(Gathered(), followed.about, int(self._clock()), self._ring_delay, due=True)
+                swept += followed.sweep(int(self._clock()), self._ring_delay)
         return swept
 
     def close(self) -> None:
@@ -144,10 +147,12 @@ class LakeCurrent:
         at = int(self._clock())
         with held_off():
             try:
-                return followed.merge(gather(changes), about, at, self._ring_delay)
+                with reading(followed.state, _keys_of(changes), about.buckets) as known:
+                    return followed.merge(gather(changes), about, at, self._ring_delay, known)
             except DecodeError:
                 good = mergeable(changes, Shown(about.definition, about.buckets), refused)
-                return followed.merge(gather(good), about, at, self._ring_delay)
+                known = read_now(followed.state, _keys_of(good), about.buckets)
+                return followed.merge(gather(good), about, at, self._ring_delay, known)
 
     def _followed(self, table: Table) -> tuple[str, _Followed | None]:
         """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
@@ -206,32 +211,49 @@ class _Followed:
         about = state.about()
         return None if about is None else cls(store, name, state, about)
 
-    def merge(self, found: Gathered, about: About, at: int, ring_delay: float, *, due: bool = False) -> int:
+    def sweep(self, at: int, ring_delay: float) -> int:
+        """Merge what has expired by `at` and what truncations let go by then; how many rows' states changed."""
+        known = read_now(self.state, self.state.due(at), self.about.buckets)
+        return self.merge(Gathered(), self.about, at, ring_delay, known)
+
+    def merge(self, found: Gathered, about: About, at: int, ring_delay: float, known: StateReading) -> int:
         """Merge what was gathered, by what is known now of the whole table; how many rows' states changed.
 
-        With `due`, what has expired by `at` too. Raises DecodeError before anything is written.
+        `known` are the partitions that it is of, or also others, in which what expired by `at` is looked for too.
+        Raises DecodeError before anything is written.
         """
         about, erases = _erasing(about, found, at, ring_delay)
-        keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows)}
-        if erases:
-            keys |= self.state.all_keys()
-        elif due:
-            keys |= self.state.due(at)
         shown = Shown(about.definition, about.buckets)
-        stored = self.state.rows(keys, about.buckets)
         plain = PlainRows(about.definition, about.buckets, len(found.rows))
+        if erases:
+            keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows), *self.state.all_keys()}
+            known = read_now(self.state, keys, about.buckets)
         if erases or not mergeable_as_plain(about.definition):
-            known = known_of(stored)
+            whole = _joined(known_of(part) for part in known.all())
         else:
-            intricate = {*found.deletions, *found.statics, *stored.intricate(at)}
-            left = plain.merge(found.rows, sorted(found.rows), stored, intricate, about.erased)
-            known, found = known_of(stored, intricate, left), replace(found, rows=left)
-        merged = Merge(shown, about.erased, at, everything=erases).merge(known, found)
-        puts = _puts(shown, plain, merged, stored, at)
+            whole, left = self._merge_plain(plain, found, about, at, known)
+            found = replace(found, rows=left)
+        merged = Merge(shown, about.erased, at, everything=erases).merge(whole, found)
+        puts = puts_of(shown, plain, merged, known.parts, at)
         before, anew = self.state.batch, self.state.stored is None
         changed = self._write_state(merged, plain, about, puts.new)
         self._show(shown, puts, changed, before, at, anew=anew)
         return merged.rows + len(plain.keys)
+
+    def _merge_plain(
+        self, plain: PlainRows, found: Gathered, about: About, at: int, known: StateReading
+    ) -> tuple[dict[bytes, Known], dict[RowKey, Said]]:
+        """Merge each part as it comes; gives the partitions and the rows of them that need more than that."""
+        whole, left = dict[bytes, Known](), dict[RowKey, Said]()
+        for keys, part in known:
+            rows: Iterable[tuple[RowKey, Said]] = (one for one in found.rows.items() if one[0][0] in keys)
+            if not part.at:
+                rows = sorted(rows, key=_row_key)  # as they will lie: beside what says the same
+            intricate = {*found.deletions, *found.statics, *part.intricate(at)}
+            some = plain.merge(rows, part, intricate, about.erased)
+            whole |= known_of(part, intricate, some)
+            left |= some
+        return whole, left
 
     def _write_state(self, merged: Merged[list[object]], plain: PlainRows, about: About, new: bool) -> bool:
         """Commit what becomes of the state, and whether there was anything; `new`: none of these rows is there."""
@@ -256,7 +278,7 @@ class _Followed:
         self.state.batch = batch
         return True
 
-    def _show(self, shown: Shown, puts: _Puts, changed: bool, before: int, at: int, *, anew: bool) -> None:
+    def _show(self, shown: Shown, puts: Puts, changed: bool, before: int, at: int, *, anew: bool) -> None:
         """Have the table show the state: by what changed now, by what a crash left out, or made anew.
 
         With `anew` there was no state before.
@@ -284,7 +306,7 @@ class _Followed:
         elif changed and (puts.rows or puts.hidden):
             self._put(shown, stored, puts)
 
-    def _put(self, shown: Shown, stored: LakeTable, puts: _Puts) -> None:
+    def _put(self, shown: Shown, stored: LakeTable, puts: Puts) -> None:
         if puts.new:
             batches = pa.RecordBatchReader.from_batches(shown.schema, puts.rows)
             self.store.append(self.name, stored, batches, {BATCH: self.state.batch})
@@ -306,7 +328,7 @@ class _Followed:
         within = sorted({bucket_of(key, self.about.buckets) for key in keys})
         there = stored.read([KEY, CLUSTERING], Number(BUCKET).among(within), keys)
         hidden = set(zip(there[KEY].to_pylist(), there[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
-        self._put(shown, stored, _Puts([shown.arrow(list(rows.values()))], hidden, new=False))
+        self._put(shown, stored, Puts([shown.arrow(list(rows.values()))], hidden, new=False))
 
     def _show_all(self, shown: Shown, stored: LakeTable | None, at: int) -> None:
         """Make all of it anew, one bucket after the other."""
@@ -335,38 +357,17 @@ class _Followed:
         self.store.rewrite(self.name, stored, rows, noted, partitioned_by=BUCKET, says=says)
 
 
-@dataclass(frozen=True, slots=True)
-class _Puts:
-    """What a merge puts into the table that users read, record batches, and takes away; `new`: nothing of it is there.
-
-    That is said of the state's rows too.
-    """
-
-    rows: Sequence[Any]
-    hidden: Collection[RowKey]
-    new: bool
+def _keys_of(changes: Sequence[Delivered]) -> set[bytes]:
+    """The keys of the partitions that changes are of."""
+    return {one.change.key for one in changes if one.change.key is not None and one.change.op is not Op.TRUNCATE}
 
 
-def _puts(shown: Shown, plain: PlainRows, merged: Merged[list[object]], stored: StoredRows, at: int) -> _Puts:
-    """Raises DecodeError as rendering does."""
-    rows = shown.plain_arrow(plain, at)
-    if merged.shown:
-        rows.append(shown.arrow(list(merged.shown.values())))
-    # What has no state is not shown, as both are told by the same batch.
-    hidden = stored.at.keys() & {*plain.hidden, *merged.hidden}
-    kept = ((row[0], row[1]) for row, _ in merged.kept)
-    put = chain(zip(plain.keys, plain.clusterings, strict=True), kept, merged.gone, merged.shown)
-    return _Puts(rows, hidden, new=not hidden and stored.at.keys().isdisjoint(put))
+def _row_key(one: tuple[RowKey, Said]) -> RowKey:
+    return one[0]
 
 
-def rows_of(shown: Shown, partitions: Mapping[bytes, Known], at: int) -> dict[RowKey, list[object]]:
-    """What these partitions show."""
-    rows: dict[RowKey, list[object]] = {}
-    for key, known in partitions.items():
-        static = None if known.static is None else known.static.state
-        states = [(at_, (stored_as(*row.stored).state, row.written_as)) for at_, row in known.rows.items()]
-        rows.update(shown.partition(key, static, states, at))
-    return rows
+def _joined(parts: Iterable[Mapping[bytes, Known]]) -> dict[bytes, Known]:
+    return {key: known for part in parts for key, known in part.items()}
 
 
 def _erasing(about: About, found: Gathered, at: int, ring_delay: float) -> tuple[About, bool]:

@@ -40,6 +40,7 @@ REPLAYS: Final = "tailrace/letters"
 """The application id under which a history counts what may have written places of dead letters: of two one fails."""
 _GROUP_RECORDS: Final = 2_000
 _GROUP_CHANGES: Final = 10_000
+_GROUP_BYTES: Final = 64 << 20
 
 
 class LakeHistory:
@@ -230,7 +231,7 @@ class HistoryBatch:
 
     def _filling(self, table: Table) -> _Filling:
         route = self._outlet.route(table, self)
-        filling = _Filling(route, self._writing(route), ChangeColumns(table, _GROUP_CHANGES))
+        filling = _Filling(route, self._writing(route), ChangeColumns(table, _GROUP_CHANGES, _GROUP_BYTES))
         self._widen(filling.writing, route)  # at once: the next definition is placed by that
         self._fillings[id(table)] = filling
         return filling
@@ -244,7 +245,7 @@ class HistoryBatch:
         spool.add(batch)
         if odd:
             spool.add(rows_of(route, [self._outlet.record(columns.taken[row]) for row in odd]))
-        filling.columns = ChangeColumns(route.table, columns.capacity)
+        filling.columns = ChangeColumns(route.table, columns.capacity, columns.octets)
 
     def _writing(self, route: _Route) -> Writing:
         return self._tables.get(route.name) or self._open(route.name, route.schema, f"Changes of {route.table}", DAY)

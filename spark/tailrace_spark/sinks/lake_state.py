@@ -84,18 +84,25 @@ class StateTable:
             erased=None if erased is None else Deletion(erased, erased // _MICROS),
         )
 
-    def rows(self, keys: Collection[bytes], buckets: int) -> StoredRows:
-        """All rows of these partitions."""
-        within = sorted({bucket_of(key, buckets) for key in keys})
-        return self._stored(Number("bucket").among(within), keys)
+    @property
+    def overlaps(self) -> bool:
+        """See LakeTable; nothing is read of a table that is not there."""
+        return self.stored is not None and self.stored.overlaps
+
+    def find(self, keys: Collection[bytes], within: Collection[int]) -> Any | None:
+        """All rows of these partitions, which are of these buckets: a pyarrow Table for `stored_rows`; None: none."""
+        if self.stored is None or not keys:
+            return None
+        return self.stored.read(_NEEDED, Number("bucket").among(sorted(within)), keys)
 
     def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, Known]:
         """These partitions; those of which nothing is known are left out."""
-        return known_of(self.rows(keys, buckets))
+        return known_of(stored_rows(self.find(keys, {bucket_of(key, buckets) for key in keys})))
 
     def bucket(self, number: int) -> dict[bytes, Known]:
         """All partitions of a bucket."""
-        return known_of(self._stored(Number("bucket").equals(number)))
+        found = None if self.stored is None else self.stored.read(_NEEDED, Number("bucket").equals(number))
+        return known_of(stored_rows(found))
 
     def due(self, at: int) -> set[bytes]:
         """The keys of partitions in which something reads otherwise by `at`, in seconds."""
@@ -114,24 +121,25 @@ class StateTable:
             return set()
         return set(self.stored.read(["key"], which)["key"].to_pylist())
 
-    def _stored(self, which: Condition, keys: Collection[bytes] | None = None) -> StoredRows:
-        if self.stored is None or (keys is not None and not keys):
-            return StoredRows([], [], [], [], [], [], [0], [])
-        found = self.stored.read(_NEEDED, which, keys)
-        lengths = pc.fill_null(pc.list_value_length(found["written_as"]), 0).to_numpy()
-        return StoredRows(
-            _octets(found["key"]),
-            _octets(found["clustering"]),
-            _octets(found["state"]),
-            _integers(found["generation"]),
-            _octets(found["stream_id"]),
-            _integers(found["next_expiry"]),
-            [0, *np.cumsum(lengths).tolist()],
-            _octets(pc.list_flatten(found["written_as"])),
-        )
-
     def _rows(self, which: Condition) -> list[dict[str, Any]]:
         return [] if self.stored is None else self.stored.read(SCHEMA.names, which).to_pylist()
+
+
+def stored_rows(found: Any | None) -> StoredRows:
+    """What `StateTable.find` found, taken apart."""
+    if found is None:
+        return StoredRows([], [], [], [], [], [], [0], [])
+    lengths = pc.fill_null(pc.list_value_length(found["written_as"]), 0).to_numpy()
+    return StoredRows(
+        _octets(found["key"]),
+        _octets(found["clustering"]),
+        _octets(found["state"]),
+        _integers(found["generation"]),
+        _octets(found["stream_id"]),
+        _integers(found["next_expiry"]),
+        [0, *np.cumsum(lengths).tolist()],
+        _octets(pc.list_flatten(found["written_as"])),
+    )
 
 
 def state_rows(kept: Iterable[Kept], gone: Iterable[RowKey], batch: int, buckets: int) -> list[dict[str, Any]]:

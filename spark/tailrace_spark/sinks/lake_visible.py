@@ -100,7 +100,7 @@ class Shown:
             array, more = column_array(column, field.type, columns.rows)
             arrays.append(array)
             odd = either(odd, more)
-        keys, clusterings = zip(*columns.row_keys, strict=True)
+        keys, clusterings = [key for key, _ in columns.row_keys], [clustering for _, clustering in columns.row_keys]
         buckets = [plain.buckets[place] for place in plain.places]
         arrays += [pa.array(keys, pa.binary()), pa.array(clusterings, pa.binary()), pa.array(buckets, pa.int32())]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from math import inf
 from typing import Final
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import DecodeError, ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
-from tailrace_spark.sinks.cassandra_parts import UNSUPPORTED_SECONDS, Letters, Store, make_types
+from tailrace_spark.sinks.cassandra_parts import Letters, Store, make_types
+from tailrace_spark.sinks.cassandra_sink import CassandraSink, Targets
 from tailrace_spark.sinks.log_layout import LogTable, add_statement, create_statement, insert_statement, log_table
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 
 log = logging.getLogger("tailrace_spark")
 
@@ -46,7 +46,7 @@ class _Update:
     changes: tuple[Delivered, ...]
 
 
-class LogTablesSink:
+class LogTablesSink(CassandraSink):
     """Writes changes into log tables; see `UpdateSink` for the promises, `log_layout` for the tables.
 
     Cassandra has no transactions over partitions: a batch that fails half-way was written in part, and all of it is
@@ -60,51 +60,15 @@ class LogTablesSink:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever)."""
-        self._clock = clock
+        super().__init__(store, Letters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS))
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
-        self._targets: dict[int, tuple[Table, _Target | UnsupportedError, float]] = {}
-        self._letters = Letters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS)
+        self._targets = Targets(self._prepare, LOG_DEAD_LETTERS, clock)
 
     def write_times(self, change: Change) -> Iterable[int]:
         """The times under which a change stands in the log."""
         return write_times(change)
-
-    def reach(self) -> None:
-        """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
-        self._store.connect()
-
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace."""
-        return self._write(pieces, [])
-
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink says."""
-        return self._letters.buried(after, most)
-
-    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As LetterSink says, of whole updates. First the rows, then the letters go: what a crash leaves between is
-        written again, and leaves what it left."""
-        set_aside: list[DeadLetter] = []
-        summary = self._write(pieces, set_aside)
-        self._letters.exhume(letters, [letter.place for letter in set_aside])
-        return summary
-
-    def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
-        summary = Summary()
-        try:
-            for piece in pieces:
-                summary += self._piece(piece, set_aside)
-        except BaseException:
-            self._targets.clear()  # what the cluster has may have changed meanwhile
-            self._letters.forget()
-            raise
-        return summary
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._store.close()
 
     def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
@@ -112,7 +76,7 @@ class LogTablesSink:
         try:
             self._store.write(_batches(updates, self._ttl))
         except RefusedError:
-            self._targets.clear()  # somebody may have dropped a log table, which is made anew then
+            self._forget()  # somebody may have dropped a log table, which is made anew then
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
             updates = [update for update in again if self._alone(update, letters)]
         self._letters.bury(letters)
@@ -122,7 +86,7 @@ class LogTablesSink:
 
     def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> _Update:
         try:
-            target = self._target(changes[-1].change.table)
+            target = self._targets.of(changes[-1].change.table)
             return _Update(target, log_rows(changes), changes)
         except DecodeError as error:
             letters += [DeadLetter(delivered.place, str(error), delivered.message) for delivered in changes]
@@ -138,22 +102,9 @@ class LogTablesSink:
             return False
         return True
 
-    def _target(self, table: Table) -> _Target:
+    def _prepare(self, table: Table) -> _Target:
         """The log table of a definition, made or widened first where needed. Raises UnsupportedError."""
-        known = self._targets.get(id(table))
-        if known is None or known[0] is not table or self._clock() >= known[2]:
-            look_again = inf
-            try:
-                found: _Target | UnsupportedError = self._prepare(log_table(table, self._keyspace_of(table.keyspace)))
-            except UnsupportedError as error:
-                found, look_again = error, self._clock() + UNSUPPORTED_SECONDS
-                log.error("%s; its changes go to %s", error, LOG_DEAD_LETTERS)
-            known = self._targets[id(table)] = table, found, look_again
-        if isinstance(known[1], UnsupportedError):
-            raise known[1]
-        return known[1]
-
-    def _prepare(self, wanted: LogTable) -> _Target:
+        wanted = log_table(table, self._keyspace_of(table.keyspace))
         try:
             make_types(self._store, wanted.keyspace, wanted.columns.values())
             there = self._store.columns(wanted.keyspace, wanted.name)
@@ -175,6 +126,9 @@ class LogTablesSink:
                     "the log table, or write into another keyspace"
                 )
         return _Target(wanted, insert_statement(wanted))
+
+    def _forget(self) -> None:
+        self._targets.forget()
 
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)

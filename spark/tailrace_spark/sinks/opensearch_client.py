@@ -13,11 +13,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
-import stamina
 
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.http_sender import Pace, retry_after
+from tailrace_spark.sinks.http_patience import Pace, Patience, TryAgainError, retry_after
 
 STATE: Final = "__tailrace.state"
 _TRIED_AGAIN: Final = frozenset({408, 429, 502, 503, 504})
@@ -63,21 +62,13 @@ class Written:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-class _TryAgainError(Exception):
-    """It may be answered later; `after`: seconds that the server asks to wait."""
-
-    def __init__(self, words: str, after: float | None = None) -> None:
-        super().__init__(words)
-        self.after = after
-
-
 class SearchClient:
     """One cluster. Several threads may ask at once."""
 
     def __init__(self, name: str, settings: OpensearchSinkSettings, *, pace: Pace | None = None) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""
         self._settings = settings
-        self._pace = pace or Pace()
+        self._patience = Patience(settings.retry_seconds, pace)
         self._client = httpx2.Client(
             headers=_authorization(settings),
             timeout=settings.timeout_seconds,
@@ -194,7 +185,7 @@ class SearchClient:
                     raise self._failed(f"{alias}: HTTP {status}: {_said(result)}")
             left = again
             if again:
-                raise _TryAgainError(f"{alias}: {words}")
+                raise TryAgainError(f"{alias}: {words}")
 
         try:
             self._patiently(send)
@@ -224,25 +215,9 @@ class SearchClient:
 
     def _patiently(self, send: Callable[[], None]) -> None:
         try:
-            for attempt in stamina.retry_context(
-                self._wait_after,
-                attempts=None,
-                timeout=self._settings.retry_seconds,
-                wait_initial=self._pace.first,
-                wait_max=self._pace.longest,
-                wait_jitter=self._pace.jitter,
-            ):
-                with attempt:
-                    send()
-        except _TryAgainError as error:
+            self._patience.send(send)
+        except TryAgainError as error:
             raise self._failed(str(error)) from error
-
-    def _wait_after(self, error: Exception) -> bool | float:
-        if not isinstance(error, _TryAgainError):
-            return False
-        if error.after is None:
-            return True
-        return error.after if error.after <= self._settings.retry_seconds else False
 
     def _request(self, method: str, path: str, content: bytes | None, kind: str) -> Any:
         """The answer, if it is none of those after which the same is to be asked again."""
@@ -250,11 +225,11 @@ class SearchClient:
         try:
             answer = self._client.request(method, self._settings.url + path, content=content, headers=headers)
         except httpx2.RequestError as error:
-            raise _TryAgainError(str(error) or type(error).__name__) from error
+            raise TryAgainError(str(error) or type(error).__name__) from error
         if answer.status_code in _TRIED_AGAIN:
             after = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
             asks = "" if after is None else f"; it asks to come again in {after:.0f} s"
-            raise _TryAgainError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", after)
+            raise TryAgainError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", after)
         return answer
 
     def _decoded(self, answer: Any) -> Any:
@@ -278,7 +253,7 @@ class SearchClient:
                 words = f"{one['_index']}: {_said(one)}"
                 if one["error"].get("type") == "index_not_found_exception":
                     raise self._failed(words)
-                raise _TryAgainError(words)
+                raise TryAgainError(words)
 
     def _require_whole(self, index: str, answer: Mapping[str, Any]) -> None:
         if answer["_shards"]["failed"] or answer["timed_out"]:

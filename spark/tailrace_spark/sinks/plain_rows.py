@@ -5,7 +5,7 @@ It is all that is computed for such a row, so it is compiled. What is left is `p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final
 from zlib import crc32
 
@@ -15,9 +15,10 @@ from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.codec import decode_state
-from tailrace_spark.rowstate.plain import PlainRow, plain_merge, plain_row, plain_state
+from tailrace_spark.rowstate.plain import PlainRow, plain_merge, plain_newest, plain_state, plain_time
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.change_columns import ValueColumn
+from tailrace_spark.sinks.protocol import Delivered
 from tailrace_spark.sinks.sql_gathered import Clustering, Said
 from tailrace_spark.sinks.sql_names import ROW
 from tailrace_spark.sinks.sql_stored import RowKey, assignment_of
@@ -72,6 +73,14 @@ class StoredRows:
         return found
 
 
+class _ShownColumn:
+    """A column, and when one of its name was dropped last: what was written until then is not its."""
+
+    def __init__(self, column: ValueColumn, dropped_at: int) -> None:
+        self.column = column
+        self.dropped_at = dropped_at
+
+
 class ShownColumns:
     """What a table shows of rows, column by column: its key columns, then its others, then what names the row."""
 
@@ -82,8 +91,8 @@ class ShownColumns:
         self.row_keys: list[RowKey] = []
         self._key_types = tuple(column.type for column in table.partition_key)
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
-        self._by_name: dict[bytes, tuple[ValueColumn, int]] = {
-            column.name_bytes: (place, dropped.get(column.name_bytes, _LONG_AGO))
+        self._by_name: dict[bytes, _ShownColumn] = {
+            column.name_bytes: _ShownColumn(place, dropped.get(column.name_bytes, _LONG_AGO))
             for column, place in zip(table.regular, self.columns, strict=True)
             if not place.multicell
         }
@@ -110,9 +119,9 @@ class ShownColumns:
     def _put(self, row: int, name: bytes, written: int, value: bytes) -> bool:
         """Whether that is a cell of the table."""
         found = self._by_name.get(name)
-        if found is None or written <= found[1]:
+        if found is None or written <= found.dropped_at:
             return False
-        found[0].show(row, value)
+        found.column.show(row, value)
         return True
 
     def _named(self, row: int, row_key: RowKey, clustering: Clustering, there: bool) -> bool:
@@ -172,8 +181,7 @@ class PlainRows:
 
     def merge(
         self,
-        found: Mapping[RowKey, Said],
-        row_keys: Sequence[RowKey],
+        said: Iterable[tuple[RowKey, Said]],
         stored: StoredRows,
         intricate: Collection[bytes],
         erased: Deletion | None,
@@ -181,43 +189,38 @@ class PlainRows:
         """Merge what is said of these rows with what is known of them; gives those that need more than that.
 
         These are rows of `intricate` partitions too. `erased`: what a truncation took away. Raises DecodeError for
-        what is no value of its type.
+        what is no value of its type. It may be called for some rows after the others.
         """
-        left: dict[RowKey, Said] = {}
-        for row_key in row_keys:
-            said = found[row_key]
-            if row_key[0] in intricate or not self._merge(row_key, said, stored, erased):
-                left[row_key] = said
-        return left
+        return {
+            row_key: one
+            for row_key, one in said
+            if row_key[0] in intricate or not self._merge(row_key, one, stored, erased)
+        }
 
     def _merge(self, row_key: RowKey, said: Said, stored: StoredRows, erased: Deletion | None) -> bool:
         alone = said.alone
         if alone is None:
             return False
-        change = alone.change
-        plain = plain_state(change)
-        if plain is None or (erased is not None and plain[0] <= erased.written):
-            return False
-        written, encoded = plain
         place = stored.at.get(row_key, -1)
         if place < 0:
-            self._keep(row_key, said.clustering, written, encoded, alone.assignment)
-            if self.shown.add_new(row_key, said.clustering, change, written):
-                self.places.append(len(self.keys) - 1)
-            return True
+            return self._add(row_key, said.clustering, alone, erased)
+        change, came = alone.change, alone.assignment
+        written = plain_time(change)
+        if written is None or (erased is not None and written <= erased.written):
+            return False
         generation, stream = stored.generations[place], stored.streams[place]
-        came, before = alone.assignment, stored.states[place]
+        before = stored.states[place]
         same = _is(came, generation, stream)
-        if same and before == encoded:
-            return True
         try:
-            row = plain_row(before)
+            newest = plain_newest(before)
+            if same and newest == written and _says(change, before):
+                return True
+            merged = plain_merge(before, change, written)
         except TruncatedError:
             return False  # which says more of it
-        if row is None:
+        if merged is None:
             return False
-        merged = plain_merge(row, change, written)
-        if not same and not (row.newest < written or (row.newest == written and _wins(came, generation, stream))):
+        if not same and not (newest < written or (newest == written and _wins(came, generation, stream))):
             came, same = assignment_of(generation, stream), True
         if same and merged.encoded == before:
             return True
@@ -227,6 +230,17 @@ class PlainRows:
             self.places.append(len(self.keys) - 1)
         else:
             self.hidden.append(row_key)
+        return True
+
+    def _add(self, row_key: RowKey, clustering: Clustering, alone: Delivered, erased: Deletion | None) -> bool:
+        """Keep a row of which nothing was known."""
+        plain = plain_state(alone.change)
+        if plain is None or (erased is not None and plain[0] <= erased.written):
+            return False
+        written, encoded = plain
+        self._keep(row_key, clustering, written, encoded, alone.assignment)
+        if self.shown.add_new(row_key, clustering, alone.change, written):
+            self.places.append(len(self.keys) - 1)
         return True
 
     def _keep(
@@ -241,6 +255,12 @@ class PlainRows:
         self.streams.append(None if assignment is None else assignment[1])
         self.written_as.append(clustering)
         self.buckets.append(bucket_of(key, self._of))
+
+
+def _says(change: Change, state: bytes) -> bool:
+    """Whether a state is that of a plain change alone."""
+    plain = plain_state(change)
+    return plain is not None and plain[1] == state
 
 
 def _is(assignment: Assignment | None, generation: int | None, stream: bytes | None) -> bool:

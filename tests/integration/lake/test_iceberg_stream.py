@@ -19,7 +19,7 @@ from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.integration.lake.iceberg import FollowedIceberg, IcebergHistory
-from tests.integration.streams import PROGRAM
+from tests.integration.processes import PROGRAM
 from tests.integration.test_change_log_sinks import PLAIN, by_key, history, states
 from tests.unit.spark.sinks.change_log_contract import changes_of
 from tests.unit.spark.sinks.merging_contract import selected

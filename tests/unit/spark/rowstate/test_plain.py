@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Marker, Op
 from tailrace_schemas.errors import TruncatedError
 from tailrace_spark.rowstate.codec import encode_state, newest
-from tailrace_spark.rowstate.plain import plain_merge, plain_row, plain_state
+from tailrace_spark.rowstate.plain import plain_merge, plain_newest, plain_state, plain_time
 from tailrace_spark.rowstate.row import RowState, state_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, row_changes
@@ -36,6 +36,7 @@ def test_plain_changes(marker: bool, at: int, values: dict[str, str], blob: byte
     change = (log.insert if marker else log.update)((1,), (), at, **named)
     if not marker and not named:
         assert plain_state(change) is None
+        assert plain_time(change) is None
         return
     state = state_of(change)
     assert plain_state(change) == (newest(state), encode_state(state))
@@ -43,8 +44,9 @@ def test_plain_changes(marker: bool, at: int, values: dict[str, str], blob: byte
 
 @given(row_changes(PLAIN))
 def test_any_change_is_told_as_it_is_or_not_at_all(change: Change) -> None:
-    state = state_of(change)
-    assert plain_state(change) in (None, (newest(state), encode_state(state)))
+    state, plain = state_of(change), plain_state(change)
+    assert plain in (None, (newest(state), encode_state(state)))
+    assert plain_time(change) == (None if plain is None else plain[0])
 
 
 def plain_changes() -> st.SearchStrategy[list[Change]]:
@@ -62,43 +64,47 @@ def plain_changes() -> st.SearchStrategy[list[Change]]:
 
 @given(plain_changes())
 def test_plain_changes_merge_as_states_do(changes: list[Change]) -> None:
-    state = RowState()
-    row = None
+    state, encoded = RowState(), b""
     for change in changes:
         plain = plain_state(change)
         assert plain is not None
-        row = plain_row(plain[1]) if row is None else plain_merge(row, change, plain[0])
-        assert row is not None
+        assert plain_time(change) == plain[0]
         state.absorb(state_of(change))
-        assert row.encoded == encode_state(state)
-        assert row.newest == newest(state)
-        again = plain_row(row.encoded)
-        assert again is not None
-        assert again.encoded == row.encoded
+        if not encoded:
+            encoded = plain[1]
+            continue
+        row = plain_merge(encoded, change, plain[0])
+        assert row is not None
+        encoded = row.encoded
+        assert encoded == encode_state(state)
+        assert row.newest == newest(state) == plain_newest(encoded)
+        cells = {name: (one.cells[None].written, one.cells[None].value) for name, one in state.columns.items()}
+        assert dict(zip(row.names, zip(row.times, row.values, strict=True), strict=True)) == cells
 
 
-@given(st.lists(row_changes(PLAIN), min_size=1, max_size=3))
-def test_a_state_is_read_as_it_is_or_not_at_all(changes: list[Change]) -> None:
+@given(st.lists(row_changes(PLAIN), min_size=1, max_size=3), st.integers(0, 20))
+def test_any_state_is_merged_as_it_is_or_not_at_all(changes: list[Change], at: int) -> None:
     state = RowState()
     for change in changes:
         state.absorb(state_of(change))
-    encoded = encode_state(state)
-    row = plain_row(encoded)
-    assert row is None or row.encoded == encoded
+    before, log = encode_state(state), Log(changes[0].table)
+    more = log.insert((1,), tuple(0 for _ in changes[0].table.clustering), at)
+    row = plain_merge(before, more, at)
+    state.absorb(state_of(more))
+    assert row is None or row.encoded == encode_state(state)
 
 
-def test_a_state_that_is_cut_is_not_read() -> None:
+def test_a_state_that_is_cut_is_not_merged() -> None:
     """Wherever it ends, and with bytes behind its end."""
     log = Log(WIDE)
     first, second = plain_state(log.insert((1,), (), 5, a="x", b="y")), log.update((1,), (), 300, b="z")
     assert first is not None
-    known = plain_row(first[1])
+    known = plain_merge(first[1], second, 300)
     assert known is not None
-    encoded = plain_merge(known, second, 300).encoded
-    for end in range(len(encoded)):
+    for end in range(len(known.encoded)):
         with suppress(TruncatedError):
-            assert plain_row(encoded[:end]) is None
-    assert plain_row(encoded + b"\x00") is None
+            assert plain_merge(known.encoded[:end], second, 300) is None
+    assert plain_merge(known.encoded + b"\x00", second, 300) is None
 
 
 @pytest.mark.parametrize(
@@ -113,3 +119,4 @@ def test_a_state_that_is_cut_is_not_read() -> None:
 )
 def test_others_are_none(change: Change) -> None:
     assert plain_state(change) is None
+    assert plain_time(change) is None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from tests import mariadb, postgres, rabbitmq
+from tests import mariadb, opensearch, postgres, rabbitmq
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.published import Published
+from tests.unit.spark.sinks.search_proxy import SearchProxy
+from tests.unit.spark.sinks.searched import Searched
 
 
 @pytest.fixture(
@@ -48,3 +51,16 @@ def published(tmp_path: Path) -> Iterator[Callable[..., Published]]:
     yield new
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def searched() -> Searched:
+    """New indices of the run's OpenSearch, which starts when it is first asked for."""
+    return Searched(opensearch.server().url)
+
+
+@pytest.fixture
+def proxy() -> Iterator[SearchProxy]:
+    """What stands in between, and may let requests or answers go."""
+    with closing(SearchProxy(opensearch.server().url)) as made:
+        yield made

@@ -11,7 +11,7 @@ import httpx2
 
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.http_sender import Pace
+from tailrace_spark.sinks.http_patience import Pace
 from tailrace_spark.sinks.opensearch import OpensearchSink
 from tailrace_spark.sinks.opensearch_client import SearchClient
 from tests.unit.spark.sinks.merging_contract import Row, by_repr

@@ -35,6 +35,7 @@ from tests.unit.spark.cassandra import Log
 
 ROUTE = lake_history._Route(TABLE, arrow_schema(TABLE), history_schema(TABLE), "ks.t")
 FORM = ChangeJson(TABLE)
+LARGE = 1 << 20
 SIMPLE = [column for column in COLUMNS.values() if not column.type.multicell]
 NAN = bytes.fromhex("7ff8000000000000")
 ODD_NAN = bytes.fromhex("7ff0000000000001")
@@ -116,7 +117,7 @@ def said(batch: pa.RecordBatch) -> tuple[str, list[object]]:
 
 def same_rows(changes: Sequence[Change]) -> list[Delivered]:
     """The changes that went through the columns, which are there as their records have them."""
-    columns = ChangeColumns(TABLE, len(changes))
+    columns = ChangeColumns(TABLE, len(changes), LARGE)
     taken = [one for one in delivered(changes) if columns.add(one)]
     assert columns.taken == taken
     if not taken:
@@ -170,7 +171,7 @@ def test_what_only_records_can_say_is_left() -> None:
     good = log.insert(key, row, 1, a=1)
     bad = replace(good, cells=(replace(good.cells[0], value=b"\x00"),))
     changes = delivered([good, log.update(key, row, 1, o={"x": True}), log.delete_range(key, row, row, 1), bad, good])
-    columns, left, ends = ChangeColumns(TABLE, 10), list[Delivered](), Ends(lambda *_: 1, lambda *_: ())
+    columns, left, ends = ChangeColumns(TABLE, 10, LARGE), list[Delivered](), Ends(lambda *_: 1, lambda *_: ())
     assert fill(columns, changes, 0, ends, left) == 5
     assert columns.taken == [changes[3], changes[4]]
     assert left == changes[:3]
@@ -187,21 +188,46 @@ def test_numbers_whose_bytes_are_longer_than_need_be_are_left(data: str) -> None
     change = Log(TABLE).insert((1, "x"), (0, "1"), 1, d="1.5")
     octets = bytes.fromhex(data)
     minimal_ = octets[4:] == minimal(int.from_bytes(octets[4:], "big", signed=True))
-    columns = ChangeColumns(TABLE, 1)
+    columns = ChangeColumns(TABLE, 1, LARGE)
     assert columns.add(delivered([replace(change, cells=(replace(change.cells[0], value=octets),))])[0]) is minimal_
 
 
 def test_columns_that_are_full_take_no_more() -> None:
     log = Log(TABLE)
     changes = delivered([log.insert((1, "x"), (at, "1"), 1, a=at) for at in range(5)])
-    columns, left = ChangeColumns(TABLE, 3), list[Delivered]()
+    columns, left = ChangeColumns(TABLE, 3, LARGE), list[Delivered]()
     assert fill(columns, changes, 1, Ends(lambda *_: 0, lambda *_: ()), left) == 4
     assert columns.taken == changes[1:4]
     assert left == []
 
 
-def test_more_than_columns_take_at_once_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_history, "_GROUP_CHANGES", 3)
+def test_large_values_end_a_group_sooner() -> None:
+    """Bytes of keys, clusterings and values count; a change that is left out does not."""
+    log, columns, left = Log(TABLE), ChangeColumns(TABLE, 10, 40), list[Delivered]()
+    small = log.insert((1, "x"), (0, "1"), 5, a=1)
+    large = log.insert((1, "x"), (1, "1"), 5, b="y" * 40)
+    varint = log.insert((1, "x"), (1, "1"), 5, e="1")
+    odd = replace(varint, cells=(replace(varint.cells[0], value=bytes(60) + b"\x01"),))
+    changes = delivered([odd, small, large, small])
+    ends = Ends(lambda *_: 0, lambda *_: ())
+    assert fill(columns, changes, 0, ends, left) == 3
+    assert [one.change for one in columns.taken] == [small, large]
+    assert columns.full
+    assert [one.change for one in left] == [odd]
+
+
+@pytest.mark.parametrize("limit", ["_GROUP_CHANGES", "_GROUP_BYTES"])
+def test_more_than_columns_take_at_once_are_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(lake_history, limit, {"_GROUP_CHANGES": 3, "_GROUP_BYTES": 60}[limit])
+    groups: list[int] = []
+
+    def counted(columns: ChangeColumns, *schemas: object) -> tuple[object, list[int]]:
+        groups.append(columns.rows)
+        return change_batch(columns, *schemas)
+
+    monkeypatch.setattr(lake_history, "change_batch", counted)
     log = Log(TABLE)
     good = [log.insert((1, "x"), (at, "1"), at, a=at) for at in range(1, 8)]
     odd = [replace(one, cells=(replace(one.cells[0], value=b"odd"),)) for one in good]
@@ -218,6 +244,8 @@ def test_more_than_columns_take_at_once_are_all_there(tmp_path: Path, monkeypatc
     }
     wanted = {(r["partition"], r["offset"]): r for r in change_records("ks.t", pa.Table.from_batches([rows(changes)]))}
     assert found == wanted
+    assert len(groups) > 1
+    assert max(groups) == 3
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from tailrace_schemas.change import Cell
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.delta_store import DeltaStore
-from tailrace_spark.sinks.lake_current import LakeCurrent, rows_of
+from tailrace_spark.sinks.lake_current import LakeCurrent
+from tailrace_spark.sinks.lake_puts import rows_of
 from tailrace_spark.sinks.lake_state import StateTable
 from tailrace_spark.sinks.lake_times import FIRST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.lake_visible import Shown

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import date
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.file_formats import DEFINITION
+from tailrace_spark.sinks.file_store import FileStore, GoneError, hidden
 from tailrace_spark.sinks.files import day_of
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.registry import open_sink
@@ -29,7 +31,7 @@ from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
-from tests.unit.spark.sinks.stores import Stored
+from tests.unit.spark.sinks.stores import Dying, Stored
 from tests.unit.tables import table
 
 DAY = 86_400_000_000
@@ -307,3 +309,32 @@ def test_what_is_read_back_is_what_was_delivered(tmp_path: Path) -> None:
     deliver(local(tmp_path), piece)
     found = {(p.topic, p.partition, p.offset): c for p, c in CommittedFiles.at(str(tmp_path)).changes("shop.plain")}
     assert found == delivered_by(piece)
+
+
+class _Shown(Dying):
+    """A file system in which another process shows a file in the moment after it was not found under its own name."""
+
+    def get_file_info(self, paths: Sequence[str]) -> Any:
+        found = super().get_file_info(paths)
+        for info in found:
+            self._show(info.path)
+        return found
+
+    def open_input_file(self, path: str) -> Any:
+        try:
+            return super().open_input_file(path)
+        except FileNotFoundError:
+            self._show(path)
+            raise
+
+    def _show(self, path: str) -> None:
+        if Path(hidden(path)).exists():
+            Path(hidden(path)).rename(path)
+
+
+def test_a_file_that_is_shown_while_it_is_opened_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".x").write_bytes(b"what it has")
+    store = FileStore(fs.PyFileSystem(_Shown(fs.LocalFileSystem(), -1)), str(tmp_path), renames=True)
+    assert store.read("x") == b"what it has"
+    with pytest.raises(GoneError, match="y: "):
+        store.read("y")

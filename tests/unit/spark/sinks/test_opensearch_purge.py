@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import count
@@ -15,7 +14,6 @@ from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch import OpensearchSink
 from tailrace_spark.sinks.protocol import Summary
-from tests import opensearch
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
@@ -33,12 +31,6 @@ NOW = 100_000
 def at(seconds: int) -> int:
     """A write time, in microseconds, so many seconds from NOW."""
     return (NOW + seconds) * SECOND
-
-
-@pytest.fixture
-def proxy() -> Iterator[SearchProxy]:
-    with closing(SearchProxy(opensearch.server().url)) as proxy:
-        yield proxy
 
 
 def searched_by(proxy: SearchProxy) -> Searched:

@@ -16,10 +16,10 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.lake_state import WITH_GONE, known_of, plain_state_rows, state_rows
 from tailrace_spark.sinks.lake_visible import Shown
-from tailrace_spark.sinks.partition_merge import Merge, Merged
+from tailrace_spark.sinks.partition_merge import Known, Merge, Merged
 from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, mergeable_as_plain
 from tailrace_spark.sinks.protocol import Delivered, Place
-from tailrace_spark.sinks.sql_gathered import Gathered, gather
+from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
 from tailrace_spark.sinks.sql_stored import RowKey
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import expiring
@@ -114,12 +114,17 @@ def merge_as_objects(found: Gathered, states: State, shown: State, erased: Delet
 
 
 def merge_as_plain(found: Gathered, states: State, shown: State, erased: Deletion | None) -> int:
-    shows, stored, plain = Shown(FOLLOWED, BUCKETS), as_stored(states), PlainRows(FOLLOWED, BUCKETS, len(found.rows))
-    intricate = {*found.deletions, *found.statics, *stored.intricate(AT)}
-    left = plain.merge(found.rows, sorted(found.rows), stored, intricate, erased)
-    merged: Merged[list[object]] = Merge(shows, erased, AT).merge(
-        known_of(stored, intricate, left), replace(found, rows=left)
-    )
+    """Some partitions after the others, as they come when they are read in parts."""
+    shows, plain = Shown(FOLLOWED, BUCKETS), PlainRows(FOLLOWED, BUCKETS, len(found.rows))
+    known, left = dict[bytes, Known](), dict[RowKey, Said]()
+    for part in range(2):
+        stored = as_stored({row_key: row for row_key, row in states.items() if row_key[0][-1] % 2 == part})
+        rows = [one for one in found.rows.items() if one[0][0][-1] % 2 == part]
+        intricate = {*found.deletions, *found.statics, *stored.intricate(AT)}
+        some = plain.merge(rows, stored, intricate, erased)
+        known |= known_of(stored, intricate, some)
+        left |= some
+    merged: Merged[list[object]] = Merge(shows, erased, AT).merge(known, replace(found, rows=left))
     rest = pa.Table.from_pylist(state_rows(merged.kept, merged.gone, BATCH, BUCKETS), schema=WITH_GONE)
     rows = pa.concat_tables([plain_state_rows(plain, BATCH), rest])
     batches = [*shows.plain_arrow(plain, AT), shows.arrow(list(merged.shown.values()))]
@@ -149,7 +154,7 @@ def test_plain_changes_leave_nothing_to_objects() -> None:
     for batch, changed in ((first, 4), (second, 2), (second, 0)):
         found, stored = gathered(batch), as_stored(states)
         plain = PlainRows(FOLLOWED, BUCKETS, len(found.rows))
-        assert plain.merge(found.rows, sorted(found.rows), stored, (), None) == {}
+        assert plain.merge(found.rows.items(), stored, (), None) == {}
         assert len(plain.keys) == changed
         merge_as_plain(gathered(batch), states, shown, None)
     assert [eval(str(row))["a"] for _, row in sorted(shown.items())] == ["y", "y", "x", "x"]  # noqa: S307 - our repr

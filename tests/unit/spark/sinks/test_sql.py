@@ -235,22 +235,6 @@ def _clear(database: Database) -> None:
                 connection.exec_driver_sql(f"DELETE FROM {name}")
 
 
-def test_a_batch_delivered_again_changes_no_byte(database: Database) -> None:
-    log = Log(ORDERS)
-    batch = [
-        log.insert(("a",), (1, 1), 10, note="x", lines={"=": None, 1: "p"}),
-        log.static(("a",), 10, name="A"),
-        log.delete_range(("a",), (2,), (3,), 12),
-        log.delete(("a",), (5, 5), 9),
-        log.delete_partition(("b",), 9),
-    ]
-    write(database, *batch)
-    before = database.everything()
-    assert write(database, *batch) == Summary(5, 0, 0)
-    assert write(database, *batch[:2]).rows == 0
-    assert database.everything() == before
-
-
 OLD, NEW = Assignment(1_000, bytes(15) + b"\x01"), Assignment(2_000, bytes(15) + b"\x11")
 
 

@@ -1,0 +1,52 @@
+"""What a merge puts into the table of a lake that users read, and what it takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from tailrace_spark.sinks.lake_visible import Shown
+from tailrace_spark.sinks.partition_merge import Known, Merged
+from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows
+from tailrace_spark.sinks.sql_stored import RowKey, stored_as
+
+
+@dataclass(frozen=True, slots=True)
+class Puts:
+    """What a merge puts into the table that users read, record batches, and takes away; `new`: nothing of it is there.
+
+    That is said of the state's rows too.
+    """
+
+    rows: Sequence[Any]
+    hidden: Collection[RowKey]
+    new: bool
+
+
+def puts_of(
+    shown: Shown, plain: PlainRows, merged: Merged[list[object]], stored: Sequence[StoredRows], at: int
+) -> Puts:
+    """Raises DecodeError as rendering does."""
+    rows = shown.plain_arrow(plain, at)
+    if merged.shown:
+        rows.append(shown.arrow(list(merged.shown.values())))
+    # What has no state is not shown, as both are told by the same batch.
+    hidden = {row_key for row_key in (*plain.hidden, *merged.hidden) if any(row_key in part.at for part in stored)}
+    kept = [(row[0], row[1]) for row, _ in merged.kept]
+    new = not hidden
+    for part in stored:
+        put = chain(zip(plain.keys, plain.clusterings, strict=True), kept, merged.gone, merged.shown)
+        new = new and part.at.keys().isdisjoint(put)
+    return Puts(rows, hidden, new)
+
+
+def rows_of(shown: Shown, partitions: Mapping[bytes, Known], at: int) -> dict[RowKey, list[object]]:
+    """What these partitions show."""
+    rows: dict[RowKey, list[object]] = {}
+    for key, known in partitions.items():
+        static = None if known.static is None else known.static.state
+        states = [(at_, (stored_as(*row.stored).state, row.written_as)) for at_, row in known.rows.items()]
+        rows.update(shown.partition(key, static, states, at))
+    return rows

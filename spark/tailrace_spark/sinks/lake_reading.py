@@ -1,0 +1,72 @@
+"""What is known of the partitions of a batch, read while the batch is still gathered and merged.
+
+A table's files are mostly read outside of Python, so that costs no time of what is computed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tailrace_spark.sinks.lake_state import StateTable, stored_rows
+from tailrace_spark.sinks.plain_rows import StoredRows, bucket_of
+
+_WORTH_A_PART: Final = 4_000  # keys: to read fewer at a time takes as long
+
+Part = tuple[Collection[bytes], StoredRows]
+"""Keys of partitions, and all rows of these."""
+
+
+class StateReading:
+    """The rows of some partitions, all of a partition in one part; each is there once."""
+
+    def __init__(self, found: Iterator[tuple[Collection[bytes], Callable[[], Any | None]]]) -> None:
+        self._found = found
+        self.parts: list[StoredRows] = []
+        """Those that are there by now."""
+
+    def __iter__(self) -> Iterator[Part]:
+        """Raises ServiceError where the store does not answer."""
+        for keys, result in self._found:
+            part = stored_rows(result())
+            self.parts.append(part)
+            yield keys, part
+
+    def all(self) -> list[StoredRows]:
+        """All parts."""
+        for _ in self:
+            pass
+        return self.parts
+
+
+def read_now(state: StateTable, keys: Collection[bytes], buckets: int) -> StateReading:
+    """All in one part, read when it is asked for."""
+    within = {bucket_of(key, buckets) for key in keys}
+    return StateReading(iter([(keys, lambda: state.find(keys, within))]))
+
+
+@contextmanager
+def reading(state: StateTable, keys: Collection[bytes], buckets: int) -> Iterator[StateReading]:
+    """Begin to read; what is begun ends before this does. Of a table that cannot be read aside, as `read_now`."""
+    if not state.overlaps:
+        yield read_now(state, keys, buckets)
+        return
+    halves = _halves(keys, buckets)
+    pool = ThreadPoolExecutor(1, "tailrace-state")
+    try:
+        begun = [(part, pool.submit(state.find, part, within).result) for part, within in halves]
+        yield StateReading(iter(begun))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _halves(keys: Collection[bytes], buckets: int) -> list[tuple[Collection[bytes], Collection[int]]]:
+    """The keys of some buckets, and these, and those of the others; of few keys all in one."""
+    bucket = {key: bucket_of(key, buckets) for key in keys}
+    if len(keys) < _WORTH_A_PART:
+        return [(keys, set(bucket.values()))]
+    first = {key for key, number in bucket.items() if number < buckets // 2}
+    second = bucket.keys() - first
+    return [(part, {bucket[key] for key in part}) for part in (first, second) if part]

@@ -1,0 +1,76 @@
+"""A command of tailrace's as a process of its own: what tests of the agent and of the stream do with it alike."""
+
+from __future__ import annotations
+
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tailrace.local.process import wait_until
+
+PROGRAM = ("-c", "from tailrace.cli.main import run; run()")
+"""What Python is told to run as `tailrace`."""
+
+
+class CommandProcess(ABC):
+    """One process at a time, and its log. Killed at the exit of a `with`, where it still runs."""
+
+    patience = 60.0
+    """Seconds in which something is expected of it."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start it, again after its end too."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """kill -9."""
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process as it was last started."""
+        assert self._process is not None
+        return self._process
+
+    def until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
+        """Wait for the condition; fails with the log when it does not come, or the process ends first."""
+        met = False
+
+        def over() -> bool:
+            nonlocal met
+            met = condition()
+            return met or self.process.poll() is not None
+
+        seconds = self.patience if seconds is None else seconds
+        wait_until(over, seconds)
+        assert met or condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
+
+    def words(self) -> str:
+        """The end of its log."""
+        return self.log.read_text()[-6000:]
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.terminate()
+        return self.process.wait(60)
+
+    def ended(self, seconds: float | None = None) -> int | None:
+        """Its exit code once it has ended by itself; None where it has not by then."""
+        wait_until(lambda: self.process.poll() is not None, self.patience if seconds is None else seconds)
+        return self.process.poll()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.kill()

@@ -1,0 +1,139 @@
+"""The state of a batch's partitions, read aside and in parts: what comes of it is what one read at its time gives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.streams import Assignment
+from tailrace_spark.sinks import lake_reading
+from tailrace_spark.sinks.delta_store import StoredTable
+from tailrace_spark.sinks.lake import Condition
+from tailrace_spark.sinks.lake_reading import read_now, reading
+from tailrace_spark.sinks.lake_state import StateTable
+from tailrace_spark.sinks.protocol import Delivered, Piece, Place
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.delta_stores import FollowedDelta
+from tests.unit.spark.sinks.merging_contract import expiring
+from tests.unit.tables import table
+
+FOLLOWED = table({"k": "int"}, {"c": "int"}, None, {"v": "text", "n": "int", "tags": "set<text>"})
+STATICS = table({"k": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text"}, name="statics")
+BUCKETS = 5
+FEW, MANY = 1, 1_000_000
+
+
+def local(path: Path) -> FollowedDelta:
+    return FollowedDelta(DeltaSinkSettings(path=str(path), mode="current", buckets=BUCKETS))
+
+
+def write(followed: FollowedDelta, changes: Sequence[Change]) -> int:
+    stream = Assignment(1, bytes(16))
+    piece = Piece(tuple(Delivered(Place("t", 0, at), change, stream) for at, change in enumerate(changes)))
+    with closing(followed.open()) as sink:
+        return sink.write([piece]).rows
+
+
+def batches() -> list[list[Change]]:
+    """Rows made, again, changed beside new ones, that expire, deleted one by one and all at once, truncated."""
+    log, other = Log(FOLLOWED), Log(STATICS)
+    new = [log.insert((k,), (c,), 1, v=f"{k}", n=c) for k in range(40) for c in range(2)]
+    changed = [log.update((k,), (0,), 2, v="changed", n=None if k % 7 == 0 else k) for k in range(0, 45, 2)]
+    return [
+        [*new[:40], other.static((1,), 1, s="S")],
+        new[20:],
+        new,
+        [*changed, log.update((1,), (0,), 2, tags={"x": True}), other.insert((1,), (1,), 2, v="v")],
+        [expiring(log.insert((k,), (9,), 3, v="x"), 1_000) for k in range(5)] + [log.update((6,), (0,), 1, v="late")],
+        [log.delete((k,), (1,), 4) for k in range(9)]
+        + [log.delete_partition((10,), 4), log.delete_partition((99,), 4)],
+        [log.delete_range((11,), (0,), (1,), 5), other.static((2,), 5, s="T"), other.delete_partition((1,), 5)],
+        [log.insert((k,), (50 + k,), 6, v="again") for k in range(12)],
+    ]
+
+
+def test_parts_of_a_batch_come_to_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, parts = local(tmp_path / "one"), local(tmp_path / "parts")
+    for batch in batches():
+        monkeypatch.setattr(lake_reading, "_WORTH_A_PART", MANY)
+        wanted = write(one, batch)
+        monkeypatch.setattr(lake_reading, "_WORTH_A_PART", FEW)
+        assert write(parts, batch) == wanted
+        assert parts.everything() == one.everything()
+
+
+@pytest.mark.parametrize(("worth", "expected"), [(FEW, 2), (MANY, 1)])
+def test_each_partition_is_read_once_and_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int, expected: int
+) -> None:
+    monkeypatch.setattr(lake_reading, "_WORTH_A_PART", worth)
+    followed = local(tmp_path)
+    write(followed, batches()[0] + batches()[1])
+    state = StateTable(followed.store.open(f"{followed.name(FOLLOWED)}-state"))
+    wanted = sorted(state.all_keys())[::2]
+    with reading(state, [*wanted, b"unknown"], BUCKETS) as known:
+        found = [(sorted(keys), sorted(part.at)) for keys, part in known]
+    assert len(found) == expected
+    assert sorted(key for keys, _ in found for key in keys) == sorted([*wanted, b"unknown"])
+    for keys, rows in found:
+        assert {key for key, _ in rows} == {*keys} - {b"unknown"}
+    [whole] = read_now(state, wanted, BUCKETS).all()
+    assert sorted(row for _, rows in found for row in rows) == sorted(whole.at)
+
+
+def test_nothing_is_read_of_no_table_and_no_keys(tmp_path: Path) -> None:
+    followed = local(tmp_path)
+    with reading(StateTable(None), {b"key"}, BUCKETS) as known:
+        assert [part.at for part in known.all()] == [{}]
+    write(followed, batches()[0])
+    state = StateTable(followed.store.open(f"{followed.name(FOLLOWED)}-state"))
+    with reading(state, (), BUCKETS) as known:
+        assert [part.at for part in known.all()] == [{}]
+
+
+def test_what_fails_aside_fails_the_batch(tmp_path: Path) -> None:
+    """It is written as if nothing had been, once the store answers."""
+    followed = local(tmp_path)
+    first, second = batches()[:2]
+    write(followed, first)
+    before = followed.everything()
+    hidden = list(tmp_path.glob("*-state/bucket=[0-9]*/*.parquet"))
+    for path in hidden:
+        path.rename(path.with_suffix(".away"))
+    with pytest.raises(ServiceError, match="state"):
+        write(followed, second)
+    for path in hidden:
+        path.with_suffix(".away").rename(path)
+    assert followed.everything() == before
+    assert write(followed, second) > 0
+
+
+def test_a_table_that_others_may_not_read_is_read_by_this_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one part, and when it is asked for."""
+    followed = local(tmp_path)
+    write(followed, batches()[0])
+    state = StateTable(followed.store.open(f"{followed.name(FOLLOWED)}-state"))
+    reads: list[int] = []
+    read = StoredTable.read
+
+    def counted(table: StoredTable, columns: Sequence[str], which: Condition, keys: Collection[bytes]) -> Any:
+        reads.append(len(keys))
+        return read(table, columns, which, keys)
+
+    keys = state.all_keys()
+    monkeypatch.setattr(lake_reading, "_WORTH_A_PART", FEW)
+    monkeypatch.setattr(StoredTable, "overlaps", False)
+    monkeypatch.setattr(StoredTable, "read", counted)
+    with reading(state, keys, BUCKETS) as known:
+        assert reads == []
+        assert [{key for key, _ in part.at} for _, part in known] == [keys]
+    assert reads == [len(keys)]

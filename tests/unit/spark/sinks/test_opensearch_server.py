@@ -1,0 +1,199 @@
+"""What a real OpenSearch refuses or puts off, how it is reached, and indices that are taken away or are not ours."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
+from tests import opensearch
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.merging_contract import (
+    WIDE,
+    write,
+)
+from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
+from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.test_sql import PLAIN
+from tests.unit.tables import table
+
+pytestmark = pytest.mark.skipif(opensearch.missing() is not None, reason=str(opensearch.missing()))
+
+
+@pytest.mark.long
+def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched: Searched) -> None:
+    of = table(
+        {"id": "int"}, regular={"m": "map<text, int>", "v": "text"}, keyspace="shop", name="maps", table_id=UUID(int=8)
+    )
+    log, other = Log(of), Log(PLAIN)
+    write(searched, log.insert((0,), (), 1, v="a"))
+    limit = {"index.mapping.nested_objects.limit": 2}
+    searched.call("PUT", f"/{searched.alias(of)}/_settings", limit)
+    large: dict[Any, Any] = {"=": None, "a": 1, "b": 2, "c": 3}
+    with closing(searched.open()) as sink:
+        done = sink.write(
+            [
+                piece(
+                    [
+                        log.insert((1,), (), 1, v="b"),
+                        log.insert((2,), (), 1, m=large),
+                        other.insert((1,), (), 1, v="x"),
+                        log.insert((3,), (), 1, m={"=": None, "a": 1}),
+                    ]
+                )
+            ]
+        )
+    assert done == Summary(3, 3, 1)
+    assert searched.rows(of, "id") == [(0,), (1,), (3,)]
+    assert searched.rows(PLAIN, "id") == [(1,)]
+    [letter] = searched.call("GET", f"/{searched.settings.dead_letters}/_search")["hits"]["hits"]
+    assert "nested" in letter["_source"]["reason"]
+    assert letter["_source"]["topic"] == "t.ks.t"
+
+
+@pytest.mark.long
+def test_dead_letters_go_into_an_index_that_is_there_already(searched: Searched) -> None:
+    """Each place in Kafka once, with its bytes."""
+    searched.call("PUT", f"/{searched.settings.dead_letters}")
+    letter = DeadLetter(Place("t", 1, 2, b"\xab" * 8), "no change", b"\0bytes")
+    for _ in range(2):
+        with closing(searched.open()) as sink:
+            assert sink.write([Piece((), (letter,))]) == Summary(0, 0, 1)
+    assert searched.dead_letters() == 1
+    [kept] = searched.call("GET", f"/{searched.settings.dead_letters}/_search")["hits"]["hits"]
+    assert kept["_source"] == {
+        "topic": "t", "partition": 1, "offset": 2, "schema": "ab" * 8, "reason": "no change", "message": "AGJ5dGVz",
+    }  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_waited_for(proxy: SearchProxy, status: int) -> None:
+    searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
+    busy = iter(["a", "b", "c"])
+
+    def answer(asked: Asked) -> Answer:
+        if "_bulk" in asked.path and next(busy, None):
+            return status, {"Retry-After": "0"}, b'{"error":"busy"}'
+        return "pass"
+
+    proxy.answer = answer
+    write(searched, log.insert((1,), (), 1, v="a"))
+    assert searched.rows(PLAIN, "id") == [(1,)]
+    assert next(busy, None) is None
+
+
+@pytest.mark.long
+def test_a_server_that_asks_for_more_patience_holds_the_batch(proxy: SearchProxy) -> None:
+    searched = Searched(proxy.url, proxy.address, retry_seconds=1)
+    proxy.answer = lambda _: (429, {"Retry-After": "7200"}, b"{}")
+    with pytest.raises(ServiceError, match=r"HTTP 429: \{\}; it asks to come again in 7200 s"):
+        write(searched, Log(PLAIN).insert((1,), (), 1, v="a"))
+    assert len(proxy.asked) == 1
+
+
+@pytest.mark.long
+def test_documents_that_are_turned_away_alone_come_again_alone(proxy: SearchProxy) -> None:
+    """A full write queue answers 200, and 429 for some of the documents."""
+    searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
+    write(searched, log.insert((0,), (), 1, v="a"))
+    sent: list[int] = []
+
+    def answer(asked: Asked) -> Answer:
+        if "_bulk" not in asked.path:
+            return "pass"
+        sent.append(asked.body.count(b"\n") // 2)
+        if len(sent) > 1:
+            return "pass"
+        full = {"status": 429, "error": {"type": "es_rejected_execution_exception", "reason": "the queue is full"}}
+        items = [{"create": {"_id": str(n), **full}} for n in range(1, 4)]
+        return 200, {"Content-Type": "application/json"}, json.dumps({"errors": True, "items": items}).encode()
+
+    proxy.answer = answer
+    write(searched, *(log.insert((n,), (), 1, v="b") for n in range(1, 4)))
+    assert sent == [3, 3]
+    assert searched.rows(PLAIN, "id") == [(0,), (1,), (2,), (3,)]
+
+
+@pytest.mark.long
+def test_a_request_too_large_for_the_server_is_cut(proxy: SearchProxy) -> None:
+    searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
+
+    def answer(asked: Asked) -> Answer:
+        return (413, {}, b"") if "_bulk" in asked.path and len(asked.body) > 5_000 else "pass"
+
+    proxy.answer = answer
+    rows = [log.insert((n,), (), 1, v="x" * 1_000) for n in range(20)]
+    assert write(searched, *rows, log.insert((99,), (), 1, v="x" * 9_000)) == Summary(20, 20, 1)
+    assert len(searched.rows(PLAIN, "id")) == 20
+
+
+@pytest.mark.long
+def test_tls_and_a_password(tmp_path: Path) -> None:
+    proxy = SearchProxy(opensearch.server().url, secured=tmp_path)
+    try:
+        login: dict[str, object] = {
+            "username": "reader",
+            "password": "hunter2",
+            "tls_ca_file": str(tmp_path / "ca.pem"),
+        }
+        searched = Searched(proxy.url, proxy.address, **login)
+        write(searched, Log(PLAIN).insert((1,), (), 1, v="a"))
+        assert searched.rows(PLAIN, "id", "v") == [(1, "a")]
+        wrong = Searched(proxy.url, proxy.address, **{**login, "password": "other-secret"})
+        with closing(wrong.open()) as sink, pytest.raises(ServiceError, match=r"HTTP 401.*look at username") as raised:
+            sink.reach()
+        assert "secret" not in str(raised.value) + repr(wrong.settings)
+        stranger = Searched(proxy.url, proxy.address, retry_seconds=0.01)
+        with closing(stranger.open()) as sink, pytest.raises(ServiceError, match=r"(?i)certificate"):
+            sink.reach()
+    finally:
+        proxy.close()
+
+
+@pytest.mark.long
+def test_an_index_that_is_taken_away_is_made_again_and_never_by_the_server(searched: Searched) -> None:
+    log = Log(PLAIN)
+    with closing(searched.open()) as sink:
+        sink.write([piece([log.insert((1,), (), 1, v="a")])])
+        [index] = searched.call("GET", f"/_alias/{searched.alias(PLAIN)}")
+        searched.call("DELETE", f"/{index}")
+        with pytest.raises(ServiceError, match="no such index"):
+            sink.write([piece([log.insert((2,), (), 1, v="b")])])
+        assert searched.call("GET", f"/_cat/indices/{searched.prefix}*?format=json") == []
+        sink.write([piece([log.insert((2,), (), 1, v="b")])])
+    assert searched.rows(PLAIN, "id", "v") == [(2, "b")]
+
+
+@pytest.mark.long
+def test_an_index_taken_away_under_a_request_is_not_made_by_it(proxy: SearchProxy) -> None:
+    searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
+    write(searched, log.insert((1,), (), 1, v="a"))
+    [index] = searched.call("GET", f"/_alias/{searched.alias(PLAIN)}")
+
+    def answer(asked: Asked) -> Answer:
+        if "_bulk" in asked.path:
+            searched.call("DELETE", f"/{index}")
+        return "pass"
+
+    proxy.answer = answer
+    with pytest.raises(ServiceError, match="no such index"):
+        write(searched, log.insert((2,), (), 1, v="b"))
+    assert searched.call("GET", f"/_cat/indices/{searched.prefix}*?format=json") == []
+
+
+@pytest.mark.long
+def test_an_index_that_is_somebody_else_s_is_left_alone(searched: Searched) -> None:
+    searched.call("PUT", f"/{searched.prefix}.shop.plain")
+    with pytest.raises(SettingsError, match=r"shop\.plain is an index that is not this sink's"):
+        write(searched, Log(PLAIN).insert((1,), (), 1, v="a"))
+    searched.call("PUT", f"/{searched.prefix}-other", {"aliases": {f"{searched.prefix}.shop.wide": {}}})
+    with pytest.raises(SettingsError, match=r"shop\.wide is an index that is not this sink's"):
+        write(searched, Log(WIDE).insert((1,), (1,), 1, v="a"))
