@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
@@ -12,6 +11,7 @@ from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.lake_history import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.sink_type import no_session
 from tests.integration.lake.iceberg import FollowedIceberg
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class DeltaTables:
     """Delta tables that follow, in a directory."""
 
-    def __init__(self, place: Path) -> None:
-        self._followed = FollowedDelta(DeltaSinkSettings(path=str(place), mode="current", buckets=4))
+    def __init__(self, settings: DeltaSinkSettings, session: Callable[[], SparkSession] = no_session) -> None:
+        self._followed = FollowedDelta(settings, session)
 
     def open(self, clock: Callable[[], float]) -> SweepingSink:
         return self._followed.open(clock)

@@ -18,9 +18,11 @@ def rows() -> list[list[str]]:
 def defined() -> dict[str, bool]:
     """Every test there is; whether all of it runs in make test-long only."""
     found = {}
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for marks, name in re.findall(r"((?:^@pytest\.mark\..*\n)*)^def (test_\w+)", path.read_text("utf-8"), re.M):
-            found[name] = "@pytest.mark.long" in marks
+    of_tests = r"((?:^@pytest\.mark\..*\n)*)^def (test_\w+)"
+    for pattern, form in (("*_contract.py", r"()^    def (test_\w+)"), ("test_*.py", of_tests)):
+        for path in sorted((ROOT / "tests").rglob(pattern)):
+            for marks, name in re.findall(form, path.read_text("utf-8"), re.M):
+                found[name] = "@pytest.mark.long" in marks
     return found
 
 

@@ -26,7 +26,10 @@ _SETTINGS: Final = {
     "spark.databricks.delta.requiredSparkConfsCheck.enabled": "false",  # extension and catalog: see above
     "spark.databricks.delta.optimizeWrite.enabled": "true",  # a file for each partition, up to the size, not each task
     # A table's files are few here, and each task of a Spark costs more than to look through some thousand.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.setTransactionsInCrc.maxAllowed": "10000",  # one for each partition of Kafka
+    # A merge's are asked of the plan of a MERGE, which this is not.
+    "spark.databricks.delta.history.metricsEnabled": "false",
     # By default Spark writes nanoseconds that only Spark reads again, and no one beyond the years that they last for.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -84,6 +87,11 @@ class DeltaLogs:
 
     def version_of(self, snapshot: Any, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
+        # What stands beside a commit of Delta's own spares a job; beside one of delta-rs's nothing does.
+        checksum = snapshot.checksumOpt()
+        beside = checksum.get().setTransactions() if checksum.isDefined() else self._none
+        if beside.isDefined():
+            return next((int(one.version()) for one in self.listed(beside.get()) if one.appId() == application), None)
         noted = snapshot.transactions().get(application)
         return int(noted.get()) if noted.isDefined() else None
 
@@ -94,7 +102,7 @@ class DeltaLogs:
         """
         java = self._log(path).startTransaction(self._none, self._jvm.scala.Option.apply(snapshot))
         for application in noting:
-            java.txnVersion(application)
+            java.readTxn().addOne(application)  # as `txnVersion` does, which has a job look for the version, too
         return Transaction(self, java, snapshot)
 
     def frame(self, snapshot: Any, files: Iterable[Any]) -> DataFrame:

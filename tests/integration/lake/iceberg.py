@@ -64,7 +64,7 @@ class Lake:
         self.spark = spark
         self.store = IcebergStore(settings, lambda: spark)
 
-    def opened(self, dies_after: int | None, revives: bool) -> IcebergStore:
+    def opened(self, dies_after: int | None = None, *, revives: bool = False) -> IcebergStore:
         """The store of another process."""
         if dies_after is None:
             return IcebergStore(self.settings, lambda: self.spark)
@@ -91,13 +91,16 @@ class IcebergHistory(Lake):
     exactly_once = True
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
-        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives)))
+        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives)))
 
     def rows(self, name: str) -> Any:
         """All rows in the order of their places; None where there is no such table."""
         places = [(column, "ascending") for column in ("topic", "partition", "offset")]
         found = self.rows_of(name)
         return None if found is None else found.sort_by(places)
+
+    def days(self, name: str) -> set[str]:
+        return {str(row[0]["day"]) for row in self.sql(f"SELECT partition FROM {{0}}.{name}.partitions")}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         names = [name for name in self.store.names() if name != DEAD_LETTERS]
@@ -120,7 +123,7 @@ class FollowedIceberg(Lake, Following):
         dies_after: int | None = None,
         revives: bool = False,
     ) -> LakeCurrent:
-        store = self.opened(dies_after, revives)
+        store = self.opened(dies_after, revives=revives)
         return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
     def rows(self, of: Table, *columns: str) -> list[Row]:
@@ -142,6 +145,14 @@ class FollowedIceberg(Lake, Following):
             assert rows is not None
             found[name] = (table.metadata_file, by_repr(tuple(row.items()) for row in rows.to_pylist()))
         return found
+
+    def compact(self) -> None:
+        for name in self.store.names():
+            self.store.compact(name)
+            self.store.expire(name, 0, dry_run=False)
+
+    def histories(self) -> IcebergHistory:
+        return IcebergHistory(self.settings, self.spark)
 
     def dead_letters(self) -> int:
         return len(self.dead_letter_rows())

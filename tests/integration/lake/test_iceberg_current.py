@@ -12,15 +12,14 @@ import pyarrow as pa
 import pytest
 
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tailrace_spark.sinks.lake_current import LakeCurrent
-from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg, IcebergHistory
+from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import Topic, deliver
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.merging_contract import WIDE, MergingContract, selected, write
-from tests.unit.spark.sinks.test_delta_current import WIDER, batches
+from tests.unit.spark.sinks.lake_current_contract import WIDER, LakeCurrentContract
+from tests.unit.spark.sinks.merging_contract import selected, write
 from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table
 
@@ -43,7 +42,7 @@ def another(tmp_path: Path, spark: SparkSession) -> Stores:
 
 
 @pytest.mark.long
-class TestIcebergCurrent(MergingContract):
+class TestIcebergCurrent(LakeCurrentContract):
     sink = "iceberg"
 
     @pytest.fixture
@@ -53,27 +52,6 @@ class TestIcebergCurrent(MergingContract):
     @pytest.fixture
     def followed(self, another: Stores) -> FollowedIceberg:
         return another()
-
-
-def require_select(followed: FollowedIceberg, changes: list[Any], why: str = "") -> None:
-    plain = [change for change in changes if change.table.name == "plain"]
-    wide = [change for change in changes if change.table.name == "wide"]
-    shown = [name for name in ("id", "v", "w", "x") if name in followed.columns(PLAIN)]
-    assert followed.rows(PLAIN, *shown) == selected(WIDER, plain, *shown), why
-    assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, wide, "id", "c", "s", "v"), why
-
-
-@pytest.mark.long
-def test_tables_follow_the_source(another: Stores) -> None:
-    """Batches that come again change nothing; columns come, rows go."""
-    followed = another()
-    first, second, _ = batches()
-    write(followed, *first)
-    write(followed, *second)
-    require_select(followed, [*first, *second])
-    before = followed.everything()
-    assert write(followed, *second).rows == 0
-    assert followed.everything() == before
 
 
 @pytest.mark.long
@@ -112,29 +90,6 @@ def test_what_a_crash_left_unshown_is_shown_with_the_next_batch(another: Stores)
     assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
     write(followed, log.insert((3,), (), 3, v="d"))
     assert followed.rows(PLAIN, "id", "v") == [(1, "b"), (2, "c"), (3, "d")]
-
-
-@pytest.mark.long
-def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(another: Stores) -> None:
-    """Neither's changes are lost: each knows only by its commit that the other was there."""
-    followed, log = another(), Log(PLAIN)
-    write(followed, log.insert((1,), (), 1, v="a"))
-    other = log.update((1,), (), 3, v="other")
-
-    class Overtaken(IcebergStore):
-        def merge(self, *args: Any, **named: Any) -> None:
-            if not overtaken:
-                overtaken.append(True)
-                write(followed, other)
-            super().merge(*args, **named)
-
-    overtaken: list[bool] = []
-    sink = LakeCurrent(Overtaken(followed.settings, lambda: followed.spark), 2, clock=lambda: 0)
-    mine = [piece([log.update((1,), (), 2, w=5)])]
-    with pytest.raises(ServiceError, match="another writer came first"):
-        sink.write(mine)
-    sink.write(mine)
-    assert followed.rows(PLAIN, "id", "v", "w") == [(1, "other", 5)]
 
 
 @pytest.mark.long
@@ -183,29 +138,3 @@ def test_merging_what_changes_no_row_is_noted_all_the_same(another: Stores, way:
     write(followed, log.update((1,), (), 2, v="b"), log.insert((2,), (), 2, v="c"))
     write(followed, log.delete((1,), (), 3))
     assert followed.rows(PLAIN, "id", "v") == [(2, "c")]
-
-
-@pytest.mark.long
-def test_compacting_in_between_changes_nothing(another: Stores) -> None:
-    followed = another()
-    done: list[Any] = []
-    for batch in batches():
-        write(followed, *batch)
-        done += batch
-        for name in followed.store.names():
-            followed.store.compact(name)
-            followed.store.expire(name, 0, dry_run=False)
-    require_select(followed, done)
-
-
-@pytest.mark.long
-def test_a_history_is_not_written_over_nor_the_other_way_round(another: Stores) -> None:
-    change = Log(PLAIN).insert((1,), (), 1, v="a")
-    followed = another()
-    deliver(IcebergHistory(followed.settings, followed.spark), Topic().piece(change))
-    with pytest.raises(SettingsError, match=r"shop\.plain in .* is a table of another kind"):
-        write(followed, change)
-    other = another()
-    write(other, change)
-    with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
-        deliver(IcebergHistory(other.settings, other.spark), Topic().piece(change))

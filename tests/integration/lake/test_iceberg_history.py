@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
-from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tailrace_spark.sinks.lake_history import LakeHistory
-from tailrace_spark.sinks.protocol import Piece, Summary
 from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
-    WIDE,
-    ChangeLogContract,
     Topic,
     batches,
     changes_of,
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.test_delta_history import LARGEST
-from tests.unit.tables import table
+from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract, two_at_a_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-DAY = 86_400_000_000
 
 
 @pytest.fixture
@@ -54,8 +45,9 @@ def local(tmp_path: Path, spark: SparkSession) -> Callable[..., IcebergHistory]:
 
 
 @pytest.mark.long
-class TestIcebergHistory(ChangeLogContract):
+class TestIcebergHistory(LakeHistoryContract):
     sink = "iceberg"
+    narrow: ClassVar = {"int8": "int32", "int16": "int32"}
 
     @pytest.fixture
     def server(self) -> str:
@@ -81,20 +73,7 @@ def test_a_history_has_each_change_once(local: Callable[..., IcebergHistory]) ->
 
 
 def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done(local: Callable[..., IcebergHistory]) -> None:
-    """First where the table is not there yet, then where it is."""
-    stored, topic, log = local(), Topic(), Log(PLAIN)
-    for number in range(2):
-        piece = topic.piece(log.insert((0,), (), number, v="x"))
-
-        def overtaken(piece: Piece = piece) -> Iterator[Piece]:
-            yield piece
-            deliver(stored, piece)
-
-        with closing(stored.open()) as sink:
-            with pytest.raises(ServiceError, match="another writer came first"):
-                sink.write(overtaken())
-            assert sink.write([piece]).rows == 0
-    assert [record["offset"] for record in stored.records()] == [0, 1]
+    two_at_a_time(local())
 
 
 @pytest.mark.long
@@ -131,82 +110,6 @@ def test_between_staging_and_publishing_another_writer_is_noticed(local: Callabl
             sink.write([piece])
         assert sink.write([piece]).rows == 1
     assert len(stored.records()) == 2
-
-
-@pytest.mark.long
-def test_days_are_partitions(local: Callable[..., IcebergHistory]) -> None:
-    """Those of the write times, UTC."""
-    stored, topic, log = local(), Topic(), Log(PLAIN)
-    times = [0, DAY - 1, DAY, -1, 2**63 - 1, -(2**63)]
-    deliver(stored, topic.piece(*(log.insert((0,), (), at, v="x") for at in times)))
-    found = {str(row[0]["day"]) for row in stored.sql("SELECT partition FROM {0}.shop.plain.partitions")}
-    assert found == {"0001-01-01", "1969-12-31", "1970-01-01", "1970-01-02", "9999-12-31"}
-
-
-@pytest.mark.long
-def test_columns_that_come_later_are_null_before_and_dropped_ones_stay(local: Callable[..., IcebergHistory]) -> None:
-    stored, topic = local(), Topic()
-    other = table({"id": "int"}, regular={"a": "int", "w": "int"}, keyspace="shop", name="plain")
-    deliver(stored, topic.piece(Log(PLAIN).insert((1,), (), 1, v="old")))
-    deliver(stored, topic.piece(Log(WIDE).insert((1,), (), 2, v="new", x=1.5)))
-    deliver(stored, topic.piece(Log(other).insert((1,), (), 3, a=7, w=8)))
-    rows = stored.rows("shop.plain")
-    assert [[row[name] for name in ("v", "w", "x", "a")] for row in rows["columns"].to_pylist()] == [
-        ["old", None, None, None], ["new", None, 1.5, None], [None, 8, None, 7],
-    ]  # fmt: skip
-
-
-@pytest.mark.long
-def test_fields_that_a_user_type_gets_are_added(local: Callable[..., IcebergHistory]) -> None:
-    stored, topic = local(), Topic()
-    grows = [("street",), ("street", "zip")]
-    of = []
-    for fields in grows:
-        types = {"addr": UserTypeDefinition("addr", fields, ("text", "int")[: len(fields)])}
-        column = replace(PLAIN.regular[0], type=parse_type("frozen<list<frozen<addr>>>", types))
-        of.append(replace(PLAIN, regular=(column,)))
-    deliver(stored, topic.piece(Log(of[0]).insert((1,), (), 1, v=[{"street": "S"}])))
-    deliver(stored, topic.piece(Log(of[1]).insert((1,), (), 2, v=[{"street": "T", "zip": 5}])))
-    assert [row["v"] for row in stored.rows("shop.plain")["columns"].to_pylist()] == [
-        [{"street": "S", "zip": None}], [{"street": "T", "zip": 5}],
-    ]  # fmt: skip
-
-
-@pytest.mark.long
-def test_a_column_of_another_type_has_a_table_of_its_own(local: Callable[..., IcebergHistory]) -> None:
-    other = table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name="plain", table_id=UUID(int=8))
-    stored, topic = local(), Topic()
-    pieces = [
-        topic.piece(Log(PLAIN).insert((1,), (), 1, v="5")),
-        topic.piece(Log(other).insert((1,), (), 2, v=5)),
-        topic.piece(Log(PLAIN).insert((1,), (), 3, v="6")),
-    ]
-    deliver(stored, *pieces)
-    assert deliver(stored, *pieces).rows == 0
-    names = ("shop.plain", "shop.plain-2")
-    assert [[row["v"] for row in stored.rows(name)["columns"].to_pylist()] for name in names] == [["5", "6"], [5]]
-
-
-@pytest.mark.long
-def test_every_type_of_cassandras_is_kept(local: Callable[..., IcebergHistory]) -> None:
-    """The widest values of all of them, in a row each; narrow numbers are int."""
-    kinds = sorted({kind for kind, _, _ in LARGEST})
-    columns = {f"c_{kind}": kind for kind in kinds} | {f"l_{kind}": f"frozen<list<{kind}>>" for kind in kinds}
-    of = table({"id": "int"}, regular=columns, keyspace="shop", name="plain")
-    log, stored, topic = Log(of), local(), Topic()
-    piece = topic.piece(
-        *(
-            log.insert((number,), (), 5, **{f"c_{kind}": value, f"l_{kind}": [value, None]})
-            for number, (kind, value, _) in enumerate(LARGEST)
-        )
-    )
-    assert deliver(stored, piece).rows == len(LARGEST)
-    assert deliver(stored, piece) == Summary(changes=len(LARGEST))
-    assert changes_of(stored.records(), of) == delivered_by(piece)
-    found = stored.rows("shop.plain").schema.field("columns").type
-    narrow = {"tinyint": "int32", "smallint": "int32"}
-    for kind, _, arrow in LARGEST:
-        assert str(found.field(f"c_{kind}").type) == narrow.get(kind, arrow)
 
 
 @pytest.mark.long

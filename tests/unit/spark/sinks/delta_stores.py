@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import pytest
 from deltalake import DeltaTable
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
@@ -21,15 +20,17 @@ from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.lake_records import change_records
 from tailrace_spark.sinks.lake_state import StateTable
-from tailrace_spark.sinks.protocol import LetterSink, Piece
+from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tailrace_spark.sinks.sink_type import no_session
-from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
+from tests.held import jar_version
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+DELTA_SPARK: Final = f"delta-spark {jar_version('delta', 'delta-spark_4.1_2.13')}"
 
 
 class Dying:
@@ -113,6 +114,10 @@ class DeltaStored(DeltaLake):
         places = [(column, "ascending") for column in ("topic", "partition", "offset")]
         return None if table is None else table.to_pyarrow_table().sort_by(places)
 
+    def days(self, name: str) -> set[str]:
+        table = self.table(name)
+        return set() if table is None else {str(part["day"]) for part in table.partitions()}
+
     def records(self) -> Sequence[Mapping[str, Any]]:
         names = self._names or [name for name in self.store.names() if name != DEAD_LETTERS]
         found = [(name, self.rows(name)) for name in names]
@@ -121,26 +126,6 @@ class DeltaStored(DeltaLake):
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
         rows = self.rows(DEAD_LETTERS)
         return [] if rows is None else [{**row, "message": row["message"].hex()} for row in rows.to_pylist()]
-
-
-def two_at_a_time(stored: DeltaStored) -> None:
-    """Two processes have the same batch: whoever commits second fails; once more, and there is nothing left to do.
-
-    First where the table is not there yet, then where it is.
-    """
-    topic, log = Topic(), Log(PLAIN)
-    for number in range(2):
-        piece = topic.piece(log.insert((0,), (), number, v="x"))
-
-        def overtaken(piece: Piece = piece) -> Iterator[Piece]:
-            yield piece
-            deliver(stored, piece)
-
-        with closing(stored.open()) as sink:
-            with pytest.raises(ServiceError, match=r"another writer|already exists"):
-                sink.write(overtaken())
-            assert sink.write([piece]).rows == 0
-    assert [record["offset"] for record in stored.records()] == [0, 1]
 
 
 class Following:
@@ -200,6 +185,13 @@ class FollowedDelta(DeltaLake, Following):
             for name, one in found.items()
             if one is not None
         }
+
+    def compact(self) -> None:
+        for name in self.store.names():
+            self.store.compact(name)
+
+    def histories(self) -> DeltaStored:
+        return DeltaStored(self.settings, session=self.session)
 
     def dead_letters(self) -> int:
         stored = self.store.open(DEAD_LETTERS)

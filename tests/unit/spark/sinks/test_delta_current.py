@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from tailrace_common.settings import load_settings
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
-from tailrace_schemas.change import Cell, Change
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.change import Cell
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.lake_current import LakeCurrent
@@ -28,14 +28,12 @@ from tailrace_spark.sinks.lake_visible import Shown
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import Topic, deliver
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta_stores import DeltaStored, FollowedDelta
-from tests.unit.spark.sinks.merging_contract import WIDE, MergingContract, selected, write
+from tests.unit.spark.sinks.delta_stores import FollowedDelta
+from tests.unit.spark.sinks.lake_current_contract import WIDER, LakeCurrentContract, batches, require_select
+from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table
-
-WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
 
 
 def local(root: Path, **more: object) -> FollowedDelta:
@@ -43,7 +41,7 @@ def local(root: Path, **more: object) -> FollowedDelta:
     return FollowedDelta(DeltaSinkSettings.model_validate({"path": str(root), "mode": "current", "buckets": 4, **more}))
 
 
-class TestDeltaCurrent(MergingContract):
+class TestDeltaCurrent(LakeCurrentContract):
     sink = "delta"
 
     @pytest.fixture
@@ -58,28 +56,6 @@ class TestDeltaCurrent(MergingContract):
     def another(self, tmp_path: Path) -> Callable[[], FollowedDelta]:
         numbers = count()
         return lambda: local(tmp_path / str(next(numbers)))
-
-
-def batches() -> list[list[Change]]:
-    """Rows made, changed, moved by statics and deleted, a column added, in two tables."""
-    plain, wide, log = Log(PLAIN), Log(WIDE), Log(WIDER)
-    return [
-        [plain.insert((number,), (), 1, v=f"{number}") for number in range(9)]
-        + [wide.insert((1,), (number,), 1, v="w") for number in range(3)],
-        [plain.update((number,), (), 2, w=number) for number in range(0, 9, 2)]
-        + [plain.delete((1,), (), 3), wide.static((1,), 2, s="S"), wide.delete((1,), (0,), 3)]
-        + [log.update((5,), (), 4, x="more")],
-        [plain.delete((number,), (), 9) for number in range(3)] + [wide.delete_range((1,), (1,), (2,), 9)],
-    ]
-
-
-def require_select(followed: FollowedDelta, changes: Sequence[Change], why: str = "") -> None:
-    plain = [change for change in changes if change.table.name == "plain"]
-    wide = [change for change in changes if change.table.name == "wide"]
-    columns = ("id", "v", "w", "x")
-    shown = [name for name in columns if name in followed.columns(PLAIN)]
-    assert followed.rows(PLAIN, *shown) == selected(WIDER, plain, *shown), why
-    assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, wide, "id", "c", "s", "v"), why
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["it comes again", "it never comes again"])
@@ -124,18 +100,6 @@ def _shows_its_state(followed: FollowedDelta) -> None:
         assert found == wanted
 
 
-def test_a_step_that_fails_once_is_made_good_by_the_same_sink(tmp_path: Path) -> None:
-    for step in range(4):
-        followed = local(tmp_path / str(step))
-        first, second, _ = batches()
-        write(followed, *first)
-        with closing(followed.open(dies_after=step, revives=True)) as sink:
-            with pytest.raises(ServiceError):
-                sink.write([piece(second)])
-            sink.write([piece(second)])
-        require_select(followed, [*first, *second], f"step {step} failed")
-
-
 def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
     followed, log = local(tmp_path), Log(PLAIN)
     write(followed, log.insert((1,), (), 1, v="a"))
@@ -153,28 +117,6 @@ def test_rows_that_are_there_are_put_in_their_place(tmp_path: Path) -> None:
     for batch in ([new[0]], [new[1]], [changed[0], new[2]], [changed[1]], [new[3], new[1]]):
         write(followed, *batch)
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, [*new, *changed[:2]], "id", "v")
-
-
-def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(tmp_path: Path) -> None:
-    """Neither's changes are lost: each knows only by its commit that the other was there."""
-    followed, log = local(tmp_path), Log(PLAIN)
-    write(followed, log.insert((1,), (), 1, v="a"))
-    other = log.update((1,), (), 3, v="other")
-
-    class Overtaken(DeltaStore):
-        def merge(self, *args: Any, **named: Any) -> None:
-            if not overtaken:
-                overtaken.append(True)
-                write(followed, other)
-            super().merge(*args, **named)
-
-    overtaken: list[bool] = []
-    sink = LakeCurrent(Overtaken(followed.settings), 4, clock=lambda: 0)
-    mine = [piece([log.update((1,), (), 2, w=5)])]
-    with pytest.raises(ServiceError, match="another writer came first"):
-        sink.write(mine)
-    sink.write(mine)
-    assert followed.rows(PLAIN, "id", "v", "w") == [(1, "other", 5)]
 
 
 class _Between(DeltaStore):
@@ -244,16 +186,6 @@ def test_what_another_writer_is_yet_to_show_is_its_own(tmp_path: Path) -> None:
     assert followed.rows(PLAIN, "id", "v") == [(1, "a"), (2, "mine"), (3, "other")]
 
 
-def test_compacting_in_between_changes_nothing(tmp_path: Path) -> None:
-    followed = local(tmp_path)
-    first, second, third = batches()
-    for batch in (first, second, third):
-        write(followed, *batch)
-        for name in followed.store.names():
-            DeltaTable(f"{tmp_path}/{name}").optimize.compact()
-    require_select(followed, [*first, *second, *third])
-
-
 def test_columns_have_the_sources_types(tmp_path: Path) -> None:
     followed = local(tmp_path)
     of = table(
@@ -301,18 +233,6 @@ def test_counters_are_totals(tmp_path: Path) -> None:
     for cell in cells:
         write(followed, replace(log.update((1,), (), 1), cells=(cell,)))
     assert followed.rows(of, "id", "n") == [(1, 7)]
-
-
-def test_a_history_is_not_written_over_nor_the_other_way_round(tmp_path: Path) -> None:
-    change = Log(PLAIN).insert((1,), (), 1, v="a")
-    history, followed = DeltaStored(local(tmp_path).settings), local(tmp_path)
-    deliver(history, Topic().piece(change))
-    with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
-        write(followed, change)
-    other, history = local(tmp_path / "other"), DeltaStored(local(tmp_path / "other").settings)
-    write(other, change)
-    with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
-        deliver(history, Topic().piece(change))
 
 
 def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
-from datetime import date
 from itertools import count
 from pathlib import Path
 from uuid import UUID
@@ -19,11 +17,10 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson
-from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks import lake_spool
 from tailrace_spark.sinks.lake_records import change_records
-from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.lake_times import LAST_MOMENT
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
@@ -32,16 +29,14 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
     WIDE,
-    ChangeLogContract,
     Topic,
     changes_of,
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.delta_stores import DeltaStored, two_at_a_time
+from tests.unit.spark.sinks.delta_stores import DeltaStored
+from tests.unit.spark.sinks.lake_history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
-
-DAY = 86_400_000_000
 
 
 def local(root: Path, *names: str, **more: object) -> DeltaStored:
@@ -50,7 +45,7 @@ def local(root: Path, *names: str, **more: object) -> DeltaStored:
     return DeltaStored(section, names) if names else DeltaStored(section)
 
 
-class TestDeltaHistory(ChangeLogContract):
+class TestDeltaHistory(LakeHistoryContract):
     sink = "delta"
 
     @pytest.fixture
@@ -65,25 +60,6 @@ class TestDeltaHistory(ChangeLogContract):
 
 def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done(tmp_path: Path) -> None:
     two_at_a_time(local(tmp_path))
-
-
-def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
-    """Also where a commit was made and the sink was told that it was not."""
-    for step in count():
-        stored, topic, log = local(tmp_path / str(step)), Topic(), Log(PLAIN)
-        batch = [topic.piece(*(log.insert((number,), (), DAY * number, v="x") for number in range(2)), letters=1)]
-        failed = False
-        with closing(stored.open(dies_after=step, revives=True)) as sink:
-            try:
-                sink.write(batch)
-            except ServiceError:
-                failed = True
-                sink.write(batch)
-        assert len(stored.records()) == 2, f"step {step} failed"
-        assert len(stored.dead_letters()) == 1
-        if not failed:
-            assert step == 4
-            return
 
 
 def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
@@ -123,65 +99,6 @@ def test_what_is_there_is_told_behind_many_commits(tmp_path: Path) -> None:
     assert len(stored.records()) == 12
 
 
-def test_days_are_partitions(tmp_path: Path) -> None:
-    """Those of the write times, UTC."""
-    stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
-    times = [0, DAY - 1, DAY, -1, 2**63 - 1, -(2**63)]
-    deliver(stored, topic.piece(*(log.insert((0,), (), at, v="x") for at in times)))
-    found = stored.table("shop.plain")
-    assert found is not None
-    assert {str(part["day"]) for part in found.partitions()} == {
-        "0001-01-01", "1969-12-31", "1970-01-01", "1970-01-02", "9999-12-31",
-    }  # fmt: skip
-    only = found.to_pyarrow_table(filters=[("day", "=", date(1970, 1, 1))])
-    assert only["written"].to_pylist() == [0, DAY - 1]
-
-
-def test_columns_that_come_later_are_null_before_and_dropped_ones_stay(tmp_path: Path) -> None:
-    stored, topic = local(tmp_path), Topic()
-    other = table({"id": "int"}, regular={"a": "int", "w": "int"}, keyspace="shop", name="plain")
-    deliver(stored, topic.piece(Log(PLAIN).insert((1,), (), 1, v="old")))
-    deliver(stored, topic.piece(Log(WIDE).insert((1,), (), 2, v="new", x=1.5)))
-    deliver(stored, topic.piece(Log(other).insert((1,), (), 3, a=7, w=8)))
-    rows = stored.rows("shop.plain")
-    assert [[row[name] for name in ("v", "w", "x", "a")] for row in rows["columns"].to_pylist()] == [
-        ["old", None, None, None], ["new", None, 1.5, None], [None, 8, None, 7],
-    ]  # fmt: skip
-
-
-def test_fields_that_a_user_type_gets_are_added(tmp_path: Path) -> None:
-    stored, topic = local(tmp_path), Topic()
-    grows = [("street",), ("street", "zip")]
-    of = []
-    for fields in grows:
-        types = {"addr": UserTypeDefinition("addr", fields, ("text", "int")[: len(fields)])}
-        column = replace(PLAIN.regular[0], type=parse_type("frozen<list<frozen<addr>>>", types))
-        of.append(replace(PLAIN, regular=(column,)))
-    deliver(stored, topic.piece(Log(of[0]).insert((1,), (), 1, v=[{"street": "S"}])))
-    deliver(stored, topic.piece(Log(of[1]).insert((1,), (), 2, v=[{"street": "T", "zip": 5}])))
-    assert [row["v"] for row in stored.rows("shop.plain")["columns"].to_pylist()] == [
-        [{"street": "S", "zip": None}], [{"street": "T", "zip": 5}],
-    ]  # fmt: skip
-
-
-def test_a_column_of_another_type_has_a_table_of_its_own(tmp_path: Path) -> None:
-    """As of a table that was dropped and made again; in one batch and in several, and when it comes again."""
-    other = table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name="plain", table_id=UUID(int=8))
-    for whole in (True, False):
-        names = ("shop.plain", "shop.plain-2")
-        stored, topic = local(tmp_path / str(whole), *names), Topic()
-        pieces = [
-            topic.piece(Log(PLAIN).insert((1,), (), 1, v="5")),
-            topic.piece(Log(other).insert((1,), (), 2, v=5)),
-            topic.piece(Log(PLAIN).insert((1,), (), 3, v="6")),
-        ]
-        for batch in [pieces] if whole else [[piece] for piece in pieces]:
-            deliver(stored, *batch)
-            deliver(stored, *batch)
-        found = [[row["v"] for row in stored.rows(name)["columns"].to_pylist()] for name in names]
-        assert found == [["5", "6"], [5]]
-
-
 def test_a_column_that_two_definitions_of_a_batch_add_with_other_types(tmp_path: Path) -> None:
     """As of a table that was altered, dropped and made again while the stream stood still."""
     names = ("shop.plain", "shop.plain-2")
@@ -196,43 +113,6 @@ def test_a_column_that_two_definitions_of_a_batch_add_with_other_types(tmp_path:
         deliver(stored, *batch)
     found = [[row["x"] for row in stored.rows(name)["columns"].to_pylist()] for name in names]
     assert found == [[None, "5"], [5]]
-
-
-LARGEST: list[tuple[str, object, str]] = [
-    ("boolean", True, "bool"),
-    ("tinyint", -(2**7), "int8"),
-    ("smallint", -(2**15), "int16"),
-    ("int", -(2**31), "int32"),
-    ("bigint", -(2**63), "int64"),
-    ("float", 1.5, "float"),
-    ("double", 1e300, "double"),
-    ("text", "é", "string"),
-    ("ascii", "e", "string"),
-    ("uuid", "2be43760-e57f-11f1-8599-73518cff440e", "string"),
-    ("inet", "::1", "string"),
-    ("varint", str(2**200), "string"),
-    ("decimal", "1.10", "string"),
-    ("blob", b"\xff", "binary"),
-    ("timestamp", FIRST_MOMENT, "timestamp[us, tz=UTC]"),
-    ("timestamp", LAST_MOMENT + 1, "timestamp[us, tz=UTC]"),
-    ("timestamp", -(2**63), "timestamp[us, tz=UTC]"),
-    ("date", FIRST_DAY, "date32[day]"),
-    ("date", LAST_DAY, "date32[day]"),
-    ("date", -(2**31), "date32[day]"),
-    ("date", 2**31 - 1, "date32[day]"),
-    ("time", 86_399_999_999_999, "int64"),
-]
-
-
-@pytest.mark.parametrize(("kind", "value", "arrow"), LARGEST, ids=[f"{kind} {value}" for kind, value, _ in LARGEST])
-def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: object, arrow: str) -> None:
-    columns = {"x": kind, "l": f"frozen<list<{kind}>>"}
-    of = table({"id": kind}, regular=columns, keyspace="shop", name="plain")
-    stored, piece = local(tmp_path), Topic().piece(Log(of).insert((value,), (), 5, x=value, l=[value, None]))
-    assert deliver(stored, piece) == Summary(1, 1, 0)
-    assert changes_of(stored.records(), of) == delivered_by(piece)
-    columns = stored.rows("shop.plain").schema.field("columns").type
-    assert {str(columns.field("x").type), str(columns.field("l").type.value_type)} == {arrow}
 
 
 def test_timestamps_beyond_the_year_9999_are_as_near_as_it_gets(tmp_path: Path) -> None:

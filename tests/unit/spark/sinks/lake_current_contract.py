@@ -1,0 +1,135 @@
+"""The contract of a lake's tables that follow: that of merging sinks, and what is of commits and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+import pytest
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.lake import LakeStore
+from tailrace_spark.sinks.lake_current import LakeCurrent
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import Outside, Topic, deliver
+from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.merging_contract import WIDE, Followed, MergingContract, selected, write
+from tests.unit.spark.sinks.test_sql import PLAIN
+from tests.unit.tables import table
+
+WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
+
+
+class FollowedLake(Followed, Protocol):
+    """A lake's tables that follow, and what their readers see."""
+
+    def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
+        """The store of another process, which writes; it fails after so many steps, or once."""
+
+    def compact(self) -> None:
+        """Put small files of all tables together, and forget what was."""
+
+    def everything(self) -> object:
+        """By name the version and all rows."""
+
+    def histories(self) -> Outside:
+        """Histories below the same root."""
+
+
+class Overtaken:
+    """A store before whose first merge something else is done."""
+
+    def __init__(self, store: LakeStore, then: Callable[[], object]) -> None:
+        self._store = store
+        self._then = [then]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def merge(self, *args: Any, **named: Any) -> None:
+        if self._then:
+            self._then.pop()()
+        self._store.merge(*args, **named)
+
+
+def batches() -> list[list[Change]]:
+    """Rows made, changed, moved by statics and deleted, a column added, in two tables."""
+    plain, wide, log = Log(PLAIN), Log(WIDE), Log(WIDER)
+    return [
+        [plain.insert((number,), (), 1, v=f"{number}") for number in range(9)]
+        + [wide.insert((1,), (number,), 1, v="w") for number in range(3)],
+        [plain.update((number,), (), 2, w=number) for number in range(0, 9, 2)]
+        + [plain.delete((1,), (), 3), wide.static((1,), 2, s="S"), wide.delete((1,), (0,), 3)]
+        + [log.update((5,), (), 4, x="more")],
+        [plain.delete((number,), (), 9) for number in range(3)] + [wide.delete_range((1,), (1,), (2,), 9)],
+    ]
+
+
+def require_select(followed: Followed, changes: Sequence[Change], why: str = "") -> None:
+    plain = [change for change in changes if change.table.name == "plain"]
+    wide = [change for change in changes if change.table.name == "wide"]
+    shown = [name for name in ("id", "v", "w", "x") if name in followed.columns(PLAIN)]
+    assert followed.rows(PLAIN, *shown) == selected(WIDER, plain, *shown), why
+    assert followed.rows(WIDE, "id", "c", "s", "v") == selected(WIDE, wide, "id", "c", "s", "v"), why
+
+
+class LakeCurrentContract(MergingContract):
+    """As for merging sinks; `another` makes FollowedLakes."""
+
+    def test_tables_follow_the_source(self, another: Callable[[], FollowedLake]) -> None:
+        """Batches that come again change nothing; columns come, rows go."""
+        followed, done = another(), list[Change]()
+        for batch in batches():
+            write(followed, *batch)
+            done += batch
+            require_select(followed, done)
+        before = followed.everything()
+        assert write(followed, *batch).rows == 0
+        assert followed.everything() == before
+
+    def test_a_step_that_fails_once_is_made_good_by_the_same_sink(self, another: Callable[[], FollowedLake]) -> None:
+        for step in range(4):
+            followed = another()
+            first, second, _ = batches()
+            write(followed, *first)
+            with closing(LakeCurrent(followed.opened(step, revives=True), 2, clock=lambda: 0)) as sink:
+                with pytest.raises(ServiceError):
+                    sink.write([piece(second)])
+                sink.write([piece(second)])
+            require_select(followed, [*first, *second], f"step {step} failed")
+
+    def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(
+        self, another: Callable[[], FollowedLake]
+    ) -> None:
+        """Neither's changes are lost: each knows only by its commit that the other was there."""
+        followed, log = another(), Log(PLAIN)
+        write(followed, log.insert((1,), (), 1, v="a"))
+        store = Overtaken(followed.opened(), lambda: write(followed, log.update((1,), (), 3, v="other")))
+        sink = LakeCurrent(cast("LakeStore", store), 2, clock=lambda: 0)
+        mine = [piece([log.update((1,), (), 2, w=5)])]
+        with pytest.raises(ServiceError, match="another writer came first"):
+            sink.write(mine)
+        sink.write(mine)
+        assert followed.rows(PLAIN, "id", "v", "w") == [(1, "other", 5)]
+
+    def test_compacting_in_between_changes_nothing(self, another: Callable[[], FollowedLake]) -> None:
+        followed, done = another(), list[Change]()
+        for batch in batches():
+            write(followed, *batch)
+            done += batch
+            followed.compact()
+        require_select(followed, done)
+
+    def test_a_history_is_not_written_over_nor_the_other_way_round(self, another: Callable[[], FollowedLake]) -> None:
+        change = Log(PLAIN).insert((1,), (), 1, v="a")
+        followed = another()
+        deliver(followed.histories(), Topic().piece(change))
+        with pytest.raises(SettingsError, match=r"shop\.plain.* is a table of another kind"):
+            write(followed, change)
+        other = another()
+        write(other, change)
+        with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
+            deliver(other.histories(), Topic().piece(change))

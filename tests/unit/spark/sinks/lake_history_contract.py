@@ -1,0 +1,184 @@
+"""The contract of histories in a lake: that of change logs, and what its tables have, whatever writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from itertools import count
+from typing import Any, ClassVar, Protocol
+from uuid import UUID
+
+import pytest
+
+from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.protocol import Piece, Summary
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import (
+    PLAIN,
+    WIDE,
+    ChangeLogContract,
+    Outside,
+    Topic,
+    changes_of,
+    deliver,
+    delivered_by,
+)
+from tests.unit.tables import table
+
+DAY = 86_400_000_000
+
+LARGEST: list[tuple[str, object, str]] = [
+    ("boolean", True, "bool"),
+    ("tinyint", -(2**7), "int8"),
+    ("smallint", -(2**15), "int16"),
+    ("int", -(2**31), "int32"),
+    ("bigint", -(2**63), "int64"),
+    ("float", 1.5, "float"),
+    ("double", 1e300, "double"),
+    ("text", "é", "string"),
+    ("ascii", "e", "string"),
+    ("uuid", "2be43760-e57f-11f1-8599-73518cff440e", "string"),
+    ("inet", "::1", "string"),
+    ("varint", str(2**200), "string"),
+    ("decimal", "1.10", "string"),
+    ("blob", b"\xff", "binary"),
+    ("timestamp", FIRST_MOMENT, "timestamp[us, tz=UTC]"),
+    ("timestamp", LAST_MOMENT + 1, "timestamp[us, tz=UTC]"),
+    ("timestamp", -(2**63), "timestamp[us, tz=UTC]"),
+    ("date", FIRST_DAY, "date32[day]"),
+    ("date", LAST_DAY, "date32[day]"),
+    ("date", -(2**31), "date32[day]"),
+    ("date", 2**31 - 1, "date32[day]"),
+    ("time", 86_399_999_999_999, "int64"),
+]
+
+
+class History(Outside, Protocol):
+    """A lake's histories, and what their readers see."""
+
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+        """As Outside has it; with `revives` one step fails alone."""
+
+    def rows(self, name: str) -> Any:
+        """A pyarrow Table of all rows of a table, in the order of their places."""
+
+    def days(self, name: str) -> set[str]:
+        """A table's partitions."""
+
+
+def two_at_a_time(stored: History) -> None:
+    """Two processes have the same batch: whoever commits second fails; once more, and there is nothing left to do.
+
+    First where the table is not there yet, then where it is.
+    """
+    topic, log = Topic(), Log(PLAIN)
+    for number in range(2):
+        piece = topic.piece(log.insert((0,), (), number, v="x"))
+
+        def overtaken(piece: Piece = piece) -> Iterator[Piece]:
+            yield piece
+            deliver(stored, piece)
+
+        with closing(stored.open()) as sink:
+            with pytest.raises(ServiceError, match=r"another writer|already exists"):
+                sink.write(overtaken())
+            assert sink.write([piece]).rows == 0
+    assert [record["offset"] for record in stored.records()] == [0, 1]
+
+
+class LakeHistoryContract(ChangeLogContract):
+    """As for change logs; `stores` makes Histories. `narrow`: what the lake has in place of Arrow's types."""
+
+    narrow: ClassVar[Mapping[str, str]] = {}
+
+    def test_a_step_that_fails_once_leaves_one_copy(self, stores: Callable[[], History]) -> None:
+        """Also where a commit was made and the sink was told that it was not."""
+        for step in count():
+            stored, topic, log = stores(), Topic(), Log(PLAIN)
+            batch = [topic.piece(*(log.insert((number,), (), DAY * number, v="x") for number in range(2)), letters=1)]
+            failed = False
+            with closing(stored.open(dies_after=step, revives=True)) as sink:
+                try:
+                    sink.write(batch)
+                except ServiceError:
+                    failed = True
+                    sink.write(batch)
+            assert len(stored.records()) == 2, f"step {step} failed"
+            assert len(stored.dead_letters()) == 1
+            if not failed:
+                assert step >= 4  # before and behind the commits of two tables
+                return
+
+    def test_days_are_partitions(self, stores: Callable[[], History]) -> None:
+        """Those of the write times, UTC."""
+        stored, topic, log = stores(), Topic(), Log(PLAIN)
+        times = [0, DAY - 1, DAY, -1, 2**63 - 1, -(2**63)]
+        deliver(stored, topic.piece(*(log.insert((0,), (), at, v="x") for at in times)))
+        days = {0: "1970-01-01", DAY - 1: "1970-01-01", DAY: "1970-01-02", -1: "1969-12-31"}
+        days |= {2**63 - 1: "9999-12-31", -(2**63): "0001-01-01"}
+        found = stored.rows("shop.plain")
+        assert {row["written"]: str(row["day"]) for row in found.select(["written", "day"]).to_pylist()} == days
+        assert stored.days("shop.plain") == set(days.values())
+
+    def test_columns_that_come_later_are_null_before_and_dropped_ones_stay(self, stores: Callable[[], History]) -> None:
+        stored, topic = stores(), Topic()
+        other = table({"id": "int"}, regular={"a": "int", "w": "int"}, keyspace="shop", name="plain")
+        deliver(stored, topic.piece(Log(PLAIN).insert((1,), (), 1, v="old")))
+        deliver(stored, topic.piece(Log(WIDE).insert((1,), (), 2, v="new", x=1.5)))
+        deliver(stored, topic.piece(Log(other).insert((1,), (), 3, a=7, w=8)))
+        rows = stored.rows("shop.plain")
+        assert [[row[name] for name in ("v", "w", "x", "a")] for row in rows["columns"].to_pylist()] == [
+            ["old", None, None, None], ["new", None, 1.5, None], [None, 8, None, 7],
+        ]  # fmt: skip
+
+    def test_fields_that_a_user_type_gets_are_added(self, stores: Callable[[], History]) -> None:
+        stored, topic = stores(), Topic()
+        of = []
+        for fields in (("street",), ("street", "zip")):
+            types = {"addr": UserTypeDefinition("addr", fields, ("text", "int")[: len(fields)])}
+            column = replace(PLAIN.regular[0], type=parse_type("frozen<list<frozen<addr>>>", types))
+            of.append(replace(PLAIN, regular=(column,)))
+        deliver(stored, topic.piece(Log(of[0]).insert((1,), (), 1, v=[{"street": "S"}])))
+        deliver(stored, topic.piece(Log(of[1]).insert((1,), (), 2, v=[{"street": "T", "zip": 5}])))
+        assert [row["v"] for row in stored.rows("shop.plain")["columns"].to_pylist()] == [
+            [{"street": "S", "zip": None}], [{"street": "T", "zip": 5}],
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("whole", [True, False], ids=["in one batch", "in several"])
+    def test_a_column_of_another_type_has_a_table_of_its_own(self, stores: Callable[[], History], whole: bool) -> None:
+        """As of a table that was dropped and made again; also when it comes again."""
+        other = table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name="plain", table_id=UUID(int=8))
+        stored, topic = stores(), Topic()
+        pieces = [
+            topic.piece(Log(PLAIN).insert((1,), (), 1, v="5")),
+            topic.piece(Log(other).insert((1,), (), 2, v=5)),
+            topic.piece(Log(PLAIN).insert((1,), (), 3, v="6")),
+        ]
+        for batch in [pieces] if whole else [[piece] for piece in pieces]:
+            deliver(stored, *batch)
+            assert deliver(stored, *batch).rows == 0
+        names = ("shop.plain", "shop.plain-2")
+        assert [[row["v"] for row in stored.rows(name)["columns"].to_pylist()] for name in names] == [["5", "6"], [5]]
+
+    def test_the_widest_value_of_each_type_fits(self, stores: Callable[[], History]) -> None:
+        """In a row each, alone and in lists."""
+        kinds = sorted({kind for kind, _, _ in LARGEST})
+        columns = {f"c_{kind}": kind for kind in kinds} | {f"l_{kind}": f"frozen<list<{kind}>>" for kind in kinds}
+        of = table({"id": "int"}, regular=columns, keyspace="shop", name="plain")
+        log, stored, topic = Log(of), stores(), Topic()
+        rows = [
+            log.insert((number,), (), 5, **{f"c_{kind}": value, f"l_{kind}": [value, None]})
+            for number, (kind, value, _) in enumerate(LARGEST)
+        ]
+        piece = topic.piece(*rows)
+        assert deliver(stored, piece).rows == len(LARGEST)
+        assert deliver(stored, piece) == Summary(changes=len(LARGEST))
+        assert changes_of(stored.records(), of) == delivered_by(piece)
+        found = stored.rows("shop.plain").schema.field("columns").type
+        for kind, _, arrow in LARGEST:
+            types = {str(found.field(f"c_{kind}").type), str(found.field(f"l_{kind}").type.value_type)}
+            assert types == {self.narrow.get(arrow, arrow)}
