@@ -39,6 +39,7 @@ SERVER = f"{DELTA_SPARK}, a directory"
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 class TestDeltaSparkHistory(LakeHistoryContract):
     sink = "delta"
 
@@ -55,6 +56,7 @@ class TestDeltaSparkHistory(LakeHistoryContract):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 class TestDeltaSparkCurrent(LakeCurrentContract):
     sink = "delta"
 
