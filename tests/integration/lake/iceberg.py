@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+NARROW: Final = {"int8": "int32", "int16": "int32"}
+"""Numbers that Iceberg has nothing as narrow for."""
 ICEBERG_VERSION: Final = jar_version("iceberg", "iceberg-spark-runtime-4.1_2.13")
 
 

@@ -16,7 +16,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tailrace_spark.sinks.lake_history import LakeHistory
-from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
+from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
@@ -47,7 +47,7 @@ def local(tmp_path: Path, spark: SparkSession) -> Callable[..., IcebergHistory]:
 @pytest.mark.long
 class TestIcebergHistory(LakeHistoryContract):
     sink = "iceberg"
-    narrow: ClassVar = {"int8": "int32", "int16": "int32"}
+    narrow: ClassVar = NARROW
 
     @pytest.fixture
     def server(self) -> str:

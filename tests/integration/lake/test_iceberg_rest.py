@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -16,9 +16,10 @@ from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tailrace_spark.sinks.lake_history import LakeHistory
 from tests import iceberg_rest
 from tests.held import jar_version
-from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg, IcebergHistory
+from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, deliver
+from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
+from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.merging_contract import write
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ def section(**more: object) -> IcebergSinkSettings:
     return IcebergSinkSettings.model_validate({**own, **more})
 
 
-class TestHistoryOfARestCatalog(ChangeLogContract):
+class TestHistoryOfARestCatalog(LakeHistoryContract):
     sink = "iceberg"
+    narrow: ClassVar = NARROW
 
     @pytest.fixture
     def server(self) -> str:

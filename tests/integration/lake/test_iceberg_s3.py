@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 import sqlalchemy as sa
@@ -19,9 +19,10 @@ from tailrace_spark.sinks.protocol import Piece
 from tailrace_spark.sinks.registry import jars_of, open_sink
 from tests import postgres, s3
 from tests.held import package
-from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg, IcebergHistory
+from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, deliver
+from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
+from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.merging_contract import write
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def section(**more: object) -> IcebergSinkSettings:
 
 
 @pytest.mark.long
-class TestHistoryOnS3(ChangeLogContract):
+class TestHistoryOnS3(LakeHistoryContract):
     sink = "iceberg"
+    narrow: ClassVar = NARROW
 
     @pytest.fixture
     def server(self) -> str:
