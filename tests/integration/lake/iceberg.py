@@ -102,7 +102,7 @@ class IcebergHistory(Lake):
         return None if found is None else found.sort_by(places)
 
     def days(self, name: str) -> set[str]:
-        return {str(row[0]["day"]) for row in self.sql(f"SELECT partition FROM {{0}}.{name}.partitions")}
+        return {str(row[0]["day"]) for row in self.sql(f"SELECT partition FROM {self.store._quoted(name)}.partitions")}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         names = [name for name in self.store.names() if name != DEAD_LETTERS]
