@@ -167,7 +167,8 @@ class DeltaSparkStore:
                 commit.commit(kind, versions)
 
     def _frame(self, rows: Any) -> DataFrame:
-        return self._logs.session.createDataFrame(rows)
+        # A table without a chunk, as a filter leaves one, is none that PySpark takes where times are within values.
+        return self._logs.session.createDataFrame(rows if len(rows) else rows.schema.empty_table())
 
 
 class SparkTable:

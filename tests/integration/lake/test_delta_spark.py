@@ -31,6 +31,7 @@ from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.letters_contract import LettersContract
 from tests.unit.spark.sinks.merging_contract import write
 from tests.unit.spark.sinks.test_documents import run as run_example
+from tests.unit.tables import table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,3 +209,15 @@ def test_a_table_with_features_that_are_not_read_is_refused(tmp_path: Path, spar
 def test_the_example_writes_and_reads(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     run_example("delta", 1, path=str(tmp_path), spark=spark)
     assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a', 'w': None}\n"
+
+
+@pytest.mark.long
+def test_rows_that_all_go_leave_a_table_without_rows(tmp_path: Path, spark: SparkSession) -> None:
+    """Of columns with times within their values, of which PySpark makes nothing where there is no chunk of rows."""
+    of = table({"id": "int"}, regular={"times": "frozen<list<timestamp>>"}, keyspace="shop", name="plain")
+    settings = DeltaSinkSettings.model_validate({"path": str(tmp_path), "mode": "current", "through": "spark"})
+    followed, log = FollowedDelta(settings, lambda: spark), Log(of)
+    write(followed, log.insert((1,), (), 1, times=[0, None]))
+    assert len(followed.rows(of, "id")) == 1
+    write(followed, log.delete((1,), (), 2))
+    assert followed.rows(of, "id") == []

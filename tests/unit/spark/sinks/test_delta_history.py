@@ -111,7 +111,7 @@ def test_a_column_that_two_definitions_of_a_batch_add_with_other_types(tmp_path:
     batch = [topic.piece(Log(of[1]).insert((1,), (), 2, x="5"), Log(of[2]).insert((1,), (), 3, x=5))]
     for _ in range(2):
         deliver(stored, *batch)
-    found = [[row["x"] for row in stored.rows(name)["columns"].to_pylist()] for name in names]
+    found = [[row.get("x") for row in stored.rows(name)["columns"].to_pylist()] for name in names]
     assert found == [[None, "5"], [5]]
 
 

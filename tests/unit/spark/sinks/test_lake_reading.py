@@ -18,6 +18,7 @@ from tailrace_spark.sinks.delta_store import StoredTable
 from tailrace_spark.sinks.lake import Condition
 from tailrace_spark.sinks.lake_reading import read_now, reading
 from tailrace_spark.sinks.lake_state import StateTable
+from tailrace_spark.sinks.plain_rows import bucket_of
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.delta_stores import FollowedDelta
@@ -67,6 +68,23 @@ def test_parts_of_a_batch_come_to_what_one_does(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(lake_reading, "_WORTH_A_PART", FEW)
         assert write(parts, batch) == wanted
         assert parts.everything() == one.everything()
+
+
+def test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_reading, "_WORTH_A_PART", FEW)
+    log = Log(FOLLOWED)
+    halves: tuple[list[int], list[int]] = ([], [])
+    for k in range(20):
+        halves[bucket_of(k.to_bytes(4, "big"), BUCKETS) >= BUCKETS // 2].append(k)
+    for there, new in (halves, halves[::-1]):
+        followed = local(tmp_path / f"{there[0]}")
+        write(followed, [log.insert((k,), (0,), 1, v="before") for k in there])
+        both = [log.update((k,), (0,), 2, v="after") for k in there] + [log.insert((k,), (0,), 2, v="new") for k in new]
+        write(followed, both)
+        wanted = [*((k, "after") for k in there), *((k, "new") for k in new)]
+        assert sorted(followed.rows(FOLLOWED, "k", "v")) == sorted(wanted)
 
 
 @pytest.mark.parametrize(("worth", "expected"), [(FEW, 2), (MANY, 1)])

@@ -132,7 +132,7 @@ def merge_as_plain(found: Gathered, states: State, shown: State, erased: Deletio
     return merged.rows + len(plain.keys)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, report_multiple_bugs=False)
 @given(batches, st.sampled_from([None, 0, 4]))
 def test_states_and_rows_are_those_of_objects(
     arriving: list[list[tuple[Change, int | None]]], erased: int | None
