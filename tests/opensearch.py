@@ -14,21 +14,11 @@ from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
 from tailrace_common.jars import fetch_sets
-from tailrace_common.java import find_java, modules
-from tailrace_schemas.errors import TailraceError
+from tailrace_common.java import find_java
 
 Kind = Literal["opensearch", "elasticsearch"]
 _SOURCE: Final = Path(__file__).with_name("OpenSearchNode.java")
 _QUICK: Final = ("-XX:TieredStopAtLevel=1",)
-
-
-def missing() -> str | None:
-    """Why there can be no such server here, or None."""
-    try:
-        java = find_java()
-    except TailraceError as error:
-        return str(error)
-    return None if "jdk.compiler" in modules(java.program) else f"{java} has no compiler: install a JDK"
 
 
 class OpenSearch(LocalService):

@@ -15,7 +15,7 @@ import pytest
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
-from tests import mariadb, opensearch, postgres, rabbitmq
+from tests import java_sources, mariadb, opensearch, postgres, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration.agents import cql
 from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
@@ -68,7 +68,7 @@ def _searched(kind: opensearch.Kind) -> Way[Followed]:
         sink="opensearch",
         server=lambda: Searched(opensearch.server(kind).url).version,
         new=lambda _: SearchIndexes(opensearch.server(kind).url),
-        missing=opensearch.missing,
+        missing=java_sources.missing,
     )
 
 

@@ -20,7 +20,7 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place
-from tests import opensearch, rabbitmq
+from tests import java_sources, opensearch, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
@@ -179,7 +179,7 @@ TARGETS: Final[Mapping[str, Way[Target]]] = {
         sink="opensearch",
         server=lambda: SearchIndexes(opensearch.server().url).version,
         new=_opensearch,
-        missing=opensearch.missing,
+        missing=java_sources.missing,
     ),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -29,8 +29,8 @@ from tailrace_spark.sinks.lake_history import (
     replays,
 )
 from tailrace_spark.sinks.lake_spool import Spool
-from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Place, Summary
-from tailrace_spark.sinks.replaying_log import page
+from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Place, ReachableSink, Summary
+from tailrace_spark.sinks.replaying_log import ReplayingLogSink, page
 
 _NAMED_BY: Final = ("partition", "offset", "topic")
 _TRIES: Final = 5
@@ -68,6 +68,13 @@ class ReplayingCurrent(LakeCurrent):
         done, refused = self.merged(pieces)
         _settle(self._tables, letters, {letter.place.at: letter for letter in refused})
         return done
+
+
+def lake_sink(store: LakeStore, mode: Literal["history", "current"], buckets: int, ring_delay: float) -> ReachableSink:
+    """What `tailrace stream` writes into a store: histories, or tables that follow. See LakeCurrent for the rest."""
+    if mode == "current":
+        return ReplayingCurrent(store, buckets, ring_delay=ring_delay)
+    return ReplayingLogSink(ReplayingHistory(store))
 
 
 @dataclass(slots=True)

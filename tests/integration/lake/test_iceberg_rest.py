@@ -14,7 +14,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tailrace_spark.sinks.lake_history import LakeHistory
-from tests import iceberg_rest
+from tests import iceberg_rest, java_sources
 from tests.held import jar_version
 from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(iceberg_rest.missing() is not None, reason=str(iceberg_rest.missing())),
+    pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing())),
 ]
 
 

@@ -23,13 +23,9 @@ def _store(settings: DeltaSinkSettings, around: Surroundings) -> LakeStore:
 
 
 def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
-    from tailrace_spark.sinks.replaying_log import ReplayingLogSink
+    from tailrace_spark.sinks.lake_letters import lake_sink
 
-    store = _store(settings, around)
-    if settings.mode == "current":
-        return ReplayingCurrent(store, settings.buckets, ring_delay=around.ring_delay)
-    return ReplayingLogSink(ReplayingHistory(store))
+    return lake_sink(_store(settings, around), settings.mode, settings.buckets, around.ring_delay)
 
 
 def _jars(settings: DeltaSinkSettings) -> tuple[str, ...]:

@@ -11,13 +11,9 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
     from tailrace_spark.sinks.iceberg_store import IcebergStore
-    from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
-    from tailrace_spark.sinks.replaying_log import ReplayingLogSink
+    from tailrace_spark.sinks.lake_letters import lake_sink
 
-    store = IcebergStore(settings, around.session)
-    if settings.mode == "current":
-        return ReplayingCurrent(store, settings.buckets, ring_delay=around.ring_delay)
-    return ReplayingLogSink(ReplayingHistory(store))
+    return lake_sink(IcebergStore(settings, around.session), settings.mode, settings.buckets, around.ring_delay)
 
 
 def _jars(settings: IcebergSinkSettings) -> tuple[str, ...]:

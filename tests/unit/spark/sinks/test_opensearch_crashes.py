@@ -16,7 +16,7 @@ import pytest
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch import OpensearchSink
-from tests import opensearch
+from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.dying_search import batch
@@ -32,7 +32,7 @@ from tests.unit.spark.sinks.searched import Searched
 from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN
 from tests.unit.tables import table
 
-pytestmark = pytest.mark.skipif(opensearch.missing() is not None, reason=str(opensearch.missing()))
+pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
 WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
 WIDE_COLUMNS = ("id", "c", "s", "v")
 

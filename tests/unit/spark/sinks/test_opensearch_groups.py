@@ -15,7 +15,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch_groups import groups
 from tailrace_spark.sinks.sql_gathered import gather
-from tests import opensearch
+from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import delivered, piece
 from tests.unit.spark.sinks.merging_contract import selected, write
@@ -25,7 +25,7 @@ from tests.unit.tables import table
 
 LINES = table({"id": "int"}, {"c": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="lines")
 COLUMNS = ("id", "c", "v", "w")
-live = pytest.mark.skipif(opensearch.missing() is not None, reason=str(opensearch.missing()))
+live = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
 KINDS: tuple[opensearch.Kind, ...] = ("opensearch", "elasticsearch")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.registry import open_sink
-from tests import opensearch
+from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
@@ -30,7 +30,7 @@ from tests.unit.spark.sinks.test_documents import run
 from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table
 
-pytestmark = pytest.mark.skipif(opensearch.missing() is not None, reason=str(opensearch.missing()))
+pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
 WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
 WIDE_COLUMNS = ("id", "c", "s", "v")
 

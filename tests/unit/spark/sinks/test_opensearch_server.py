@@ -12,7 +12,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
-from tests import opensearch
+from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
@@ -24,7 +24,7 @@ from tests.unit.spark.sinks.searched import Searched
 from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table
 
-pytestmark = pytest.mark.skipif(opensearch.missing() is not None, reason=str(opensearch.missing()))
+pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace_spark.sinks.protocol import Summary
-from tests import opensearch
+from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import (
     write,
@@ -15,7 +15,7 @@ from tests.unit.spark.sinks.merging_contract import (
 from tests.unit.spark.sinks.searched import Searched
 from tests.unit.tables import table
 
-pytestmark = pytest.mark.skipif(opensearch.missing() is not None, reason=str(opensearch.missing()))
+pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
 
 TYPED = table(
     {"k": "uuid"},
