@@ -26,9 +26,11 @@ class MirrorSettings(Section):
         examples=[{"dc1": 3}],
         description="Copies in each datacenter of a keyspace that is made. Unset: 3, or the nodes there if fewer",
     )
-    stream_ids: Literal["tuple", "blob"] = Field(
-        default="tuple",
-        description='How stream ids stand there: "tuple" of two bigints, or "blob", as ScyllaDB\'s own libraries read',
+    stream_ids: Literal["blob", "tuple"] | None = Field(
+        default=None,
+        examples=["blob"],
+        description='Form of the stream ids: "blob", as ScyllaDB\'s own clients read them, or "tuple" of two bigints. '
+        "Unset: the form of existing tables, and blob in new ones",
     )
     v1: bool = Field(
         default=False, description="Write cdc_streams_descriptions too, for readers older than ScyllaDB 4.4"

@@ -27,7 +27,6 @@ from tailrace.publish.kafka import KafkaLog
 from tailrace.topology.mirror import Mirror
 from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace.topology.mirror_store import CqlStore
-from tailrace.topology.mirror_tables import IdForm
 from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.cql.types import CqlType
@@ -272,7 +271,7 @@ def mirror(logged: Logged, cassandra: LocalCassandra, keyspace: str) -> None:
         closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live,
         GenerationReader.open(logged.settings.kafka.reveal(), topic) as reader,
     ):
-        store = CqlStore(live, keyspace, IdForm.TUPLE)
+        store = CqlStore(live, keyspace)
         assert Mirror(store, MirrorOptions()).update(reader.refresh(), logged.first.timestamp) > 2
 
 

@@ -40,11 +40,11 @@ def mirror_of(settings: Settings, cluster: LiveCluster) -> Mirror | None:
     mirror, days = settings.mirror, settings.generations.retention_days
     if mirror.keyspace is None:
         return None
-    form = IdForm(mirror.stream_ids)
     keep_ms = None if days is None else round(days * _DAY_MS)
     return Mirror(
-        CqlStore(cluster, mirror.keyspace, form),
-        MirrorOptions(form=form, v1=mirror.v1, keep_ms=keep_ms),
+        CqlStore(cluster, mirror.keyspace),
+        MirrorOptions(v1=mirror.v1, keep_ms=keep_ms),
+        form=None if mirror.stream_ids is None else IdForm(mirror.stream_ids),
         create=mirror.create,
         replication=mirror.replication,
     )

@@ -20,7 +20,15 @@ from tailrace.topology.mirror_plan import (
     remaining,
     turn_ms,
 )
-from tailrace.topology.mirror_tables import MirrorTable, Shapes, default_replication, require_shapes, wanted
+from tailrace.topology.mirror_tables import (
+    IdForm,
+    MirrorTable,
+    Shapes,
+    default_replication,
+    existing_form,
+    require_shapes,
+    wanted,
+)
 from tailrace_common.closing import Closing
 from tailrace_common.generations import GenerationReader
 from tailrace_schemas.errors import SettingsError, TailraceError
@@ -48,7 +56,7 @@ class MirrorStore(Protocol):
     def create_keyspace(self, replication: Mapping[str, int]) -> None:
         """Make it, unless it is there by now."""
 
-    def create_table(self, table: MirrorTable) -> None:
+    def create_table(self, table: MirrorTable, form: IdForm) -> None:
         """Make a table, unless it is there by now."""
 
     def apply(self, step: Step) -> None:
@@ -78,14 +86,17 @@ class Mirror:
     """Brings one keyspace up to date; any number of agents may do so at once, and stop anywhere.
 
     `create`: make keyspace and tables that are missing. `replication`: copies by datacenter of a keyspace that is made;
-    None: `default_replication` of the ring. `ended` says whether to stop before the next statement.
+    None: `default_replication` of the ring. `form` of the stream ids; None: that of the tables, BLOB in new ones.
+    `ended` says whether to stop before the next statement.
     """
 
     store: MirrorStore
     options: MirrorOptions
     create: bool = True
     replication: Mapping[str, int] | None = None
+    form: IdForm | None = None
     ended: Callable[[], bool] = lambda: False
+    _warned: bool = False
     _too_large: set[int] = field(default_factory=set)
 
     def update(self, published: Sequence[PublishedGeneration], now_ms: int) -> int:
@@ -95,9 +106,10 @@ class Mirror:
         """
         if not published:
             return 0
-        has_v1 = self._prepare(published[-1], now_ms)
+        has_v1, form = self._prepare(published[-1], now_ms)
         steps = 0
-        for step in remaining(published, self._look(published, has_v1), self.options, now_ms, self._too_large):
+        seen = self._look(published, has_v1)
+        for step in remaining(published, seen, self.options, form, now_ms, self._too_large):
             if self.ended():
                 return steps
             self.store.apply(step)
@@ -140,24 +152,39 @@ class Mirror:
             self.store.apply(step)
         return True
 
-    def _prepare(self, latest: PublishedGeneration, now_ms: int) -> bool:
-        """Make what is missing; whether there is a v1 table."""
+    def _prepare(self, latest: PublishedGeneration, now_ms: int) -> tuple[bool, IdForm]:
+        """Make what is missing; whether there is a v1 table, and the form of the stream ids."""
         tables, shapes = wanted(self.options.v1), self.store.shapes()
         if shapes is None:
             self._require_create(f"there is no keyspace {self.store.keyspace}")
             self.store.create_keyspace(self.replication or default_replication(latest.unpack().ring))
             shapes = {}
         has_v1 = MirrorTable.STREAMS_V1 in shapes
-        require_shapes(self.store.keyspace, shapes, MirrorTable if self.options.v1 else tables, self.options.form)
+        form = self._form(shapes)
+        require_shapes(self.store.keyspace, shapes, MirrorTable if self.options.v1 else tables, form)
         for table in tables:
             if table not in shapes:
                 self._require_create(f"keyspace {self.store.keyspace} has no table {table}")
-                self.store.create_table(table)
+                self.store.create_table(table, form)
                 _LOG.info("mirror: made %s.%s", self.store.keyspace, table)
             if table is MirrorTable.LOCAL and not has_v1 and REWRITTEN_KEY not in self.store.local():
                 # Nothing of an old installation is here: readers need not wait for an import. Before our own v1 table.
                 self.store.apply(marker(None, now_ms))
-        return has_v1 or self.options.v1
+        return has_v1 or self.options.v1, form
+
+    def _form(self, shapes: Shapes) -> IdForm:
+        """As set; else that of the tables, since readers of an existing mirror expect it."""
+        if self.form is not None:
+            return self.form
+        form = existing_form(shapes) or IdForm.BLOB
+        if form is IdForm.TUPLE and not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "mirror: the tables in keyspace %s have stream ids as tuples, which ScyllaDB's own clients cannot "
+                "read; going on in this form. For blobs, drop these tables, or name another keyspace (mirror.keyspace)",
+                self.store.keyspace,
+            )
+        return form
 
     def _require_create(self, what: str) -> None:
         if not self.create:

@@ -86,7 +86,6 @@ class MirrorOptions:
     `batch_bytes` is about how large a write of several rows gets, `largest_row` the largest of a single one.
     """
 
-    form: IdForm = IdForm.TUPLE
     v1: bool = False
     keep_ms: int | None = None
     batch_bytes: int = BATCH_BYTES
@@ -113,12 +112,14 @@ def remaining(
     published: Sequence[PublishedGeneration],
     seen: Seen,
     options: MirrorOptions,
+    form: IdForm,
     now_ms: int,
     too_large: Collection[int] = (),
 ) -> Iterator[Step]:
     """The steps that are left, in their order; `published` ascends by timestamp, as readers of the topic have it.
 
-    `too_large` are generations of which that is known (`fits_a_row`): it takes long to unpack them to find out.
+    `form` is that of the tables' stream ids. `too_large` are generations of which that is known (`fits_a_row`): it
+    takes long to unpack them to find out.
     """
     yield from _gone(published, seen, options, now_ms)
     for one, successor in zip_longest(published, published[1:]):
@@ -126,7 +127,7 @@ def remaining(
         if superseded is not None and is_removable(superseded, options, now_ms):
             yield from _removals(one.timestamp, superseded, seen, options)
             continue
-        yield from _announcement(one, seen, options, one.timestamp in too_large)
+        yield from _announcement(one, seen, options, form, one.timestamp in too_large)
         if superseded is not None and superseded <= now_ms and options.keep_ms is not None:
             yield from _expirations(one.timestamp, superseded, seen)
     latest = published[-1].timestamp if published else None
@@ -203,8 +204,10 @@ def fits_a_row(generation: Generation, largest: int = LARGEST_ROW) -> bool:
     return size <= largest
 
 
-def _announcement(one: PublishedGeneration, seen: Seen, options: MirrorOptions, is_too_large: bool) -> Iterator[Step]:
-    time, form = one.timestamp, options.form
+def _announcement(
+    one: PublishedGeneration, seen: Seen, options: MirrorOptions, form: IdForm, is_too_large: bool
+) -> Iterator[Step]:
+    time = one.timestamp
     is_known = time in seen.timestamps
     is_described = is_too_large or time in seen.descriptions
     is_in_v1 = is_too_large or time in seen.v1 or not options.v1

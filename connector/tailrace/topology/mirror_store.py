@@ -21,7 +21,6 @@ class CqlStore:
 
     cluster: LiveCluster
     keyspace: str
-    form: IdForm
 
     def shapes(self) -> Shapes | None:
         """Its tables, and their columns' types; None where there is no such keyspace."""
@@ -38,9 +37,9 @@ class CqlStore:
         """Make it, unless it is there by now."""
         self.cluster.define(create_keyspace(self.keyspace, replication))
 
-    def create_table(self, table: MirrorTable) -> None:
+    def create_table(self, table: MirrorTable, form: IdForm) -> None:
         """Make a table, unless it is there by now."""
-        self.cluster.define(create_table(self.keyspace, table, self.form))
+        self.cluster.define(create_table(self.keyspace, table, form))
 
     def apply(self, step: Step) -> None:
         """Write or remove; done, on a majority of the replicas, when it returns."""

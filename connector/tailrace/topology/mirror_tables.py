@@ -112,6 +112,14 @@ def create_table(keyspace: str, table: MirrorTable, form: IdForm) -> str:
     )
 
 
+def existing_form(shapes: Shapes) -> IdForm | None:
+    """The form of the stream ids in a keyspace's tables; None where none of them has any."""
+    for table in (MirrorTable.STREAMS, MirrorTable.DESCRIPTIONS, MirrorTable.STREAMS_V1):
+        if table in shapes:
+            return form_of(shapes[table])
+    return None
+
+
 def require_shapes(keyspace: str, found: Shapes, tables: Iterable[MirrorTable], form: IdForm) -> None:
     """Raise SettingsError for the first of these tables, where it is there, that lacks a column or has it otherwise."""
     for table in tables:
@@ -120,8 +128,8 @@ def require_shapes(keyspace: str, found: Shapes, tables: Iterable[MirrorTable], 
             theirs = (columns or {}).get(name)
             if theirs is None or _plain(theirs) != _plain(kind):
                 raise SettingsError(
-                    f"{keyspace}.{table} has {name} {theirs or 'not at all'}, the mirror writes {kind}: set "
-                    "mirror.stream_ids to what it has, or name another keyspace"
+                    f"{keyspace}.{table} has {name} {theirs or 'not at all'}, the mirror writes {kind}: remove "
+                    "mirror.stream_ids to go on in the form of the tables, drop this table, or name another keyspace"
                 )
 
 

@@ -63,11 +63,6 @@ def as_cql(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "+0000"
 
 
-def words(pair: tuple[int, int]) -> bytes:
-    """A stream id from its two numbers."""
-    return b"".join(number.to_bytes(8, "big", signed=True) for number in pair)
-
-
 def test_agents_that_mirror_together_and_the_readers_queries(
     clusters: list[LiveCluster], session: Session, generations: tuple[PublishedGeneration, ...], keyspace_name: str
 ) -> None:
@@ -76,7 +71,7 @@ def test_agents_that_mirror_together_and_the_readers_queries(
 
     def run(cluster: LiveCluster) -> None:
         together.wait(60)
-        Mirror(CqlStore(cluster, keyspace_name, IdForm.TUPLE), options).update(generations, BEGIN + 2 * APART)
+        Mirror(CqlStore(cluster, keyspace_name), options).update(generations, BEGIN + 2 * APART)
 
     with ThreadPoolExecutor(AGENTS) as pool:
         list(pool.map(run, clusters))
@@ -92,21 +87,18 @@ def test_agents_that_mirror_together_and_the_readers_queries(
         rows = list(session.execute(query))
         assert [row.range_end for row in rows] == [entry.token_range_end for entry in generation.entries]
         for row, entry in zip(rows, generation.entries, strict=True):
-            assert {words(pair) for pair in row.streams} == {stream.value for stream in entry.streams}
+            assert set(row.streams) == {stream.value for stream in entry.streams}
         query = f"SELECT streams FROM {keyspace_name}.cdc_streams_descriptions WHERE time = '{as_cql(one.timestamp)}'"
         (v1,) = session.execute(query)
-        assert {words(pair) for pair in v1.streams} == {stream.value for stream in generation.streams()}
+        assert set(v1.streams) == {stream.value for stream in generation.streams()}
         query = f"SELECT * FROM {keyspace_name}.cdc_generation_descriptions WHERE time = '{as_cql(one.timestamp)}'"
         (described,) = session.execute(query)
-        assert [
-            (int(end), [words(pair) for pair in streams], ignore_msb)
-            for end, streams, ignore_msb in described.description
-        ] == [
+        assert [(end, list(streams), ignore_msb) for end, streams, ignore_msb in described.description] == [
             (entry.token_range_end, [stream.value for stream in entry.streams], entry.sharding_ignore_msb)
             for entry in generation.entries
         ]
 
-    store = CqlStore(clusters[0], keyspace_name, IdForm.TUPLE)
+    store = CqlStore(clusters[0], keyspace_name)
     assert store.local() == {"cdc_local": third, "rewritten": None}
     mirror = Mirror(store, options, create=False)
     mirror.update(generations, third)
@@ -145,7 +137,7 @@ def test_the_v1_table_of_an_old_installation_is_imported_once(
             f"INSERT INTO {keyspace_name}.cdc_generation_descriptions (time, description) "
             f"VALUES ({time}, [('-4', [(-5, 2)], 12), ('9', [(7, -3)], 12)])"
         )
-    mirrors = [Mirror(CqlStore(cluster, keyspace_name, IdForm.TUPLE), MirrorOptions()) for cluster in clusters]
+    mirrors = [Mirror(CqlStore(cluster, keyspace_name), MirrorOptions()) for cluster in clusters]
     together = threading.Barrier(AGENTS)
 
     def run(mirror: Mirror) -> None:
@@ -174,7 +166,7 @@ def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
     session.execute(f"CREATE TABLE {keyspace}.t (a int, b text, v int, PRIMARY KEY ((a, b))) WITH cdc = true")
     session.execute(f"INSERT INTO {keyspace}.t (a, b, v) VALUES (143, 'it''s, café', 1)")
     settings = settings_for(cassandra, kafka, prefix, keyspace)
-    settings = {**settings, "mirror": {"keyspace": keyspace_name, "stream_ids": "blob"}}
+    settings = {**settings, "mirror": {"keyspace": keyspace_name}}
     with AgentProcess(tmp_path, settings) as agent:
         agent.until(lambda: agent.status().get("gauges", {}).get("mirrored_generations") == 1)
         # A key as people write it: what Cassandra makes of it, and the owner that nodetool would name.
@@ -213,7 +205,7 @@ def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, 
         assert wait_until(lambda: len(live[0].ring().nodes) == len(live[1].ring().nodes) == len(live), 120)
         generations = published(live[0].ring(), live[0].ring(), begin=BEGIN, apart=APART)
         together = threading.Barrier(len(live))
-        mirrors = [Mirror(CqlStore(cluster, "mirror", IdForm.TUPLE), MirrorOptions(v1=True)) for cluster in live]
+        mirrors = [Mirror(CqlStore(cluster, "mirror"), MirrorOptions(v1=True)) for cluster in live]
 
         def is_done(mirror: Mirror) -> bool:
             """Tried again as the agent's thread does: the other node's schema arrives meanwhile."""
@@ -229,7 +221,7 @@ def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, 
         def run(mirror: Mirror) -> bool:
             for table in MirrorTable:
                 together.wait(60)
-                mirror.store.create_table(table)
+                mirror.store.create_table(table, IdForm.BLOB)
             return wait_until(lambda: is_done(mirror), 120)
 
         with ThreadPoolExecutor(len(live)) as pool:

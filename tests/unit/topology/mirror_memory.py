@@ -20,7 +20,6 @@ class MemoryStore:
     """A MirrorStore in memory. `before` is called with the number of statements before each of them."""
 
     keyspace: str = "mirror"
-    form: IdForm = IdForm.TUPLE
     before: Callable[[int], None] = lambda _: None
     statements: list[object] = field(default_factory=list)
     tables: dict[str, dict[str, str]] | None = None
@@ -43,11 +42,11 @@ class MemoryStore:
         self.replication = replication
         self.tables = self.tables or {}
 
-    def create_table(self, table: MirrorTable) -> None:
+    def create_table(self, table: MirrorTable, form: IdForm) -> None:
         """Make a table."""
         self._next(table)
         assert self.tables is not None
-        self.tables[table] = dict(self.form.types[table])
+        self.tables[table] = dict(form.types[table])
 
     def apply(self, step: Step) -> None:
         """Write or remove."""

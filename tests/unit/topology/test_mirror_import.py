@@ -45,7 +45,7 @@ def installation(
             description = [(str(end), pairs, 12) for end, pairs in entries.items()]
             store.put(Write(MirrorTable.DESCRIPTIONS, ("time", "description"), ((time, description),), 1))
     for table in (MirrorTable.LOCAL, MirrorTable.TIMESTAMPS, MirrorTable.STREAMS):
-        store.create_table(table)
+        store.create_table(table, IdForm.TUPLE)
     store.statements.clear()
     return store
 
