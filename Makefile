@@ -11,7 +11,7 @@ SECONDS_OF_SOAK ?= 3600
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Installed anew when what is installed changes, or the place, or the recipe; else reused.
-HASH := $(shell { pwd; cat pyproject.toml setup.py tools/venv.sh tools/can_compile.sh; } | sha256sum | cut -c1-16)
+HASH := $(shell { pwd; cat pyproject.toml setup.py tools/venv.sh tools/build_backend.py tools/compilation.py; } | sha256sum | cut -c1-16)
 STAMP := $(VENV)/.installed-$(HASH)
 # The demo runs on a part of it, which is there in half the time.
 RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
@@ -36,7 +36,7 @@ demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (AR
 
 # The integration tests take one core and a third of the next; the unit tests have what they leave, and tell when each ends.
 test: check ## Everything that a change must pass: check, units pure and compiled, integration
-	@mkdir -p build; units=; for target in unit $$(tools/can_compile.sh $(BIN)/python && echo unit-compiled); do \
+	@mkdir -p build; units=; for target in unit $$($(BIN)/python tools/compilation.py && echo unit-compiled); do \
 	  { status=0; nice -n 19 $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
 	    printf '\n%s\n' "$$(cat build/$$target.log)"; exit $$status; } & units="$$units $$!"; \
 	done; \

@@ -1,7 +1,8 @@
-"""The compiled build: with TAILRACE_COMPILE=1 mypyc makes the hot path's modules native, as one group.
+"""The compiled build: mypyc makes the hot path's modules native, as one group, wherever a C compiler can be used.
 
-Everything else about the distribution is in pyproject.toml. The SHA-256 of every compiled source is compiled in
-(`tailrace_schemas._compiled_sources`), so that `tailrace_common.build` can tell when a source was edited afterwards.
+Everything else about the distribution is in pyproject.toml. `tools/compilation.py` decides whether to compile.
+The SHA-256 of every compiled source is compiled in (`tailrace_schemas._compiled_sources`), so that
+`tailrace_common.build` can tell when a source was edited afterwards.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+from compilation import FALLBACK, Compilation, compiler_problem, requested  # noqa: E402 - it is beside this file
+
 SOURCE_ROOTS = ("schemas", "connector", "spark")
 # Never an __init__.py: a package that is a compiled module loses the path its other modules are found by.
 HOT_PATH = (
@@ -65,20 +71,63 @@ def write_record(modules: list[Path]) -> None:
     RECORD.write_text(f"{head}SOURCES: Final[dict[str, str]] = {{\n" + "\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
+def wish() -> Compilation:
+    """What this build is to do about compiled code."""
+    return requested(os.environ, editable="editable_wheel" in sys.argv)
+
+
+def fall_back(reason: str) -> None:
+    """Say that pure Python is installed, and remove the record of compiled sources."""
+    RECORD.unlink(missing_ok=True)
+    sys.stderr.write(FALLBACK.format(reason=reason) + "\n")
+
+
+class AllOrNothing(build_ext):
+    """Builds every extension, or none: a module without the group's library cannot be imported."""
+
+    def run(self) -> None:
+        """Build. Where compiled code is not required, a failure leaves a pure build."""
+        try:
+            super().run()
+        except (BaseError, CCompilerError, OSError) as error:
+            if wish() is Compilation.REQUIRED:
+                raise
+            for output in (*self.get_outputs(), Path(self.build_lib, RECORD.relative_to(ROOT / "schemas"))):
+                Path(output).unlink(missing_ok=True)
+            self.extensions.clear()
+            fall_back(f"the C compiler failed, see its messages above ({type(error).__name__})")
+
+
 def compiled_modules() -> list[Any]:
-    """The extensions to build: none for the pure build, and none where setuptools only asks for metadata."""
+    """The extensions to build: none for a pure build, and none where setuptools only asks for metadata.
+
+    Ends the build with mypyc's messages where compiled code is required and mypyc refuses.
+    """
     if not BUILDS & set(sys.argv[1:]):
         return []
     RECORD.unlink(missing_ok=True)
-    if os.environ.get("TAILRACE_COMPILE") != "1":
+    if wish() is Compilation.OFF:
         return []
+    if wish() is Compilation.WHERE_POSSIBLE and (problem := compiler_problem()) is not None:
+        fall_back(problem)
+        return []
+    try:
+        return _extensions()
+    except (ImportError, SystemExit) as error:  # mypyc exits where it finds an error
+        if wish() is Compilation.REQUIRED:
+            raise
+        fall_back(f"mypyc failed ({error})")
+        return []
+
+
+def _extensions() -> list[Any]:
     from mypyc.build import mypycify
 
     modules = hot_modules()
     write_record(modules)
     paths = [str(path.relative_to(ROOT)) for path in (*modules, RECORD)]
     level = os.environ.get("MYPYC_OPT_LEVEL", "3")  # the name that mypyc's own command knows
-    extensions: list[Any] = mypycify(["--config-file=pyproject.toml", *paths], group_name="tailrace", opt_level=level)
+    extensions: list[Any] = mypycify(["--config-file=tools/mypyc.toml", *paths], group_name="tailrace", opt_level=level)
     for extension in extensions:
         # Nobody replaces a function of ours at loading: so the compiler may inline them. clang does so anyway.
         extension.extra_compile_args = [*extension.extra_compile_args, "-fno-semantic-interposition"]
@@ -86,4 +135,4 @@ def compiled_modules() -> list[Any]:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=compiled_modules())
+    setup(ext_modules=compiled_modules(), cmdclass={"build_ext": AllOrNothing})

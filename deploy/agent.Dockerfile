@@ -4,14 +4,18 @@
 ARG BASE=python:3.11.14-slim-bookworm
 
 FROM ${BASE} AS build
+# The decoder is compiled here. A failure ends the build: the image never has the slower pure Python.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 RUN python -m venv /opt/tailrace
 COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
-COPY tools/build_backend.py tools/build_backend.py
+COPY tools/build_backend.py tools/compilation.py tools/mypyc.toml tools/
 COPY schemas schemas
 COPY connector connector
 COPY spark spark
-RUN /opt/tailrace/bin/pip install --no-cache-dir --disable-pip-version-check '.[registry]'
+RUN TAILRACE_COMPILE=1 /opt/tailrace/bin/pip install --no-cache-dir --disable-pip-version-check '.[registry]'
 
 FROM ${BASE}
 # The ids of the `cassandra` user in Cassandra's official image: the agent deletes segments that this user wrote.

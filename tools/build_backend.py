@@ -1,10 +1,11 @@
-"""setuptools' build backend, which asks for mypyc only where TAILRACE_COMPILE=1 wants compiled code."""
+"""setuptools' build backend, which requires mypyc wherever the build is going to compile."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Final
 
+from compilation import Compilation, compiler_problem, requested
 from setuptools import build_meta
 from setuptools.build_meta import (
     build_editable,
@@ -25,15 +26,22 @@ __all__ = [
     "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
-# The same mypy as the dev extra's: what checks the code compiles it.
-_COMPILER: Final = ["mypy[mypyc]==2.4.1"] if os.environ.get("TAILRACE_COMPILE") == "1" else []
+# The version that checks the code in development compiles it too.
+_COMPILER: Final = ["mypy[mypyc]==2.4.1"]
+
+
+def _compiler(*, editable: bool) -> list[str]:
+    wish = requested(os.environ, editable=editable)
+    if wish is Compilation.WHERE_POSSIBLE:
+        return [] if compiler_problem() else _COMPILER
+    return _COMPILER if wish is Compilation.REQUIRED else []
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """setuptools' own needs, and the compiler's."""
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *_COMPILER]
+    """setuptools' own needs, and mypyc where this build compiles."""
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *_compiler(editable=False)]
 
 
 def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
-    """setuptools' own needs, and the compiler's."""
-    return [*build_meta.get_requires_for_build_editable(config_settings), *_COMPILER]
+    """setuptools' own needs, and mypyc where this build compiles."""
+    return [*build_meta.get_requires_for_build_editable(config_settings), *_compiler(editable=True)]

@@ -7,7 +7,7 @@ python=$1
 target=$(pwd)/$2
 
 sources() { find connector schemas spark -name '*.py' -not -name _compiled_sources.py -print0 | sort -z; }
-stamp=$({ "$python" -V; sources | xargs -0 cat setup.py pyproject.toml tools/build_backend.py; } | sha256sum | cut -c1-16)
+stamp=$({ "$python" -V; sources | xargs -0 cat setup.py pyproject.toml tools/{build_backend,compilation}.py tools/mypyc.toml; } | sha256sum | cut -c1-16)
 if [ -e "$target/.from-$stamp" ]; then
     exit
 fi
@@ -15,7 +15,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 { sources; find connector schemas spark \( -name '*.json' -o -name py.typed \) -print0; } |
     xargs -0 cp --parents -t "$copy"
-cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE tools/build_backend.py
+cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE tools/{build_backend,compilation}.py tools/mypyc.toml
 rm -rf "$target"
 # Optimised little: the tests are about what the code does, and gcc takes half as long.
 MYPYC_OPT_LEVEL=${MYPYC_OPT_LEVEL:-1} TAILRACE_COMPILE=1 "$python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps \

@@ -29,7 +29,7 @@ fi
 rm -f "$venv"/.installed-* "$venv"/.runtime-*
 if [ "$extras" = dev ]; then
     # A dependency of the keystore's library is a source distribution with C in it.
-    if tools/can_compile.sh "$venv/bin/python"; then
+    if "$venv/bin/python" tools/compilation.py; then
         extras=dev,keystore
     else
         echo "No C compiler with Python's headers here: left out are Java keystores and compiled code, with their tests." >&2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import logging
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,11 @@ from tailrace_schemas.errors import TailraceError
 
 # Written and compiled by setup.py together with the modules that it lists: {module: SHA-256 of its source, in hex}.
 RECORD: Final = "tailrace_schemas._compiled_sources"
+PURE_ADVICE: Final = (
+    "decoding needs several times the CPU of compiled code; install tailrace again where a C compiler and Python's "
+    "headers are"
+)
+"""What to do about pure Python."""
 
 
 class StaleBuildError(TailraceError):
@@ -60,6 +66,14 @@ def describe() -> str:
     stale = len(list(stale_modules(sources)))
     code = f"compiled: {len(sources)} modules" if sources else "pure Python"
     return f"tailrace {version()} ({code}{f', {stale} of them not of the sources beside them' if stale else ''})"
+
+
+def log_build(log: logging.Logger) -> None:
+    """Log at a program's start which code runs. Pure Python is a warning, with what to do about it."""
+    if compiled_sources():
+        log.info("%s", describe())
+    else:
+        log.warning("%s: %s", describe(), PURE_ADVICE)
 
 
 def _source_of(name: str) -> Path:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 from stamina.instrumentation import set_on_retry_hooks
 
+from tailrace_common.build import log_build
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings_sinks import identity_of
@@ -62,6 +63,7 @@ def stream(
         log.info("%s: %d files, %.0f MB: ours, %s", archive, made.files, made.size / 1e6, ", ".join(made.distributions))
         return
     settings = settings_of(config)
+    log_build(log)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     chosen, section = chosen_sink(settings, sink)
     with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:

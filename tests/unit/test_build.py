@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
+import logging
+import os
 import subprocess
 import sys
 import tomllib
@@ -12,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from setuptools import Distribution, Extension
+from setuptools.errors import CCompilerError
 
 from tailrace_common import build
 
@@ -41,21 +46,110 @@ def test_every_data_file_is_packaged() -> None:
     assert suffixes - {".py", ".pyc", ".so", "", ".typed"} <= {".json"}, "name it in tool.setuptools.package-data"
 
 
+def tool(name: str) -> Any:
+    """A module of tools/, which is on the path only while the package is built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "tools")
+        return importlib.import_module(name)
+
+
 def test_only_setuptools_is_needed_to_build_pure() -> None:
     assert [need.partition(">")[0] for need in PYPROJECT["build-system"]["requires"]] == ["setuptools"]
 
 
-@pytest.mark.parametrize(("compile_", "needs"), [("", False), ("1", True)])
-def test_mypyc_is_asked_for_only_to_compile(compile_: str, needs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TAILRACE_COMPILE", compile_)
-    spec = importlib.util.spec_from_file_location("tailrace_build_backend", ROOT / "tools/build_backend.py")
-    assert spec is not None
-    assert spec.loader is not None
-    backend: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(backend)
+@pytest.mark.parametrize(
+    ("value", "editable", "wish"),
+    [
+        (None, False, "where possible"),
+        (None, True, "off"),
+        ("", False, "where possible"),
+        ("0", False, "off"),
+        ("1", False, "required"),
+        ("1", True, "required"),
+    ],
+)
+def test_what_is_compiled_by_default(value: str | None, editable: bool, wish: str) -> None:
+    environ = {} if value is None else {"TAILRACE_COMPILE": value}
+    assert tool("compilation").requested(environ, editable=editable).value == wish
+
+
+@pytest.mark.parametrize(
+    ("value", "compiler", "needs"),
+    [("0", "cc", False), ("1", "cc", True), ("1", "/nonexistent", True), ("", "/nonexistent", False)],
+)
+def test_mypyc_is_required_only_to_compile(
+    value: str, compiler: str, needs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_COMPILE", value)
+    monkeypatch.setenv("CC", compiler)
     dev = PYPROJECT["project"]["optional-dependencies"]["dev"]
-    compiler = [need for need in dev if need.startswith("mypy")]
-    assert (compiler == backend._COMPILER) is needs
+    requirement = [need for need in dev if need.startswith("mypy")]
+    backend = tool("build_backend")
+    assert [need for need in backend.get_requires_for_build_wheel() if "mypy" in need] == requirement * needs
+    editable = requirement if value == "1" else []
+    assert [need for need in backend.get_requires_for_build_editable() if "mypy" in need] == editable
+
+
+def test_a_compiler_that_cannot_build_for_python_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/cc -O2")
+    problem = tool("compilation").compiler_problem()
+    assert problem == "no C compiler (/nonexistent/cc: No such file or directory)"
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho 'fatal error: Python.h: No such file' >&2\nexit 1\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert "Python.h: No such file" in tool("compilation").compiler_problem()
+
+
+FAILING: dict[str, str] = {"": "pure", "1": "error"}
+
+
+@pytest.mark.parametrize(("value", "outcome"), FAILING.items())
+def test_a_compiler_that_fails_leaves_a_pure_build(
+    value: str, outcome: str, setup_module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("TAILRACE_COMPILE", value)
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"good": "int good;", "bad": "#error bad"}.items():
+        (tmp_path / f"{name}.c").write_text(f"{text}\n", encoding="utf-8")
+    record = tmp_path / "schemas/tailrace_schemas/_compiled_sources.py"
+    built = tmp_path / "build/tailrace_schemas/_compiled_sources.py"
+    for path in (record, built):
+        path.parent.mkdir(parents=True)
+        path.write_text("SOURCES = {}\n", encoding="utf-8")
+    for name, value_ in {"ROOT": tmp_path, "RECORD": record}.items():
+        monkeypatch.setattr(setup_module, name, value_)
+    extensions = [Extension(name, [f"{name}.c"]) for name in ("good", "bad")]
+    command = setup_module.AllOrNothing(Distribution({"ext_modules": extensions}))
+    command.build_lib, command.build_temp = str(tmp_path / "build"), str(tmp_path / "temp")
+    command.ensure_finalized()
+    if outcome == "error":
+        with pytest.raises(CCompilerError):
+            command.run()
+        return
+    command.run()
+    assert command.get_outputs() == []
+    assert list(tmp_path.glob("build/**/*.so")) == []
+    assert not record.exists()
+    assert not built.exists()
+    printed = capsys.readouterr().err.splitlines()
+    assert [line for line in printed if "NOT COMPILED, pure Python is installed: the C compiler failed" in line]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("environ", "code"), [({}, "compiled"), ({"CC": "/nonexistent"}, "pure Python")])
+def test_an_installation_compiles_where_it_can(environ: dict[str, str], code: str, tmp_path: Path) -> None:
+    """As a user installs it: an environment of its own, build isolation, the bare package without Spark's stubs."""
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    source = tmp_path / "source"
+    subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
+    variables = {name: value for name, value in os.environ.items() if name not in ("TAILRACE_COMPILE", "PYTHONPATH")}
+    subprocess.run([python, "-m", "pip", "install", "-q", source], env={**variables, **environ}, check=True)
+    shown = subprocess.run([tmp_path / "venv/bin/tailrace", "--version"], capture_output=True, text=True, check=True)
+    assert f"({code}" in shown.stdout
 
 
 def test_the_hot_path_has_modules_and_no_package(setup_module: ModuleType) -> None:
@@ -86,6 +180,20 @@ def test_what_runs_here_is_fresh() -> None:
     build.require_fresh()
     sources = build.compiled_sources()
     assert build.describe().endswith(f"(compiled: {len(sources)} modules)" if sources else "(pure Python)")
+
+
+def test_a_start_logs_which_code_runs(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("tailrace.agent")
+    for sources, level, words in (
+        ({}, "WARNING", "(pure Python): decoding needs"),
+        ({"x": ""}, "INFO", "(compiled: 1"),
+    ):
+        monkeypatch.setattr(build, "compiled_sources", lambda sources=sources: sources)
+        monkeypatch.setattr(build, "stale_modules", lambda _: iter(()))
+        caplog.clear()
+        with caplog.at_level(logging.INFO, log.name):
+            build.log_build(log)
+        assert [(record.levelname, words in record.message) for record in caplog.records] == [(level, True)]
 
 
 COMPILED = bool(build.compiled_sources())

@@ -39,6 +39,7 @@ from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
+from tailrace_common.build import log_build
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Sizes
@@ -106,6 +107,7 @@ def agent(config: SettingsFile = None) -> None:
     Example: tailrace agent -c tailrace.toml
     """
     settings = settings_of(config)
+    log_build(_LOG)
     keys = keys_of_settings(settings.agent)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     wakeup = Signal()

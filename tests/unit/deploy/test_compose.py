@@ -100,6 +100,15 @@ def test_the_build_context_holds_what_is_copied(path: Path) -> None:
         assert (ROOT / source).exists()
 
 
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_images_hold_compiled_code(path: Path) -> None:
+    runs = Dockerfile.read(path).all("RUN")
+    compiler = next(place for place, run in enumerate(runs) if "gcc" in run)
+    installation = next(place for place, run in enumerate(runs) if "pip install" in run)
+    assert compiler < installation
+    assert runs[installation].startswith("TAILRACE_COMPILE=1 ")  # a failure ends the build
+
+
 def test_a_wrong_command_line_is_told() -> None:
     assert list(command_faults(["tailrace", "check", "-c", "x.toml"])) == []
     assert list(command_faults(["tailrace", "check", "--nothing"])) != []
