@@ -87,7 +87,7 @@ BREAKAGES: Final = (
         name="gaps-are-always-unknown",
         promise="a gap that can hold no changes is silent",
         file=MISSING,
-        old="                asked = at.segment >= 0 and self._may_delete()\n",
+        old="                asked = at.segment >= 0 and (self._may_delete() or others)\n",
         new="                asked = at.segment >= 0\n",
         needs=Needs.NOTHING,
         reds=(

@@ -25,7 +25,9 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.directory import OWNER_MARK
 from tailrace.capture.ledger import SegmentKey
+from tailrace.capture.owner import is_running, read_owner
 from tailrace.capture.resume import Resume
 from tailrace.capture.segment import header_checksum
 from tailrace.cluster import Contact, LiveCluster
@@ -47,7 +49,8 @@ from tests.integration.processes import PROGRAM, CommandProcess
 class AgentProcess(CommandProcess):
     """One `tailrace agent`, its settings file, log and health endpoint below `directory`. Killed at the exit.
 
-    `program` is what Python is told to run as `tailrace`.
+    `program` is what Python is told to run as `tailrace`. Tests share nodes one after the other, each with a prefix of
+    its own: a start removes the owner mark that an agent of another prefix left in cdc_raw, not for `disowns` False.
     """
 
     def __init__(
@@ -56,9 +59,15 @@ class AgentProcess(CommandProcess):
         settings: Mapping[str, Mapping[str, object]],
         name: str = "agent",
         program: tuple[str, ...] = PROGRAM,
+        *,
+        disowns: bool = True,
+        options: tuple[str, ...] = (),
     ) -> None:
         super().__init__(directory / f"{name}.log")
         self._program = program
+        self._options = options
+        self._cdc_raw = Path(str(settings.get("agent", {}).get("cdc_raw_directory"))) if disowns else None
+        self._prefix = settings.get("topics", {}).get("prefix")
         self.settings = directory / f"{name}.toml"
         self._port = free_port("127.0.0.1")
         agent = {**settings.get("agent", {}), "health_port": self._port}
@@ -66,9 +75,22 @@ class AgentProcess(CommandProcess):
 
     def start(self) -> Self:
         """Start it, again after its end too."""
+        if self._cdc_raw is not None and self._cdc_raw.is_dir() and not is_running(self._cdc_raw):
+            owner = read_owner(self._cdc_raw)
+            if owner is not None and owner.prefix != self._prefix:
+                (self._cdc_raw / OWNER_MARK).unlink()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._program, "--log-level", "debug", "agent", "-c", str(self.settings)],
+                [
+                    sys.executable,
+                    *self._program,
+                    "--log-level",
+                    "debug",
+                    "agent",
+                    "-c",
+                    str(self.settings),
+                    *self._options,
+                ],
                 stdout=log,
                 stderr=log,
                 env={name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")},

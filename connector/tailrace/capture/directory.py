@@ -15,6 +15,9 @@ from tailrace_schemas.errors import ServiceError
 _LOG: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})\.log")
 _INDEX: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,19})(?:_cdc|-CDC)\.idx")
 
+OWNER_MARK: Final = ".tailrace-owner"
+"""The agent's own file in cdc_raw (capture.owner); no segment to anybody."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
@@ -55,7 +58,7 @@ def pair(directory: Path, names: Iterable[str]) -> Listing:
             logs[int(match[2])] = directory / name
         elif match := _INDEX.fullmatch(name):
             indexes[int(match[2])] = directory / name
-        else:
+        elif not name.startswith(OWNER_MARK):
             foreign.append(name)
     ids = sorted(logs.keys() | indexes.keys())
     return Listing(tuple(SegmentFiles(id, logs.get(id), indexes.get(id)) for id in ids), tuple(sorted(foreign)))

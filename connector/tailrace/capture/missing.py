@@ -60,7 +60,8 @@ class Loss:
         what = (
             f"{names} had changes to publish, and vanished unread: lost is"
             if self.kind is Missing.LOST
-            else f"{names} are gone, nobody watched, and Cassandra may delete unread ones: perhaps lost is"
+            else f"{names} are gone, nobody watched, and Cassandra or another agent may have deleted unread ones: "
+            "perhaps lost is"
         )
         return f"{what} what stood behind {self.first}, before {self.until}"
 
@@ -104,18 +105,22 @@ def ids_of(known: Iterable[Span]) -> frozenset[int]:
     return frozenset(id for a, b in known for id in range(a, b + 1))
 
 
-def unwatched_gaps(done: int, listing: Listing, starts_run: Callable[[int], bool]) -> tuple[Span, ...]:
-    """Ids behind `done` that Cassandra may have deleted unread while nobody watched.
+def unwatched_gaps(
+    done: int, listing: Listing, starts_run: Callable[[int], bool], *, others: bool = False
+) -> tuple[Span, ...]:
+    """Ids behind `done` that Cassandra may have deleted unread while nobody watched; with `others` another agent too.
 
-    It deletes from the oldest on, so nothing is missing behind the oldest log that cdc_raw still has. A step to a
-    segment with which a run of the node began is none.
+    Cassandra deletes from the oldest on, so nothing is missing behind the oldest log that cdc_raw still has; another
+    agent deletes any. A step to a segment with which a run of the node began is no gap.
     """
     raw = [files.id for files in listing.segments if files.log is not None and not files.spooled]
     if not raw:
         return ()
-    spooled = [files.id for files in listing.segments if files.spooled and done < files.id < raw[0]]
+    limit = raw[-1] if others else raw[0]
+    spooled = [files.id for files in listing.segments if files.spooled and done < files.id < limit]
     found, before = list[Span](), done
-    for id in (*spooled, raw[0]):
+    present = [id for id in raw if id > done] if others else raw[:1]
+    for id in sorted({*spooled, *present}):
         restarted = id - before > _RUN_STEP and starts_run(id)
         if id - before > 1 and not restarted:
             found.append((before + 1, id - 1))
@@ -152,6 +157,7 @@ class Register:
         self._reported: tuple[Span, ...] = ()
         self._seen: float | None = None
         self._blind = True
+        self._others = False
         self._done = -1
         self.losses: tuple[Loss, ...] = ()
         """Found, and not in Kafka yet."""
@@ -166,6 +172,10 @@ class Register:
             self._done = done
             self._indexed |= ids_of(unread)
             self._reported = united(self._reported, reported)
+
+    def distrust(self) -> None:
+        """Another agent owned cdc_raw before this one started: it may have deleted what this one has not read."""
+        self._others = True
 
     def see(self, listing: Listing) -> None:
         """What cdc_raw and the spool have now. Who calls this at least every few seconds has watched."""
@@ -202,8 +212,10 @@ class Register:
                 self._add(Missing.LOST, span, at)
             if self._blind and any(id > self._done for id in there):
                 self._blind = False
-                asked = at.segment >= 0 and self._may_delete()
-                for gap in unwatched_gaps(max(self._done, read), listing, starts_run) if asked else ():
+                others, self._others = self._others, False
+                asked = at.segment >= 0 and (self._may_delete() or others)
+                behind = max(self._done, read)
+                for gap in unwatched_gaps(behind, listing, starts_run, others=others) if asked else ():
                     for span in without(gap, spans(known)):
                         self._add(Missing.UNKNOWN, span, at)
         return self.losses[len(before) :]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from uuid import uuid4
 
 import typer
@@ -25,7 +25,7 @@ from tailrace.changes.transcode import Transcoder
 from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
 from tailrace.cli.mirroring import mirroring
-from tailrace.cli.own_directory import node_settings, require_own_directory, sole_reader
+from tailrace.cli.own_directory import node_settings, own_directory, require_own_directory
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode, RingListener
 from tailrace.commitlog.encryption import Keys
@@ -46,7 +46,7 @@ from tailrace_common.kafka import Sizes
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.ring import RingError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
@@ -77,6 +77,8 @@ class _Stop:
     def __init__(self, wakeup: Signal) -> None:
         self._wakeup = wakeup
         self.asked = False
+        self.reason: str | None = None
+        """Why another agent's start ends this one."""
 
     def __call__(self) -> bool:
         return self.asked
@@ -84,6 +86,11 @@ class _Stop:
     def ask(self, number: int, _frame: object) -> None:
         _LOG.info("%s: ending after the current transaction", signal.Signals(number).name)
         self.asked = True
+        self._wakeup.set()
+
+    def fenced(self, reason: str) -> None:
+        """End because another agent owns cdc_raw. Any thread."""
+        self.reason, self.asked = reason, True
         self._wakeup.set()
 
 
@@ -97,12 +104,19 @@ def _on_signals(stop: _Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def agent(config: SettingsFile = None) -> None:
+def agent(
+    config: SettingsFile = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Own cdc_raw though its mark names another, stopped, agent.")
+    ] = False,
+) -> None:
     """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
 
     Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 3: it ended in order,
     and something is quarantined, or went to dead letters; 4: and changes were lost; 5: another agent was started for
-    this node, do not restart in a loop.
+    this node, or owns its cdc_raw: do not restart in a loop.
+
+    One agent owns a cdc_raw. After a change of topics.prefix, or of the node's host id, start it once with --take-over.
 
     Example: tailrace agent -c tailrace.toml
     """
@@ -116,7 +130,9 @@ def agent(config: SettingsFile = None) -> None:
         health = HealthBoard(time.monotonic)
         if settings.agent.health_port is not None:
             stack.enter_context(HealthServer(health, settings.agent.health_address, settings.agent.health_port))
-        _Start(settings, keys, wakeup, stop, health, stack).run()
+        _Start(settings, keys, wakeup, stop, health, stack, take_over).run()
+        if stop.reason is not None:
+            raise FencedError(stop.reason)
         code = exit_code(health.now)
     if code:
         raise typer.Exit(code)
@@ -132,6 +148,7 @@ class _Start:
     stop: _Stop
     health: HealthBoard
     stack: ExitStack
+    take_over: bool = False
 
     def run(self) -> None:
         hints: list[Callable[[], None]] = [self.wakeup.set]
@@ -154,10 +171,13 @@ class _Start:
             return
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
         require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))
-        if self.settings.agent.delivery == "at-least-once":
-            self.stack.enter_context(sole_reader(self.settings.agent.cdc_raw_directory))
+        owned = self.stack.enter_context(
+            own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
+        )
         directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments()
         care = Care(self.settings.agent, node.host, self.health, lambda: node_settings(cluster))
+        if owned.taken_from is not None:
+            care.register.distrust()
         log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys, care.spool)))
         # From now on no segment comes and goes unseen, however long the services take.
         self.stack.enter_context(Watch(directory, self.wakeup, kept.keep))

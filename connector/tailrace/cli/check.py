@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.capture.directory import list_cdc_raw
+from tailrace.capture.owner import read_owner
 from tailrace.capture.pressure import threshold_of
 from tailrace.capture.spool import Spool, size_of, unwritable
 from tailrace.cli.agent import contact_of, registry_store
@@ -43,6 +44,7 @@ def check_directories(settings: Settings) -> Iterator[Check]:
     advice = "run the agent as Cassandra's user, or in a group that may write it: finished segments are deleted"
     detail = f"{raw}, {shutil.disk_usage(raw).free >> 20} MiB free on its disk"
     yield judge("cdc_raw_directory", os.access(raw, os.R_OK | os.W_OK | os.X_OK), detail, advice)
+    yield from _check_owner(raw, settings.topics.prefix)
     log = settings.agent.commitlog_directory
     if log is not None:
         advice = "Cassandra hard-links segments from one to the other: both must be on one file system"
@@ -120,6 +122,18 @@ def _check_node(settings: Settings, node: Mapping[str, str]) -> Iterator[Check]:
         segments = has_segments(ours)
         advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {theirs}"
         yield Check("same directory", segments, f"Cassandra's is {theirs}, ours is {ours}", advice)
+
+
+def _check_owner(directory: Path, prefix: str) -> Iterator[Check]:
+    """Which agent owns cdc_raw, where one has ever run on it."""
+    try:
+        owner = read_owner(directory)
+    except SettingsError as error:
+        yield Check("cdc_raw owner", False, str(error))
+        return
+    if owner is not None:
+        advice = "correct topics.prefix, or start the agent once with --take-over if the prefix was changed on purpose"
+        yield judge("cdc_raw owner", owner.prefix == prefix, str(owner), advice)
 
 
 def check_latency(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[Check]:

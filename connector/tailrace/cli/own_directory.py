@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from tailrace.capture.directory import list_segments
+from tailrace.capture.owner import Ownership, own, this_agent
 from tailrace.cluster import LiveCluster
-from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError, SettingsError
 
 _NAME: Final = "agent.cdc_raw_directory"
 
@@ -57,21 +58,13 @@ def require_own_directory(directory: Path, node: Mapping[str, str]) -> None:
         raise SettingsError(f"{_NAME}: {directory} has no segments, and the node's own is {theirs}; set it to that")
 
 
-@contextmanager
-def sole_reader(directory: Path) -> Iterator[None]:
-    """Lock the directory against other agents of this machine: without transactions Kafka fences none of them.
-
-    The lock ends with the process, however that ends. Raises FencedError where another holds it.
-    """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FencedError(
-                f"another agent reads {directory}: stop it first. With agent.delivery = at-least-once the one that "
-                "runs stays"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
+def own_directory(settings: Settings, host: str, *, take_over: bool, lost: Callable[[str], None]) -> Ownership:
+    """Make agent.cdc_raw_directory this agent's; see capture.owner.own, also for what it raises."""
+    owner = this_agent(
+        settings.topics.prefix,
+        host,
+        str(settings.kafka.reveal().get("bootstrap.servers", "")),
+        transactional=settings.agent.delivery == "exactly-once",
+        now=time.time(),
+    )
+    return own(settings.agent.cdc_raw_directory, owner, take_over=take_over, lost=lost)

@@ -1,7 +1,9 @@
-"""Two agents for one node, under load."""
+"""Two agents for one node, or one directory, under load."""
 
 from __future__ import annotations
 
+from tailrace.capture.owner import read_owner
+from tests.integration.agents import AgentProcess
 from tests.integration.faults.test_crashes import until_more
 from tests.integration.faults.trial import Trial
 
@@ -17,3 +19,33 @@ def test_of_two_agents_for_one_node_the_older_is_fenced(trial: Trial) -> None:
             load.end()
             trial.settle(newer)
     assert "another agent started" in older.words()
+
+
+def test_an_agent_of_another_prefix_deletes_nothing(trial: Trial) -> None:
+    """While the owner runs, and after it was killed, the second one ends and says what to do; the owner loses nothing,
+    and goes on after its crash; by --take-over the directory changes hands."""
+    settings = trial.settings
+    settings["topics"] = {**settings["topics"], "prefix": f"{trial.prefix}-second"}
+    second = AgentProcess(trial.place, settings, "second", disowns=False)
+    load = trial.load(rate=200)
+    with trial.agent() as owner:
+        until_more(owner)
+        with second:
+            assert second.ended() == 5
+        until_more(owner)
+        owner.kill()
+        with second:
+            assert second.ended() == 2
+        words = second.words()
+        assert f"another agent reads {trial.cassandra.cdc_raw}: the agent with topics.prefix = " in words
+        assert f'{trial.cassandra.cdc_raw} is owned by the agent with topics.prefix = "{trial.prefix}"' in words
+        assert "tailrace agent --take-over" in words
+        owner.start()
+        until_more(owner)
+        load.end()
+        trial.settle(owner)
+    with AgentProcess(trial.place, settings, "second", disowns=False, options=("--take-over",)) as second:
+        second.until_ready()
+        mark = read_owner(trial.cassandra.cdc_raw)
+        assert mark is not None
+        assert mark.prefix == f"{trial.prefix}-second"

@@ -144,6 +144,15 @@ def test_ids_that_are_missing_are_unknown_only_where_cassandra_deletes_and_nobod
         assert node.look(listing(18)) == [("lost", (14, 14))]  # watched: 15 to 17 were empty
 
 
+def test_what_another_agent_deleted_is_unknown_wherever_it_stood() -> None:
+    """It deletes any finished segment, not from the oldest on as Cassandra does; asked once, after it was the owner."""
+    node = Node(False)
+    node.register.distrust()
+    assert node.look(listing(11, 14, indexed=False)) == [("unknown", (12, 13))]
+    assert node.look(listing(11, 14, 17, indexed=False)) == []
+    assert unwatched_gaps(10, listing(12, 17, spooled=(14,)), no_run, others=True) == ((11, 11), (13, 13), (15, 16))
+
+
 def test_a_process_that_slept_has_not_watched() -> None:
     node = Node(True)
     assert node.look(listing(11)) == []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.own_directory import require_own_directory, sole_reader
-from tailrace_schemas.errors import FencedError, SettingsError
+from tailrace.cli.own_directory import require_own_directory
+from tailrace_schemas.errors import SettingsError
 
 ENABLED = {"cdc_enabled": "true", "cdc_raw_directory": "/var/lib/cassandra/cdc_raw"}
 
@@ -42,11 +42,3 @@ def test_the_nodes_own_under_any_name(tmp_path: Path) -> None:
     require_own_directory(link, {**ENABLED, "cdc_raw_directory": str(tmp_path)})
     (tmp_path / "CommitLog-7-1.log").touch()
     require_own_directory(tmp_path, ENABLED)
-
-
-def test_a_directory_has_one_reader_at_a_time(tmp_path: Path) -> None:
-    """Without transactions, the lock is what keeps a second agent away."""
-    with sole_reader(tmp_path), pytest.raises(FencedError, match="another agent reads"), sole_reader(tmp_path):
-        pass
-    with sole_reader(tmp_path):
-        pass
