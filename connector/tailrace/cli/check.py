@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
