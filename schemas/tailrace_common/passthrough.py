@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
-from pydantic import ConfigDict, RootModel, SecretStr, model_validator
+from pydantic import ConfigDict, RootModel, SecretStr, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from tailrace_common.property_names import (
+    REGISTRY_CLIENT,
+    java_consumer_fault,
+    librdkafka_fault,
+    spark_fault,
+    unknown,
+)
 from tailrace_common.secrets import is_secret_name
 
 Scalar = bool | int | float | str
@@ -20,6 +28,8 @@ _FILES_THEMSELVES: Final = frozenset(
         "sasl.oauthbearer.assertion.jwt.template.file",
     }
 )
+PROPERTY_FAULT: Final = "property_fault"
+"""The type of pydantic's error for a property that the other program would refuse, or not see."""
 _USER_INFO: Final = re.compile(r"://[^/\s]*@")
 
 
@@ -74,7 +84,27 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
                 raise ValueError(f"{name} must be a string, number or boolean")
             else:
                 properties[name] = SecretStr(str(value)) if is_secret_name(name) or name in cls.secrets else value
+        cls._require_no_faults(
+            {name: value for name, value in properties.items() if name not in cls.defaults or name in given}
+        )
         return properties
+
+    @classmethod
+    def _require_no_faults(cls, properties: Mapping[str, object]) -> None:
+        """Raise pydantic's error with all that is wrong, each at its name, and without values."""
+        faults = {name: cls.fault(name, _plain(value), properties) for name, value in properties.items()}
+        details: list[InitErrorDetails] = [
+            {"type": PydanticCustomError(PROPERTY_FAULT, "{words}", {"words": words}), "loc": (name,), "input": None}
+            for name, words in faults.items()
+            if words is not None
+        ]
+        if details:
+            raise ValidationError.from_exception_data(cls.__name__, details)
+
+    @classmethod
+    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003 - for subclasses
+        """What is wrong with one of the `given` properties, without its value; None where nothing is."""
+        return None
 
     def reveal(self) -> dict[str, Scalar]:
         """The properties with their secrets in the clear, for the program they are for. Never log this."""
@@ -84,7 +114,22 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
         }
 
 
-class KafkaSettings(Properties):
+def _plain(value: object) -> Scalar:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+class LibrdkafkaSettings(Properties):
+    """Properties that librdkafka of this machine has, with values that it takes."""
+
+    @classmethod
+    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+        """Librdkafka's own answer."""
+        return librdkafka_fault(name, value)
+
+
+class KafkaSettings(LibrdkafkaSettings):
     """librdkafka's configuration, by its own names: `bootstrap.servers`, `security.protocol`, `sasl.password`..."""
 
     defaults: ClassVar[Mapping[str, Scalar]] = {"bootstrap.servers": "127.0.0.1:9092"}
@@ -96,6 +141,7 @@ class KafkaSettings(Properties):
         "queue.buffering.max.kbytes": "set agent.buffer_mebibytes",
         "queue.buffering.max.messages": "it follows agent.buffer_mebibytes",
         "message.max.bytes": "set topics.max_message_bytes",
+        "metadata.broker.list": "set bootstrap.servers, which Spark's Kafka client has too",
     }
 
     examples: ClassVar[Mapping[str, Scalar]] = {
@@ -121,6 +167,11 @@ class RegistrySettings(Properties):
         "basic.auth.user.info_file": "/run/secrets/registry-user-and-password",
     }
 
+    @classmethod
+    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+        """The registry's client refuses names that it does not have."""
+        return None if name in REGISTRY_CLIENT else unknown(name, REGISTRY_CLIENT, "the registry's client")
+
     @model_validator(mode="after")
     def _check_url(self) -> Self:
         if _USER_INFO.search(str(self.root.get("url", ""))):
@@ -133,11 +184,31 @@ class SparkSettings(Properties):
 
     examples: ClassVar[Mapping[str, Scalar]] = {"spark.master": "local[2]", "spark.executor.memory": "4g"}
 
+    @classmethod
+    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+        """Spark itself takes no notice of names that it does not have."""
+        return spark_fault(name)
+
+
+_BY_SPARK: Final = "Spark's Kafka source sets it itself"
+
 
 class JavaKafkaSettings(Properties):
     """Java's Kafka client configuration, by its own names: `ssl.truststore.location`..."""
 
+    owned: ClassVar[Mapping[str, str]] = {
+        "auto.offset.reset": "set stream.starting_offsets",
+        "key.deserializer": _BY_SPARK,
+        "value.deserializer": _BY_SPARK,
+        "enable.auto.commit": _BY_SPARK,
+        "interceptor.classes": _BY_SPARK,
+    }
     examples: ClassVar[Mapping[str, Scalar]] = {
         "ssl.truststore.location": "/etc/tailrace/kafka.p12",
         "ssl.truststore.type": "PKCS12",
     }
+
+    @classmethod
+    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+        """Java's client takes no notice of names that it does not have."""
+        return java_consumer_fault(name, given)

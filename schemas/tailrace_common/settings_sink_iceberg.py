@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tailrace_common.passthrough import Properties, Scalar
+from tailrace_common.property_names import ICEBERG_CATALOG, misspelled
 from tailrace_common.settings_s3 import StoredSettings
 from tailrace_common.settings_section import Positive
 
@@ -20,6 +21,11 @@ class CatalogSettings(Properties):
     owned: ClassVar[Mapping[str, str]] = {"cache-enabled": "what other writers did has to be seen at once"}
     examples: ClassVar[Mapping[str, Scalar]] = {"type": "rest", "uri": "https://catalog:8181"}
     secrets: ClassVar[frozenset[str]] = frozenset({"token", "header.Authorization"})
+
+    @classmethod
+    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+        """A catalog takes no notice of names that it does not have, and each kind has others."""
+        return misspelled(name, ICEBERG_CATALOG)
 
 
 class IcebergSinkSettings(StoredSettings):

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tailrace_common.passthrough import Properties, RegistrySettings, Scalar
+from tailrace_common.passthrough import LibrdkafkaSettings, RegistrySettings, Scalar
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive
 from tailrace_common.settings_template import require_template
@@ -15,7 +15,7 @@ from tailrace_common.settings_template import require_template
 _MIB: Final = 1 << 20
 
 
-class SinkKafkaSettings(Properties):
+class SinkKafkaSettings(LibrdkafkaSettings):
     """The Kafka that the sink writes to, by librdkafka's names; with nothing set, the stream's own, of [kafka]."""
 
     owned: ClassVar[Mapping[str, str]] = {

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, g
 from pydantic import BaseModel, RootModel, Tag, ValidationError
 from pydantic_settings import BaseSettings
 
+from tailrace_common.passthrough import PROPERTY_FAULT
 from tailrace_common.secrets import is_secret_name, redact
 from tailrace_schemas.errors import SettingsError
 
@@ -125,6 +126,8 @@ def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapp
     name = ".".join(path)
     if fault["type"] == "extra_forbidden":
         return f"{where}: unknown setting {name}; {_nearest(model, located, path)}"
+    if fault["type"] == PROPERTY_FAULT:
+        return f"{where}: {redact(name)}: {fault['msg']}"
     if fault["type"] == "missing":
         return f"{where}: {name} is not set; {_such_as(model, located)}"
     message = _IN_PYDANTIC.sub("", str(fault["msg"])).replace("Input should be", "must be")

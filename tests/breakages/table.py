@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.breakages import (
     capture,
+    command_line,
     copies,
     delivery,
     delta,
@@ -33,4 +34,5 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *delta.BREAKAGES,
     *iceberg.BREAKAGES,
     *sinks.BREAKAGES,
+    *command_line.BREAKAGES,
 )

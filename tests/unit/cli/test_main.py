@@ -118,6 +118,40 @@ def test_settings_errors_reach_the_person(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+WHOLE: Any = typer.main.get_command(main.complete())
+# What these commands want before they read settings.
+FURTHER = {
+    ("generations", "lookup"): ("1",),
+    ("offsets", "adopt"): ("--new-log",),
+    ("replay",): ("/",),
+}
+
+
+def settings_readers() -> Iterator[tuple[str, ...]]:
+    """The words of each command that reads settings, with values for what it requires."""
+    for words in commands(WHOLE):
+        command = WHOLE
+        for word in words:
+            command = command.commands[word]
+        if any(parameter.name == "config" for parameter in command.params):
+            required = [parameter for parameter in command.params if parameter.required]
+            values = [(*parameter.opts[:1], "1") if parameter.opts[0][0] == "-" else ("1",) for parameter in required]
+            yield (*words, *FURTHER.get(words, [word for value in values for word in value]))
+
+
+@pytest.mark.parametrize("words", list(settings_readers()), ids=" ".join)
+def test_a_wrong_property_of_kafka_ends_every_command_at_once(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
+    with pytest.raises(SystemExit) as ended:
+        WHOLE(args=[*words, "-c", str(path)], prog_name="tailrace")
+    assert ended.value.code == 2
+    wanted = 'kafka.bootstrap_servers: librdkafka has no such property; did you mean "bootstrap.servers"?'
+    assert capsys.readouterr().err == f"tailrace: {path}: {wanted}\n"
+
+
 def test_the_console_script_runs() -> None:
     script = Path(sys.executable).with_name("tailrace")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60, check=True)

@@ -205,6 +205,76 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("cluster = 5", {}, "t.toml: cluster must be a table, [cluster]"),
         ("sink = 5", {}, "t.toml: sink must be a table, [sink]"),
         ("[kafka]\nx = [1]", {}, "kafka: x must be a string, number or boolean"),
+        (
+            "[kafka]\nbootstrap_servers = 'a:1'",
+            {},
+            't.toml: kafka.bootstrap_servers: librdkafka has no such property; did you mean "bootstrap.servers"?',
+        ),
+        (
+            "[kafka]\n'sasl.passwrd' = 'hunter2'",
+            {},
+            "kafka.sasl.passwrd: librdkafka has no such property; did you mean",
+        ),
+        ("[kafka]\n'sasl.passwrd_file' = '/dev/null'", {}, 'did you mean "sasl.password"?'),
+        ("[kafka]\n'error_cb' = 'x'", {}, "t.toml: kafka.error_cb: librdkafka has no such property"),
+        (
+            "[kafka]\n'metadata.broker.list' = 'x'",
+            {},
+            "metadata.broker.list is not yours to set: set bootstrap.servers",
+        ),
+        (
+            "",
+            {"KAFKA__BOOTSTRAP_SERVER": "a:1"},
+            "TAILRACE_KAFKA__BOOTSTRAP_SERVER: kafka.bootstrap.server: librdkafka has no such property; did you mean",
+        ),
+        (
+            "[kafka]\n'security.protocol' = 'SASL'",
+            {},
+            't.toml: kafka.security.protocol: Invalid value "SASL" for configuration property "security.protocol"',
+        ),
+        ("[kafka]\nretries = -1", {}, "kafka.retries: Configuration property"),
+        (
+            "[sink.a]\ntype = 'kafka'\nkafka.bootstrap_servers = 'a:1'",
+            {},
+            "t.toml: sink.a.kafka.bootstrap_servers: librdkafka has no such property; did you mean ",
+        ),
+        (
+            "[schemas.registry]\n'basic.auth.user_info' = 'u:hunter2'",
+            {},
+            "t.toml: schemas.registry.basic.auth.user_info: the registry's client has no such property; did you mean",
+        ),
+        (
+            "[sink.a]\ntype = 'kafka'\nregistry.urll = 'x'",
+            {},
+            "sink.a.registry.urll: the registry's client has no such",
+        ),
+        (
+            "[stream.kafka]\nssl_truststore_location = 'x'",
+            {},
+            "t.toml: stream.kafka.ssl_truststore_location: Java's Kafka consumer has no such property; did you mean "
+            '"ssl.truststore.location"?',
+        ),
+        (
+            "[stream.kafka]\n'auto.offset.reset' = 'none'",
+            {},
+            "auto.offset.reset is not yours to set: set stream.starting",
+        ),
+        (
+            "[stream.spark]\n'spark.executor.memroy' = '4g'",
+            {},
+            "t.toml: stream.spark.spark.executor.memroy: did you mean",
+        ),
+        ("[stream.spark]\nmaster = 'local'", {}, 'Spark\'s properties begin with spark.; did you mean "spark.master"?'),
+        (
+            "",
+            {"STREAM__SPARK__SPARK_DYNAMICALLOCATION_ENABLED": "true"},
+            'stream.spark.spark.dynamicallocation.enabled: did you mean "spark.dynamicAllocation.enabled"?',
+        ),
+        (
+            "[sink.a]\ntype = 'iceberg'\npath = '/x'\ncatalog = { type = 'jdbc', jdbc_user = 'u' }",
+            {},
+            't.toml: sink.a.catalog.jdbc_user: did you mean "jdbc.user"?',
+        ),
         ("kafka = 1", {}, "must be a table of names and values"),
         ("cluster = 1", {"CLUSTER__PORT": "1"}, "TAILRACE_CLUSTER__PORT: cluster is a value in the file, not a table"),
         ("[stream]\nsink = 'x'", {}, 'stream.sink = "x" has no [sink.x]; the sinks are: local'),
@@ -228,6 +298,33 @@ def test_complaints(tmp_path: Path, text: str, environ: dict[str, str], message:
     assert message in said
     assert "\n" not in said
     assert "hunter2" not in said
+
+
+def test_each_wrong_property_has_its_line(tmp_path: Path) -> None:
+    text = "[kafka]\nbootstrap_servers = 'a:1'\n'sasl.passwrd' = 'hunter2'\n[stream.spark]\nx = 1\n[cluster]\nport = 0"
+    lines = complaint(tmp_path, text).splitlines()
+    assert [line.split(":")[1] for line in lines] == [
+        " cluster.port must be greater than or equal to 1, not 0",
+        " kafka.bootstrap_servers",
+        " kafka.sasl.passwrd",
+        " stream.spark.x",
+    ]
+    assert "hunter2" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[kafka]\n'log_level' = 6\nretries = 5\n'group.id' = 'x'\n'socket.keepalive.enable' = true",
+        "[kafka]\n'ssl.ca.location' = '/nowhere'\n'security.protocol' = 'SASL_SSL'\n'sasl.mechanism' = 'SCRAM-SHA-512'",
+        "[stream.kafka]\n'sasl.login.callback.handler.class' = 'com.example.Login'\n'login.region' = 'x'",
+        "[stream.spark]\n'spark.hadoop.fs.s3a.endpoint' = 'x'\n'spark.openlineage.transport.type' = 'http'",
+        "[stream.spark]\n'spark.sql.catalog.lake' = 'x'\n'spark.kubernetes.driver.label.a' = 'x'\n'spark.ui.port' = 1",
+        "[sink.a]\ntype = 'iceberg'\npath = '/x'\ncatalog = { type = 'rest', uri = 'x', 'header.X-Realm' = 'y' }",
+    ],
+)
+def test_properties_that_their_programs_know_pass(text: str, tmp_path: Path) -> None:
+    load(tmp_path, text)
 
 
 def test_one_line_for_each_fault(tmp_path: Path) -> None:
