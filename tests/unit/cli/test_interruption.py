@@ -64,6 +64,7 @@ _HANGING = """
 import fcntl, os, signal, sys, termios
 from tailrace.cli.interruption import stopped_by_signals
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 try:
     with stopped_by_signals():
         os.write({report}, b"waits\\n")
@@ -87,7 +88,11 @@ def test_nohup_is_respected() -> None:
 
 def test_handlers_come_back() -> None:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    with stopped_by_signals():
-        assert all(signal.getsignal(number) is not old for number, old in zip(numbers, before, strict=True))
-    assert [signal.getsignal(number) for number in numbers] == before
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
+    try:
+        before = [signal.getsignal(number) for number in numbers]
+        with stopped_by_signals():
+            assert all(signal.getsignal(number) is not old for number, old in zip(numbers, before, strict=True))
+        assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        signal.signal(signal.SIGHUP, inherited)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -33,9 +35,15 @@ def is_gone(pid: int) -> bool:
 
 
 def pid_of_child(child: Child) -> int:
-    """What WITH_A_CHILD says of the one that it started."""
-    (line,) = (line for line in child.launch.log.read_text().splitlines() if line.startswith("child"))
-    return int(line.split()[1])
+    """The process id that WITH_A_CHILD's own child logs, once its whole line is in the log."""
+    log = child.launch.log
+    assert wait_until(lambda: _CHILD.search(log.read_text()) is not None, 30)
+    line = _CHILD.search(log.read_text())
+    assert line is not None
+    return int(line[1])
+
+
+_CHILD: Final = re.compile(r"^child (\d+)\n", re.MULTILINE)
 
 
 def test_ready_then_stopped_in_order(tmp_path: Path) -> None:
@@ -63,18 +71,18 @@ def test_child_that_ignores_sigterm_is_ended_by_force(tmp_path: Path) -> None:
 def test_nothing_that_it_started_is_left(tmp_path: Path, on_term: str, seconds: float, said: list[str]) -> None:
     child = Child.start(replace(launch(tmp_path, WITH_A_CHILD, on_term=on_term), stop_seconds=seconds))
     child.await_ready()
-    assert wait_until(lambda: "child" in child.launch.log.read_text(), 30)
+    pid = pid_of_child(child)
     child.stop()
-    assert is_gone(pid_of_child(child))
+    assert is_gone(pid)
     assert child.launch.log.read_text().splitlines()[2:] == said
 
 
 def test_kill_takes_what_it_started_along(tmp_path: Path) -> None:
     child = Child.start(launch(tmp_path, WITH_A_CHILD))
     child.await_ready()
-    assert wait_until(lambda: "child" in child.launch.log.read_text(), 30)
+    pid = pid_of_child(child)
     child.kill()
-    assert is_gone(pid_of_child(child))
+    assert is_gone(pid)
 
 
 def test_kill_gives_no_chance(tmp_path: Path) -> None:
