@@ -49,6 +49,11 @@ class LogTablesSinkSettings(CassandraTargetSettings):
     ttl_seconds: Annotated[int, Field(ge=0, le=_LONGEST_TTL)] = Field(
         default=DAY_SECONDS, description="Log rows vanish so long after they were written; 0: never"
     )
+    dropped_columns: Literal["drop", "keep"] = Field(
+        default="drop",
+        description='What becomes of a log column whose table has dropped the column: "drop", as ScyllaDB does it, or '
+        '"keep" the column with its values. ScyllaDB\'s client in Java cannot read a log that keeps a list',
+    )
 
 
 class CassandraSinkSettings(CassandraTargetSettings):

@@ -35,9 +35,10 @@ from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pieces import pieces
 from tailrace_spark.report import Progress, TableProgress
 from tailrace_spark.shaping import newest, shape_of
-from tailrace_spark.sinks.protocol import OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
+from tailrace_spark.sinks.protocol import AnnouncedSink, OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
+from tailrace_spark.upkeep import Upkeep
 
 log = logging.getLogger("tailrace_spark")
 
@@ -109,6 +110,9 @@ class Stream:
         self._schemas = SchemaReader(kafka, prefix)
         self._ends = PartitionEnds(kafka)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
+        self._upkeep: Upkeep | None = None
+        if isinstance(sink, AnnouncedSink):
+            self._upkeep = Upkeep(sink, SchemaReader(kafka, prefix), reads_topic(spark, settings), self._sink_used)
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
@@ -126,6 +130,8 @@ class Stream:
         )
         require_own(self._files, stream.checkpoint, job)
         write_promptly(self._spark, self._files)
+        if self._upkeep is not None:
+            self._upkeep.run()
         frame = with_head(read_messages(self._spark, self._settings))
         frame = frame if copies is None else one_copy(frame, copies)
         writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
@@ -150,6 +156,8 @@ class Stream:
         try:
             while query.isActive and not self._stop.wait(0.2):
                 self._sweep()
+                if self._upkeep is not None:
+                    self._upkeep.run()
             with self._writing, self._quiet():  # Spark would interrupt a batch that is being written
                 query.stop()
                 query.awaitTermination()
@@ -198,6 +206,8 @@ class Stream:
         """Leave Kafka; the sink stays the caller's."""
         self._schemas.close()
         self._generations.close()
+        if self._upkeep is not None:
+            self._upkeep.close()
 
     def _take(self, frame: DataFrame, batch: int) -> None:
         written = False

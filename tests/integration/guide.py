@@ -123,7 +123,8 @@ EXAMPLES: Final = (
     ),
     _edits(
         "user types", "u",
-        [((0, 1, None), None, None, 1), (None, None, {1}, 1), ((7, None, 9), True, None, 1), (None, True, None, 1)],
+        [((0, 1, None), None, None, 1), ((None, None, None), None, {1}, 1), ((7, None, 9), True, None, 1),
+         ((None, None, None), True, None, 1)],
         "u.a = 0, u.b = 1", "u.b = null", "u = {a: 7, c: 9}", "u = null",
     ),
     Example(

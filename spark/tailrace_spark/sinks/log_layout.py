@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ END_OF_BATCH: Final = "cdc$end_of_batch"
 
 _DELETED: Final = "cdc$deleted_"
 _DELETED_ELEMENTS: Final = "cdc$deleted_elements_"
+_COMMENT: Final = "CDC log for "
 _LONGEST_NAME: Final = 48  # SchemaConstants.NAME_LENGTH
 _BOOLEAN: Final = CqlType("boolean")
 _TIMEUUID: Final = CqlType("timeuuid")
@@ -120,7 +121,7 @@ def create_statement(log: LogTable, ttl_seconds: int) -> str:
     columns = ", ".join(f"{quote_identifier(name)} {cql_type}" for name, cql_type in log.columns.items())
     key = ", ".join(f'"{name}"' for name in (STREAM_ID, TIME, BATCH_SEQ_NO))
     compaction = "{'class': 'TimeWindowCompactionStrategy'}"
-    options = [f"comment = 'CDC log for {str(log.base).replace(chr(39), chr(39) * 2)}'"]
+    options = [f"comment = '{_COMMENT}{str(log.base).replace(chr(39), chr(39) * 2)}'"]
     if ttl_seconds:
         window = -(-ttl_seconds // _WINDOWS)
         compaction = (
@@ -133,18 +134,46 @@ def create_statement(log: LogTable, ttl_seconds: int) -> str:
     return f"CREATE TABLE IF NOT EXISTS {log.cql_name} ({columns}, PRIMARY KEY ({key})) WITH {' AND '.join(options)}"
 
 
-def add_statement(log: LogTable, column: str) -> str:
-    """ALTER TABLE that adds one column."""
-    return f"ALTER TABLE {log.cql_name} ADD {quote_identifier(column)} {log.columns[column]}"
+def missing_columns(log: LogTable, existing: Mapping[str, str]) -> list[str]:
+    """The columns that a log table lacks; `existing` are the types of its columns by name."""
+    return [name for name in log.columns if name not in existing]
 
 
-def insert_statement(log: LogTable) -> str:
-    """INSERT of a whole row: its columns in their order, then write time (microseconds) and time to live (seconds).
+def dropped_columns(log: LogTable, existing: Mapping[str, str]) -> list[str]:
+    """The columns of a log table for columns that its table has no longer.
+
+    A former name of a key column is none of them: rows that were written under it have their keys there.
+    """
+    return [
+        name
+        for name in existing
+        if name not in log.columns and (name.startswith(_DELETED) or _DELETED + name in existing)
+    ]
+
+
+def add_statement(log: LogTable, columns: Iterable[str]) -> str:
+    """ALTER TABLE that adds columns: readers never see a column without those that belong to it."""
+    listed = ", ".join(f"{quote_identifier(name)} {log.columns[name]}" for name in columns)
+    return f"ALTER TABLE {log.cql_name} ADD ({listed})"
+
+
+def drop_statement(log: LogTable, columns: Iterable[str]) -> str:
+    """ALTER TABLE that drops columns."""
+    return f"ALTER TABLE {log.cql_name} DROP ({', '.join(map(quote_identifier, columns))})"
+
+
+def base_of(comment: str) -> str | None:
+    """keyspace.table of the table whose log a table is, by its comment; None where it is not one that we made."""
+    return comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else None
+
+
+def insert_statement(log: LogTable, columns: Collection[str]) -> str:
+    """INSERT of a row: these columns in their order, then write time (microseconds) and time to live (seconds).
 
     With the write's own time, so that a row that is written again is the same row, and `writetime` tells it.
     """
-    names = ", ".join(map(quote_identifier, log.columns))
-    marks = ", ".join("?" * len(log.columns))
+    names = ", ".join(map(quote_identifier, columns))
+    marks = ", ".join("?" * len(columns))
     return f"INSERT INTO {log.cql_name} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?"  # noqa: S608 - names are quoted
 
 

@@ -248,7 +248,8 @@ def _values(
     for edit in edits:
         if edit.deleted:
             values[deleted(edit.column)] = _TRUE
-        if edit.live:
+        # ScyllaDB writes a user type whole with every edit: of what got no value, a value of nulls.
+        if edit.live or edit.column.type.kind == "udt":
             values[edit.column.name] = _frozen(edit.column.type, edit.live)
         if edit.removed:
             values[deleted_elements(edit.column)] = _collection(len(edit.removed), edit.removed)

@@ -5,22 +5,35 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, Protocol
+from uuid import UUID
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import DecodeError, ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.cassandra_parts import Letters, Store, make_types
 from tailrace_spark.sinks.cassandra_sink import CassandraSink, Targets
-from tailrace_spark.sinks.log_layout import LogTable, add_statement, create_statement, insert_statement, log_table
+from tailrace_spark.sinks.log_layout import (
+    LogTable,
+    add_statement,
+    base_of,
+    create_statement,
+    drop_statement,
+    dropped_columns,
+    insert_statement,
+    log_table,
+    missing_columns,
+)
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 
-log = logging.getLogger("tailrace_spark")
+_LOG: Final = logging.getLogger("tailrace_spark")
 
 LOG_DEAD_LETTERS: Final = "tailrace_log_dead_letters"
 """Another table than that of a `cassandra` sink, which may set aside the same records for the same keyspace."""
@@ -29,11 +42,26 @@ _BATCH_ROWS: Final = 32
 _BATCH_BYTES: Final = 64 * 1024
 
 
+class LogStore(Store, Protocol):
+    """What the sink asks of a cluster besides."""
+
+    def has_keyspace(self, keyspace: str) -> bool: ...
+
+    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None: ...
+
+
+class NoKeyspaceError(ServiceError):
+    """The keyspace of a log table does not exist: its changes wait until somebody makes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A log table that is there, with all columns that one definition needs."""
+    """An existing log table, and what a definition's changes write into it.
 
-    log: LogTable
+    `columns`: the log's columns in the order of `statement`, each with the name that the definition has for it.
+    """
+
+    columns: Mapping[str, str]
     statement: str
 
 
@@ -49,6 +77,10 @@ class _Update:
 class LogTablesSink(CassandraSink):
     """Writes changes into log tables; see `UpdateSink` for the promises, `log_layout` for the tables.
 
+    A log table has the columns of all definitions that are known of its table, merged. It is made when the table is
+    announced, before its first change: readers of ScyllaDB's expect it. Changes of older definitions leave out columns
+    that were dropped.
+
     Cassandra has no transactions over partitions: a batch that fails half-way was written in part, and all of it is
     written again. That is no harm, for a row's key, values and write time follow from the mutation alone, so rows that
     are there already are written as they were, whichever replica's copy they come from. What no log table can hold, or
@@ -56,19 +88,62 @@ class LogTablesSink(CassandraSink):
     """
 
     def __init__(
-        self, store: Store, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
-        clock: Callable[[], float] = time.monotonic,
+        self, store: LogStore, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
+        keep_dropped: bool = False, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever)."""
+        """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever).
+        `keep_dropped`: log tables keep the columns that their tables drop."""
         super().__init__(store, Letters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS))
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
+        self._keep_dropped = keep_dropped
+        self._known: dict[str, tuple[int, Table]] = {}
+        self._noted: dict[int, Table] = {}
         self._targets = Targets(self._prepare, LOG_DEAD_LETTERS, clock)
 
     def write_times(self, change: Change) -> Iterable[int]:
         """The times under which a change stands in the log."""
         return write_times(change)
+
+    def announce(self, definitions: Iterable[tuple[int, Table]]) -> None:
+        """As AnnouncedSink says."""
+        tables = {str(table): None for announced, table in definitions if self._note(announced, table)}
+        absent: NoKeyspaceError | None = None
+        for name in tables:
+            try:
+                self._targets.of(self._known[name][1])
+            except UnsupportedError:
+                continue  # `Targets` has logged it; its changes go to the dead letters
+            except NoKeyspaceError as error:
+                absent = absent or error
+        if absent is not None:
+            raise absent
+
+    def _note(self, announced: int, table: Table) -> bool:
+        """Merge a definition with those that are known of its table: what each writes follows from all of them.
+
+        A table that was dropped and made again is another one, of which the later counts. True where this is of it.
+        """
+        if self._noted.get(id(table)) is table:
+            return True
+        self._noted[id(table)] = table  # kept, so that no other table gets its id()
+        name = str(table)
+        known = self._known.get(name)
+        if known is None:
+            self._known[name] = announced, table
+            return True
+        latest, definition = known
+        if definition.id != table.id:
+            if announced <= latest:
+                return False
+            merged = table
+        else:
+            merged = merge_definitions(definition, table, second_newer=announced > latest)
+        if merged != definition:
+            self._known[name] = max(announced, latest), merged
+            self._targets.forget()
+        return True
 
     def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
@@ -86,6 +161,7 @@ class LogTablesSink(CassandraSink):
 
     def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> _Update:
         try:
+            self._note(changes[-1].announced, changes[-1].change.table)
             target = self._targets.of(changes[-1].change.table)
             return _Update(target, log_rows(changes), changes)
         except DecodeError as error:
@@ -103,35 +179,89 @@ class LogTablesSink(CassandraSink):
         return True
 
     def _prepare(self, table: Table) -> _Target:
-        """The log table of a definition, made or widened first where needed. Raises UnsupportedError."""
-        wanted = log_table(table, self._keyspace_of(table.keyspace))
+        """What writes a definition's changes; its log table is made or altered first where needed.
+
+        Raises UnsupportedError where there can be none, NoKeyspaceError where its keyspace does not exist.
+        """
+        known = self._known.get(str(table), (0, table))[1]
+        log = log_table(known, self._keyspace_of(table.keyspace))
+        own = log if known is table else log_table(table, log.keyspace)
+        if self._keep_dropped:
+            former = {name: cql_type for name, cql_type in own.columns.items() if name not in _key_names(own)}
+            log = replace(log, columns={**former, **log.columns})
         try:
-            make_types(self._store, wanted.keyspace, wanted.columns.values())
-            there = self._store.columns(wanted.keyspace, wanted.name)
-            if not there:
-                self._store.define(create_statement(wanted, self._ttl))
-                log.info("%s has the log table %s", wanted.base, wanted)
-                there = self._store.columns(wanted.keyspace, wanted.name)
-            for name in [name for name in wanted.columns if name not in there]:
-                self._store.define(add_statement(wanted, name))
-                log.info("%s: column %s added", wanted, name)
+            with suppress(RefusedError):  # another stream may have made or altered it meanwhile
+                return self._altered(log, own)
+            return self._altered(log, own)
         except RefusedError as error:
-            raise ServiceError(
-                f"log table {wanted}: {error}; the keyspace must exist, and this role may make and alter tables in it"
-            ) from error
-        for name, cql_type in wanted.columns.items():
-            if there.get(name, str(cql_type)) != str(cql_type):
-                raise UnsupportedError(
-                    f"{wanted}: column {name} is {there[name]} there, and {cql_type} is to be written; drop or rename "
-                    "the log table, or write into another keyspace"
-                )
-        return _Target(wanted, insert_statement(wanted))
+            if not self._store.has_keyspace(log.keyspace):
+                raise NoKeyspaceError(
+                    f"log table {log}: {error}; the keyspace must exist, and this role may make and alter tables in it"
+                ) from error
+            raise UnsupportedError(f"log table {log}: Cassandra refuses to make or alter it: {error}") from error
+
+    def _altered(self, log: LogTable, own: LogTable) -> _Target:
+        """Bring a log table to the columns of `log`; what then writes the changes of `own`, an older definition or the
+        same. Raises RefusedError, UnsupportedError."""
+        base = self._base(log)
+        if base not in (None, str(log.base)):
+            raise UnsupportedError(
+                f"{log} is the log of {base}, so not of {log.base}: write them into different keyspaces ([sink.NAME] "
+                "keyspace)"
+            )
+        make_types(self._store, log.keyspace, log.columns.values())
+        existing = self._store.columns(log.keyspace, log.name)
+        if not existing:
+            self._store.define(create_statement(log, self._ttl))
+            _LOG.info("%s has the log table %s", log.base, log)
+        elif missing := missing_columns(log, existing):
+            self._store.define(add_statement(log, missing))
+            _LOG.info("%s: columns %s added", log, ", ".join(missing))
+        if base is not None and not self._keep_dropped and (dropped := dropped_columns(log, existing)):
+            self._store.define(drop_statement(log, dropped))
+            _LOG.info("%s: columns %s dropped, as in %s", log, ", ".join(dropped), log.base)
+        return _target(log, own, self._store.columns(log.keyspace, log.name))
+
+    def _base(self, log: LogTable) -> str | None:
+        """The table whose log an existing table of this name is; None where there is none, or it is not ours."""
+        identity = self._store.identity(log.keyspace, log.name)
+        return None if identity is None else base_of(identity[1])
 
     def _forget(self) -> None:
         self._targets.forget()
 
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)
+
+
+def _target(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> _Target:
+    """Raises UnsupportedError where a column that the definition writes is of another type in the log table.
+
+    A key column that was renamed is written under its newest name, and a column that was dropped is left out; but a
+    table that was dropped and made again is another table, whose log has no place for columns of the former one.
+    """
+    is_same_table = own.base.id == log.base.id
+    renamed = dict(zip(_key_names(own), _key_names(log), strict=True)) if is_same_table else {}
+    columns: dict[str, str] = {}
+    for name, cql_type in own.columns.items():
+        column = renamed.get(name, name)
+        if column not in existing:
+            if is_same_table:
+                continue
+            raise UnsupportedError(
+                f"{log}: {own.base} was dropped and made again, and its log has no column {column} any more"
+            )
+        if existing[column] != str(cql_type):
+            raise UnsupportedError(
+                f"{log}: column {column} is {existing[column]} there, and {cql_type} is to be written; drop or rename "
+                "the log table, or write into another keyspace"
+            )
+        columns[column] = name
+    return _Target(columns, insert_statement(log, columns))
+
+
+def _key_names(log: LogTable) -> list[str]:
+    return [column.name for column in log.base.key]
 
 
 def _updates(changes: Iterable[Delivered]) -> Iterator[tuple[Delivered, ...]]:
@@ -168,5 +298,5 @@ def _batches(updates: Iterable[_Update], ttl_seconds: int) -> Iterator[Batch]:
 
 
 def _bound(target: _Target, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
-    values = [row.values.get(name) for name in target.log.columns]
+    values = [row.values.get(name) for name in target.columns.values()]
     return (*values, struct.pack(">q", row.written), struct.pack(">i", ttl_seconds))

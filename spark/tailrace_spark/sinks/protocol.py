@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
 from tailrace_spark.sinks.row_image import Imaged
 
 At = tuple[str, int, int]
@@ -132,6 +133,17 @@ class LetterSink(Sink, Protocol):
 
         What is set aside again is a letter again.
         """
+
+
+@runtime_checkable
+class AnnouncedSink(Sink, Protocol):
+    """A sink that makes ready what a table needs before its first change.
+
+    `announce` takes definitions with their places in `.schemas`, in that order; it is called at the stream's start and
+    when there are more, never while `write` is. Raises ServiceError as `write` does, with the others made ready.
+    """
+
+    def announce(self, definitions: Iterable[tuple[int, Table]]) -> None: ...
 
 
 @runtime_checkable

@@ -14,7 +14,10 @@ def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> R
     from tailrace_spark.sinks.log_tables import LogTablesSink
 
     store = CassandraStore(settings, f"sink.{name}")
-    return LogTablesSink(store, around.prefix, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds)
+    return LogTablesSink(
+        store, around.prefix, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds,
+        keep_dropped=settings.dropped_columns == "keep",
+    )  # fmt: skip
 
 
 LOG_TABLES: Final = SinkType(

@@ -12,6 +12,8 @@ from tailrace_spark.sinks.log_layout import (
     add_statement,
     create_statement,
     create_type_statement,
+    drop_statement,
+    dropped_columns,
     insert_statement,
     log_name,
     log_table,
@@ -81,12 +83,30 @@ def test_the_table_expires_window_by_window() -> None:
 
 def test_rows_are_written_with_their_own_time() -> None:
     log = log_table(table({"pk": "int"}, regular={"V": "int"}), "other")
-    assert insert_statement(log) == (
+    assert insert_statement(log, log.columns) == (
         'INSERT INTO other.t_scylla_cdc_log ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", '
         '"cdc$ttl", "cdc$end_of_batch", pk, "V", "cdc$deleted_V") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) '
         "USING TIMESTAMP ? AND TTL ?"
     )
-    assert add_statement(log, "cdc$deleted_V") == 'ALTER TABLE other.t_scylla_cdc_log ADD "cdc$deleted_V" boolean'
+    assert add_statement(log, ["V", "cdc$deleted_V"]) == (
+        'ALTER TABLE other.t_scylla_cdc_log ADD ("V" int, "cdc$deleted_V" boolean)'
+    )
+    assert drop_statement(log, ["V", "cdc$deleted_V"]) == (
+        'ALTER TABLE other.t_scylla_cdc_log DROP ("V", "cdc$deleted_V")'
+    )
+
+
+def test_columns_of_dropped_ones_are_told_from_all_others() -> None:
+    log = log_table(table({"pk": "int"}, regular={"v": "int", "elements_w": "int", "m": "frozen<map<int, int>>"}), "ks")
+    existing = {name: str(cql_type) for name, cql_type in log.columns.items()}
+    assert dropped_columns(log, existing) == []
+    existing |= {
+        "former_key": "int",
+        "cdc$deleted_elements_m": "frozen<set<int>>",
+        "w": "int",
+        "cdc$deleted_w": "boolean",
+    }
+    assert dropped_columns(log, existing) == ["cdc$deleted_elements_m", "w", "cdc$deleted_w"]
 
 
 def test_user_types_come_before_those_that_hold_them() -> None:

@@ -74,6 +74,8 @@ TYPES = {
     "cdc$deleted_elements_u": parse_type("frozen<set<smallint>>"),
 }
 K = {"pk": 1, "ck": 2}
+NOTHING = {"street": None, "zip": None, "tags": None}
+"""A user type of which no field got a value, as ScyllaDB's log has it."""
 _L = [(str(UUID(bytes=bytes(16))), 1)]
 
 
@@ -114,6 +116,11 @@ _L = [(str(UUID(bytes=bytes(16))), 1)]
             LOG.update((1,), (2,), AT, u={"zip": 9, "street": None}),
             [(AT, 0, 1, True, {**K, "u": {"street": None, "zip": 9, "tags": None}, "cdc$deleted_elements_u": [0]})],
         ),
+        (
+            LOG.update((1,), (2,), AT, u={"zip": None}),
+            [(AT, 0, 1, True, {**K, "u": NOTHING, "cdc$deleted_elements_u": [1]})],
+        ),
+        (LOG.update((1,), (2,), AT, u=None), [(AT + 1, 0, 1, True, {**K, "u": NOTHING, "cdc$deleted_u": True})]),
         (
             LOG.insert((1,), (2,), AT, m={1: "a"}, v=3),
             [(AT, 0, 2, False, {**K, "v": 3}), (AT, 1, 1, True, {**K, "m": [{"key": 1, "value": "a"}]})],

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +14,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.log_rows import write_times
 from tailrace_spark.sinks.log_tables import LogTablesSink
@@ -23,6 +25,12 @@ from tests.unit.tables import table
 STREAM = bytes(15) + b"\x01"
 ORDERS = table({"id": "int"}, {"n": "int"}, regular={"v": "text"}, keyspace="shop", name="orders")
 LOG = Log(ORDERS)
+ORDERS_LOG = "shop.orders_scylla_cdc_log"
+WIDER = replace(
+    ORDERS,
+    regular=(*ORDERS.regular, *table({"id": "int"}, regular={"m": "map<int, addr>"}).regular),
+)
+NARROWED = replace(ORDERS, dropped=(DroppedColumn(WIDER.regular[-1], 1_000),))
 Row = tuple[bytes | None, ...]
 
 
@@ -33,6 +41,7 @@ class Cluster:
     keyspaces: frozenset[str] = frozenset({"shop"})
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     types: dict[str, dict[str, str]] = field(default_factory=dict)
+    comments: dict[str, str] = field(default_factory=dict)
     rows: dict[str, dict[Row, dict[str, bytes]]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
@@ -50,14 +59,29 @@ class Cluster:
     def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]:
         return dict(self.types.get(f"{keyspace}.{user_type}", {}))
 
+    def has_keyspace(self, keyspace: str) -> bool:
+        return keyspace in self.keyspaces
+
+    def identity(self, keyspace: str, name: str) -> tuple[UUID, str] | None:
+        comment = self.comments.get(f"{keyspace}.{name}")
+        return None if comment is None else (UUID(int=7), comment)
+
     def define(self, statement: str) -> None:
         self.statements.append(statement)
         if made := re.fullmatch(r"CREATE TABLE IF NOT EXISTS (\S+) \((.*), PRIMARY KEY .*", statement):
             if made[1].split(".")[0].strip('"') not in self.keyspaces:
                 raise RefusedError("no such keyspace")
             self.tables[made[1].replace('"', "")] = _typed(made[2])
-        elif added := re.fullmatch(r"ALTER TABLE (\S+) ADD (\S+) (.*)", statement):
-            self.tables[added[1]][added[2].strip('"')] = added[3]
+            if comment := re.search(r"comment = '(.*?)'", statement):
+                self.comments[made[1].replace('"', "")] = comment[1]
+        elif added := re.fullmatch(r"ALTER TABLE (\S+) ADD \((.*)\)", statement):
+            there = self.tables[added[1]]
+            if both := there.keys() & _typed(added[2]).keys():
+                raise RefusedError(f"{both} exist already")
+            there |= _typed(added[2])
+        elif dropped := re.fullmatch(r"ALTER TABLE (\S+) DROP \((.*)\)", statement):
+            for name in dropped[2].split(", "):
+                del self.tables[dropped[1]][name.strip('"')]
         elif made := re.fullmatch(r"CREATE TYPE IF NOT EXISTS (\S+) \((.*)\)", statement):
             self.types[made[1]] = _typed(made[2])
         elif added := re.fullmatch(r"ALTER TYPE (\S+) ADD (\S+) (.*)", statement):
@@ -81,7 +105,8 @@ class Cluster:
             names = [name.strip('"') for name in matched[2].split(", ")]
             for row in batch.rows:
                 values = {name: value for name, value in zip(names, row, strict=False) if value is not None}
-                assert values.keys() <= there.keys()
+                if not set(names) <= there.keys():
+                    raise RefusedError("undefined column")
                 self.rows.setdefault(matched[1].replace('"', ""), {})[row[:3]] = values
 
     def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
@@ -153,17 +178,127 @@ def test_the_log_table_is_made_and_written() -> None:
     assert len(cluster.statements) == 1
 
 
-def test_columns_are_added_and_none_is_taken_away() -> None:
+def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
+    """A reader never finds a column without the one that says of its deletion."""
     cluster = Cluster()
     sink = LogTablesSink(cluster, "t")
-    wider = Log(table({"id": "int"}, {"n": "int"}, {}, {"m": "map<int, addr>"}, keyspace="shop", name="orders"))
     sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
-    sink.write([piece([wider.insert((1,), (1,), 6)]), piece([LOG.insert((1,), (2,), 7, v="x")])])
-    columns = cluster.tables["shop.orders_scylla_cdc_log"]
+    before = len(cluster.statements)
+    sink.announce([(9, WIDER)])
+    assert [statement for statement in cluster.statements[before:] if "TABLE" in statement] == [
+        'ALTER TABLE shop.orders_scylla_cdc_log ADD (m frozen<map<int, frozen<addr>>>, "cdc$deleted_m" boolean, '
+        '"cdc$deleted_elements_m" frozen<set<int>>)'
+    ]
+    columns = cluster.tables[ORDERS_LOG]
     assert [name for name in columns if not name.startswith("cdc$")] == ["id", "n", "v", "m"]
-    assert columns["cdc$deleted_elements_m"] == "frozen<set<int>>"
     assert list(cluster.types["shop.addr"]) == ["street", "zip", "tags"]
-    assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
+    sink.write([piece([Log(WIDER).insert((1,), (1,), 6)]), piece([LOG.insert((1,), (2,), 7, v="x")])])
+    assert len(cluster.rows[ORDERS_LOG]) == 3
+
+
+def test_the_log_table_is_there_before_the_first_change() -> None:
+    cluster = Cluster()
+    LogTablesSink(cluster, "t").announce([(3, ORDERS)])
+    assert list(cluster.tables[ORDERS_LOG])[:3] == ["cdc$stream_id", "cdc$time", "cdc$batch_seq_no"]
+    assert cluster.batches == []
+
+
+def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    elsewhere = table({"id": "int"}, keyspace="gone", name="orders")
+    with pytest.raises(ServiceError, match=r"gone.orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
+        sink.announce([(2, elsewhere), (3, ORDERS)])
+    assert list(cluster.tables) == [ORDERS_LOG]
+    cluster.keyspaces = frozenset({"shop", "gone"})
+    sink.announce([(2, elsewhere)])
+    assert "gone.orders_scylla_cdc_log" in cluster.tables
+
+
+def test_a_dropped_column_goes_from_the_log_and_older_changes_leave_it_out() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    sink.announce([(1, ORDERS), (2, WIDER)])
+    sink.write([piece([Log(WIDER).insert((1,), (1,), 6)])])
+    sink.announce([(3, NARROWED)])
+    assert cluster.statements[-1] == (
+        'ALTER TABLE shop.orders_scylla_cdc_log DROP (m, "cdc$deleted_m", "cdc$deleted_elements_m")'
+    )
+    # Another host, which is behind, and a definition of which all know by now.
+    sink.write([piece([Log(WIDER).insert((1,), (2,), 7, v="x")]), piece([LOG.insert((1,), (3,), 8, v="x")])])
+    sink.announce([(1, ORDERS), (2, WIDER)])
+    assert not {"m", "cdc$deleted_m"} & cluster.tables[ORDERS_LOG].keys()
+    assert [row.get("v") for row in cluster.rows[ORDERS_LOG].values()] == [None, b"x", b"x"]
+    assert len(cluster.rows[ORDERS_LOG]) == 3
+    assert "shop.tailrace_log_dead_letters" not in cluster.tables
+
+
+def test_a_dropped_column_stays_where_it_is_to_be_kept() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t", keep_dropped=True)
+    sink.announce([(1, ORDERS), (2, WIDER), (3, NARROWED)])
+    sink.write([piece([Log(WIDER).insert((1,), (1,), 6, v="x")])])
+    assert {"m", "cdc$deleted_m", "cdc$deleted_elements_m"} <= cluster.tables[ORDERS_LOG].keys()
+    assert not any("DROP" in statement for statement in cluster.statements)
+
+
+def test_a_column_that_comes_back_is_added_again() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    sink.announce([(1, WIDER), (2, NARROWED)])
+    assert "m" not in cluster.tables[ORDERS_LOG]
+    again = replace(WIDER, dropped=NARROWED.dropped)
+    sink.announce([(3, again)])
+    assert "m" in cluster.tables[ORDERS_LOG]
+
+
+def test_only_columns_of_our_own_log_tables_are_dropped() -> None:
+    cluster = Cluster()
+    LogTablesSink(cluster, "t").announce([(1, WIDER)])
+    cluster.comments[ORDERS_LOG] = "made by its owner"
+    cluster.tables[ORDERS_LOG]["note"] = "text"
+    LogTablesSink(cluster, "t").announce([(2, NARROWED)])
+    assert {"m", "note"} <= cluster.tables[ORDERS_LOG].keys()
+    cluster.comments[ORDERS_LOG] = "CDC log for shop.orders"
+    LogTablesSink(cluster, "t").announce([(2, NARROWED)])
+    assert "m" not in cluster.tables[ORDERS_LOG]
+    assert "note" in cluster.tables[ORDERS_LOG]
+
+
+def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    [number] = ORDERS.clustering
+    renamed = replace(ORDERS, clustering=(replace(number, name="number"),))
+    sink.announce([(4, renamed)])
+    assert {"n", "number"} <= cluster.tables[ORDERS_LOG].keys(), "rows have their keys under the former name"
+    sink.write([piece([LOG.insert((1,), (2,), 6, v="x")])])
+    first, second = cluster.rows[ORDERS_LOG].values()
+    assert (first.get("n"), first.get("number")) == ((1).to_bytes(4, "big"), None)
+    assert (second.get("n"), second.get("number")) == (None, (2).to_bytes(4, "big"))
+
+
+def test_two_tables_never_share_a_log() -> None:
+    cluster = Cluster(keyspaces=frozenset({"all"}))
+    other = Log(replace(ORDERS, keyspace="store", id=UUID(int=8)))
+    sink = LogTablesSink(cluster, "t", keyspace="all")
+    found = sink.write([piece([LOG.insert((1,), (1,), 5, v="x")], [other.insert((1,), (2,), 6, v="x")])])
+    assert found == Summary(1, 1, 1)
+    [letter] = cluster.rows["all.tailrace_log_dead_letters"].values()
+    assert b"all.orders_scylla_cdc_log is the log of shop.orders, so not of store.orders" in letter["reason"]
+
+
+def test_a_table_made_again_without_a_column_sets_aside_what_its_log_has_no_place_for() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    anew = replace(ORDERS, id=UUID(int=9), regular=())
+    sink.announce([(1, ORDERS), (2, anew)])
+    assert sink.write([piece([LOG.insert((1,), (1,), 5, v="x")], [Log(anew).insert((1,), (2,), 6)])]) == Summary(
+        1, 1, 1
+    )
+    [letter] = cluster.rows["shop.tailrace_log_dead_letters"].values()
+    assert b"was dropped and made again, and its log has no column v any more" in letter["reason"]
 
 
 def test_another_keyspace_and_a_user_type_that_has_grown() -> None:

@@ -1,0 +1,119 @@
+"""What a sink is given between micro-batches, and when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.protocol import Piece, Summary
+from tailrace_spark.upkeep import Upkeep
+from tests.unit.tables import table
+
+ORDERS = table({"id": "int"}, keyspace="shop", name="orders")
+WIDER = table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name="orders")
+OTHERS = table({"id": "int"}, keyspace="shop", name="others")
+
+
+class Schemas(dict[bytes, SchemaEntry]):
+    """`.schemas`, as far as it is written."""
+
+    failure: ServiceError | None = None
+
+    def announce(self, definition: Table, part: str = "value") -> None:
+        """The next record."""
+        encoder = Encoder(definition, "t", "partition")
+        value = SchemaEntry(
+            schema_id=encoder.schema_id,
+            topic=f"t.{definition}",
+            table=definition,
+            avro=encoder.schema_text,
+            announced=len(self),
+        )
+        entry = value if part == "value" else replace(value, schema_id=encoder.key_schema_id, part="key")
+        self[entry.schema_id] = entry
+
+    def refresh(self) -> None:
+        """Fail, if it is to."""
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Sink:
+    """Notes what it is given; `failure` is raised once."""
+
+    def __init__(self, using: threading.Lock) -> None:
+        self.announced: list[list[tuple[int, Table]]] = []
+        self.failure: ServiceError | None = None
+        self._using = using
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Nothing comes."""
+        raise AssertionError(list(pieces))
+
+    def announce(self, definitions: Iterable[tuple[int, Table]]) -> None:
+        """Never while somebody else uses the sink."""
+        assert self._using.locked()
+        self.announced.append(list(definitions))
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Clock:
+    """Stands still."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_definitions() -> None:
+    schemas, using, clock = Schemas(), threading.Lock(), Clock()
+    sink = Sink(using)
+    schemas.announce(WIDER)
+    schemas.announce(OTHERS)
+    schemas.announce(ORDERS, "key")
+    upkeep = Upkeep(sink, schemas, lambda topic: topic != "t.shop.others", using, clock)
+    upkeep.run()
+    assert sink.announced == [[(0, WIDER)]]
+    schemas.announce(ORDERS)
+    upkeep.run()
+    assert len(sink.announced) == 1, "it is not time yet"
+    clock.seconds += 2
+    upkeep.run()
+    assert sink.announced[1:] == [[(3, ORDERS)]]
+    clock.seconds += 2
+    upkeep.run()
+    assert len(sink.announced) == 2, "nothing is new"
+
+
+@pytest.mark.parametrize("where", ["Kafka", "sink"])
+def test_what_fails_is_said_once_and_tried_again(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    schemas, using, clock = Schemas(), threading.Lock(), Clock()
+    sink = Sink(using)
+    schemas.announce(ORDERS)
+    upkeep = Upkeep(sink, schemas, lambda _: True, using, clock)
+    for _ in range(2):
+        schemas.failure = ServiceError("away") if where == "Kafka" else None
+        sink.failure = ServiceError("away") if where == "sink" else None
+        upkeep.run()
+        clock.seconds += 2
+    schemas.failure = sink.failure = None
+    upkeep.run()
+    assert sink.announced[-1] == [(0, ORDERS)]
+    assert [record.getMessage() for record in caplog.records] == [
+        "log tables are not ready for all tables yet (tried again): away"
+    ]
