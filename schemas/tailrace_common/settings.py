@@ -187,6 +187,11 @@ class TableSettings(Section):
 
     include: tuple[str, ...] = Field(default=("*.*",), description='Patterns of "keyspace.table" with * and ?')
     exclude: tuple[str, ...] = Field(default=(), description="Patterns that win over `include`")
+    release_unselected: bool = Field(
+        default=False,
+        description="What becomes of changes while tables have cdc = true and the patterns select none of them. false: "
+        "they are parked, and their segments kept, as a pattern is most likely wrong; true: they are given up",
+    )
 
     @field_validator("include", "exclude")
     @classmethod

@@ -292,4 +292,20 @@ BREAKAGES: Final = (
             ),
         ),
     ),
+    Breakage(
+        name="a-mistyped-pattern-releases",
+        promise="nothing is released while no table with cdc is selected",
+        file="connector/tailrace/agent/selecting.py",
+        old="        keeping = not fit.selected and not self._release\n",
+        new="        keeping = not fit.names and not self._release\n",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red(
+                "integration/faults/test_selection.py",
+                "test_a_pattern_that_matches_nothing_loses_nothing",
+                r"> +assert wait_until\(parked, 60\)",
+            ),
+        ),
+    ),
 )

@@ -147,7 +147,8 @@ def settings_for(
         "agent": {**agent, "spool_directory": str(cassandra.directory / "spool")},
         "kafka": {"bootstrap.servers": kafka.bootstrap},
         "topics": {"prefix": prefix},
-        "tables": {"include": ["*.*" if keyspace is None else f"{keyspace}.*"]},
+        # The node is other tests' too: their tables are no mistake, and their segments go.
+        "tables": {"include": ["*.*" if keyspace is None else f"{keyspace}.*"], "release_unselected": True},
     }
 
 

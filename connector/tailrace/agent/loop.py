@@ -186,6 +186,7 @@ class _Run:
         """Follow events, and try what was refused or parked: at once where the schema has changed."""
         if self._parts.schema.hinted:
             changed |= self._translation.learn()
+        changed |= self._parts.selecting(self._parts.schema.history)
         if changed or (self._refused and self._parts.clock() >= self._open_again):
             changed |= self._open_topics()
         self._parking.tend(changed)
@@ -205,7 +206,7 @@ class _Run:
         parked when its changes come."""
         health = self._parts.health
         self._refused, opened = False, False
-        for table in self._parts.schema.history.tracked():
+        for table in filter(self._parts.routing.publishes, self._parts.schema.history.tracked()):
             try:
                 self._parts.routing.open(table)
                 opened |= health.recover(f"schema of {table}")

@@ -16,6 +16,7 @@ from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
 from tailrace.history.records import HistoryRecord
+from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
@@ -83,6 +84,10 @@ class Publisher(Protocol):
 class Routing(Protocol):
     """Messages to records; see publish.routing.Router."""
 
+    def publishes(self, table: Table) -> bool: ...
+
+    def keep_unselected(self, words: str | None) -> None: ...
+
     def open(self, table: Table) -> None: ...
 
     def records(self, messages: Iterable[Message]) -> list[Record]: ...
@@ -109,7 +114,8 @@ def reread(
 class Parts:
     """What the loop runs on. `cluster` is its name in our topics, `clock` monotonic seconds, `milliseconds` wall-clock
     time, `wait` sleeps until something happens, at most so many seconds, `stop` says whether to end after the current
-    transaction. `loss_record` makes key and value of what is missing, for `.progress`."""
+    transaction. `loss_record` makes key and value of what is missing, for `.progress`; `selecting` looks at a schema
+    history, and says whether changes that were kept for want of a selected table may go (agent.selecting)."""
 
     cluster: str
     publisher: Callable[[], Publisher]
@@ -123,6 +129,7 @@ class Parts:
     wait: Callable[[float], object]
     stop: Callable[[], bool]
     loss_record: Callable[[Loss], tuple[bytes, bytes]]
+    selecting: Callable[[SchemaHistory], bool] = lambda _: False
 
     def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
         """Wait, at most so long, until `over` or `stop`; DDL is read on, as segments come and go meanwhile."""

@@ -17,6 +17,7 @@ from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace.agent.loop import Agent
 from tailrace.agent.parts import Limits, Parts
+from tailrace.agent.selecting import SelectionWatch
 from tailrace.capture.ddl import KeptSegments, SchemaLog
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
@@ -29,12 +30,14 @@ from tailrace.cli.own_directory import node_settings, own_directory, require_own
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode, RingListener
 from tailrace.commitlog.encryption import Keys
+from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.losses import loss_record
-from tailrace.publish.routing import OwnIds, Router, SchemaStore, Selection
+from tailrace.publish.routing import OwnIds, Router, SchemaStore
+from tailrace.publish.selection import Selection
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.ring_watch import Delays
@@ -207,6 +210,14 @@ class _Start:
         publishes = settings.agent.publishes(node.datacenter)
         return open_router(settings, topics, lambda table: publishes and selection.wants(table), self.stack)
 
+    def _selecting(self, node: LocalNode, router: Router) -> Callable[[SchemaHistory], bool]:
+        """What judges the selection of tables; nothing where this datacenter leaves publishing to another."""
+        tables = self.settings.tables
+        if not self.settings.agent.publishes(node.datacenter):
+            return lambda _: False
+        selection = Selection(tables.include, tables.exclude)
+        return SelectionWatch(selection, router, self.health, release_unselected=tables.release_unselected)
+
     def _keep_generations(self, cluster: LiveCluster, node: LocalNode, topics: KafkaTopics) -> KeeperThread:
         """From now on the ring has its generation, the first one too, while the agent runs."""
         settings, kafka = self.settings.generations, self.settings.kafka.reveal()
@@ -254,6 +265,7 @@ class _Start:
             wait=self.wakeup.wait,
             stop=self.stop,
             loss_record=lambda loss: loss_record(cluster, node.host, loss, _milliseconds()),
+            selecting=self._selecting(node, router),
         )
         limits = Limits(
             changes=settings.agent.transaction_changes,

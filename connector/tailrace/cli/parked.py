@@ -13,6 +13,7 @@ from uuid import UUID
 import typer
 
 from tailrace.agent.by_hand import publish_parked
+from tailrace.agent.selecting import KEPT
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.parked import Parked
 from tailrace.capture.spool import Spool
@@ -37,7 +38,7 @@ from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
-from tailrace.publish.routing import Selection
+from tailrace.publish.selection import Selection, coverage
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
 from tailrace_common.schemas import SchemaReader
@@ -108,6 +109,8 @@ def retry(
         selection = Selection(settings.tables.include, settings.tables.exclude)
         router = open_router(settings, topics_of(settings), selection.wants, stack)
         messages = _Messages(settings, schema, record.host)
+        if not settings.tables.release_unselected and not coverage(selection, messages.tables).selected:
+            router.keep_unselected(KEPT)
         spool = Spool(settings.agent.spool_directory / record.host, settings.agent.spool_bytes)
         capture = stack.enter_context(closing(CdcRaw(where, resume, keys_of_settings(settings.agent), spool=spool)))
         publisher = stack.enter_context(closing(publisher_of(settings, record)))
@@ -181,7 +184,8 @@ class _Messages:
             announced.refresh()
             tables = with_announced(origins.tables, announced.values())
         given: tuple[Table, ...] = () if schema is None else definitions_of(schema)[0]
-        self._history = SchemaHistory().learn((*tables, *given))[0]
+        self.tables = (*tables, *given)
+        self._history = SchemaHistory().learn(self.tables)[0]
         self._transcoder = Transcoder(settings.topics.prefix)
         self._node = Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.PARKED)
 

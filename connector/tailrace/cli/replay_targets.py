@@ -21,7 +21,7 @@ from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.records import history_of, read_history
 from tailrace.history.schema import SchemaHistory
-from tailrace.publish.routing import Selection
+from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
 from tailrace_common.console import say
 from tailrace_common.kafka import KafkaTransactions, TopicReader

@@ -13,7 +13,7 @@ from tailrace.cli.agent import contact_of, topics_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog
-from tailrace.publish.routing import Selection
+from tailrace.publish.selection import Selection
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
 from tailrace_common.schemas import SchemaReader

@@ -17,12 +17,12 @@ from tailrace_schemas.generations import PublishedGeneration
 class Health:
     """One moment. `degraded` says by cause what is wrong and what to do; empty when all is well.
 
-    `ready`: connected and publishing. `committed` is the position that Kafka has. `counts` only grow: changes and
-    transactions committed, mutations read, segments released; `published` too: changes committed, by topic. `gauges`
-    are levels, such as mutations that are parked now; `lags` are seconds from writing to commit of each topic's last
-    change. `caught_up` is when nothing that Cassandra had released was left
-    to read. `headroom` is cdc_raw's; `ring` says how the node's ring stands to the latest generation, `generation` is
-    that one.
+    `ready`: connected and publishing, without a cause that keeps all changes from Kafka. `committed` is the position
+    that Kafka has. `counts` only grow: changes and transactions committed, mutations read, segments released;
+    `published` too: changes committed, by topic. `gauges` are levels, such as mutations that are parked now; `lags` are
+    seconds from writing to commit of each topic's last change. `caught_up` is when nothing that Cassandra had released
+    was left to read. `headroom` is cdc_raw's; `ring` says how the node's ring stands to the latest generation,
+    `generation` is that one.
     """
 
     ready: bool = False
@@ -70,6 +70,8 @@ class HealthBoard:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.RLock()
+        self._connected = False
+        self._blocking: set[str] = set()
         now = clock()
         self._health = Health(seen_alive=now, caught_up=now)
 
@@ -85,11 +87,15 @@ class HealthBoard:
 
     def ready(self, ready: bool) -> None:
         """Whether the agent is connected and publishing."""
-        self._change(ready=ready)
-
-    def degrade(self, cause: str, words: str) -> bool:
-        """Something is wrong: what, and what to do. Whether that is news."""
         with self._lock:
+            self._connected = ready
+            self._judge_readiness()
+
+    def degrade(self, cause: str, words: str, *, blocking: bool = False) -> bool:
+        """Something is wrong: what, and what to do. Whether that is news. `blocking`: not ready while it lasts."""
+        with self._lock:
+            (self._blocking.add if blocking else self._blocking.discard)(cause)
+            self._judge_readiness()
             news = self._health.degraded.get(cause) != words
             if news:
                 self._change(degraded=MappingProxyType({**self._health.degraded, cause: words}))
@@ -99,6 +105,8 @@ class HealthBoard:
         """That cause is gone. Whether it was there."""
         with self._lock:
             there = self._health.degraded
+            self._blocking.discard(cause)
+            self._judge_readiness()
             if cause in there:
                 self._change(degraded=MappingProxyType({c: w for c, w in there.items() if c != cause}))
             return cause in there
@@ -153,6 +161,11 @@ class HealthBoard:
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""
         return self._clock()
+
+    def _judge_readiness(self) -> None:
+        ready = self._connected and not self._blocking
+        if ready != self._health.ready:
+            self._change(ready=ready)
 
     def _change(self, **fields: object) -> None:
         with self._lock:

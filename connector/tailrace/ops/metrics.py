@@ -40,6 +40,9 @@ _COUNTS: Final = {
 _GAUGES: Final = {
     "waiting_segments": ("tailrace_waiting_segments", "Segments with changes that are not read to their end."),
     "waiting_bytes": ("tailrace_waiting_bytes", "Bytes of these segments."),
+    "selected_tables": ("tailrace_selected_tables", "Tables with cdc = true that tables.include and exclude select."),
+    "unselected_tables": ("tailrace_unselected_tables", "Tables with cdc = true that no pattern takes."),
+    "unmatched_patterns": ("tailrace_unmatched_patterns", "Patterns of tables.include that match no table."),
     "mirrored_generations": ("tailrace_mirrored_generations", "Generations that the mirror in CQL is up to date with."),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -24,19 +23,6 @@ from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import first_token, partition
 from tailrace_schemas.topics import table_topic
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which tables are published, of those with cdc = true: patterns of "keyspace.table" with * and ?."""
-
-    include: tuple[str, ...] = ("*.*",)
-    exclude: tuple[str, ...] = ()
-
-    def wants(self, table: Table) -> bool:
-        """Whether a pattern includes the table and none excludes it."""
-        name = str(table)
-        return any(fnmatchcase(name, p) for p in self.include) and not any(fnmatchcase(name, p) for p in self.exclude)
 
 
 def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]) -> dict[UUID, str]:
@@ -178,6 +164,18 @@ class Router:
         self._last: _Route | None = None
         self._refused: dict[UUID, str] = {}
         self._barred: dict[str, _Bar] = {}
+        self._keep: str | None = None
+
+    def publishes(self, table: Table) -> bool:
+        """Whether the table is selected."""
+        return self._wants(table)
+
+    def keep_unselected(self, words: str | None) -> None:
+        """From now on changes of tables that are not selected are held, for this reason; None: they go nowhere."""
+        self._keep = words
+        self._last = None
+        for id in [id for id, route in self._routes.items() if not route.topic]:
+            del self._routes[id]
 
     def open(self, table: Table) -> None:
         """Make topic and schema of a table ready, if it is published at all; what was refused before is tried again.
@@ -248,6 +246,8 @@ class Router:
         the table overtakes those that wait.
         """
         if not self._wants(table):
+            if self._keep is not None:
+                raise HeldError(f"changes of {table} are kept: {self._keep}", table.id)
             return _Route(table)
         if table.id in self._refused:
             raise HeldError(self._refused[table.id], table.id)

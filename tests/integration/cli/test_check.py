@@ -6,7 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 from tailrace.cli.agent import contact_of
-from tailrace.cli.check import check_cassandra, check_directories, check_kafka
+from tailrace.cli.check_cassandra import check_cassandra
+from tailrace.cli.check_directories import check_directories
+from tailrace.cli.check_kafka import check_kafka
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaTopics

@@ -8,12 +8,14 @@ from uuid import uuid4
 
 from tailrace.agent.loop import Agent
 from tailrace.agent.parts import Limits, Parts
+from tailrace.agent.selecting import SelectionWatch
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.history.events import decode_event
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.losses import loss_record
-from tailrace.publish.routing import Router, Selection
+from tailrace.publish.routing import Router
+from tailrace.publish.selection import Selection
 from tailrace.testing import (
     Faults,
     ManualClock,
@@ -50,6 +52,8 @@ class World:
     limits: Limits = field(default_factory=lambda: Limits(changes=3, read=4))
     schema: LiveSchema | None = None
     milliseconds: Callable[[], int] | None = None
+    selection: Selection = field(default_factory=Selection)
+    release_unselected: bool = False
 
     def live(
         self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
@@ -67,12 +71,13 @@ class World:
             if on_wait is not None:
                 on_wait()
 
+        router = Router("p", MemoryDestinations(self.kafka, faults), self.selection.wants, clock=self.clock)
         parts = Parts(
             cluster="c",
             publisher=lambda: MemoryPublisher(self.kafka, faults),
             capture=lambda resume: MemoryCapture(self.log, resume, faults),
             transcoder=Transcoder("p"),
-            routing=Router("p", MemoryDestinations(self.kafka, faults), Selection().wants, clock=self.clock),
+            routing=router,
             schema=schema,
             health=self.health,
             clock=self.clock,
@@ -80,6 +85,7 @@ class World:
             wait=wait,
             stop=lambda: waited >= idle_waits,
             loss_record=lambda loss: loss_record("c", "h1", loss, 0),
+            selecting=SelectionWatch(self.selection, router, self.health, release_unselected=self.release_unselected),
         )
         Agent(parts, "h1", "dc1", self.limits).run()
 

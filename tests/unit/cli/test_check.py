@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.check import check_cassandra, check_directories, check_kafka, check_latency, check_registry
+from tailrace.cli.check_cassandra import check_cassandra, check_latency
+from tailrace.cli.check_directories import check_directories
+from tailrace.cli.check_kafka import check_kafka, check_registry
 from tailrace.cli.main import app
 from tailrace_common.checks import Check
 from tailrace_common.settings import AgentSettings, load_settings

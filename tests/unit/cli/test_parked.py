@@ -87,6 +87,13 @@ def test_to_choose_nothing_is_an_error() -> None:
 class Letters:
     """A Routing whose records are the messages themselves."""
 
+    def publishes(self, table: Table) -> bool:
+        """All of them."""
+        return bool(table)
+
+    def keep_unselected(self, words: str | None) -> None:
+        """None is unselected."""
+
     def open(self, table: Table) -> None:
         """Nothing to do."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.cli.check import judge_copies
+from tailrace.cli.check_kafka import judge_copies
 from tailrace.cli.topics import command_lines, plan_rows
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.topics import Internal, internal_plan, table_plan

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.destinations import SchemaDestinations
-from tailrace.publish.routing import Router, Selection, assign_topics
+from tailrace.publish.routing import Router, assign_topics
+from tailrace.publish.selection import Selection
 from tailrace.testing import Faults, ManualClock, MemoryDestinations, MemoryKafka
 from tailrace_schemas.avro import Encoder, SchemaIds, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed

@@ -493,9 +493,9 @@ def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard) -> None:
             if levels.get("mirrored_generations") == len(rings):
                 done.set()
 
-        def degrade(self, cause: str, words: str) -> bool:
+        def degrade(self, cause: str, words: str, *, blocking: bool = False) -> bool:
             """Keep the words."""
-            return health.degrade(cause, words)
+            return health.degrade(cause, words, blocking=blocking)
 
         def recover(self, cause: str) -> bool:
             """Keep that too."""
@@ -560,10 +560,10 @@ def test_a_failure_is_told_and_tried_again() -> None:
     told: list[str] = []
 
     class Telling(HealthBoard):
-        def degrade(self, cause: str, words: str) -> bool:
+        def degrade(self, cause: str, words: str, *, blocking: bool = False) -> bool:
             """Keep the words."""
             told.append(f"{cause}: {words}")
-            return super().degrade(cause, words)
+            return super().degrade(cause, words, blocking=blocking)
 
     health = Telling(lambda: 0.0)
     run(Awaited(1, [ServiceError("Cassandra is away")]), [RING], health)

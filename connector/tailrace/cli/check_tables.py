@@ -1,0 +1,44 @@
+"""`tailrace check` of the tables: which have cdc = true, which of them are published, and which patterns are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tailrace.publish.selection import Coverage, Selection, coverage, listed
+from tailrace_common.checks import Check
+from tailrace_common.settings import Settings
+from tailrace_schemas.table import Table
+
+
+def check_tables(settings: Settings, tables: Iterable[Table]) -> Iterator[Check]:
+    """How the selection fits these tables; a row more for each kind of mistake in it."""
+    fit = coverage(Selection(settings.tables.include, settings.tables.exclude), tables)
+    released = settings.tables.release_unselected
+    yield _selected(fit, released=released)
+    if fit.untaken:
+        advice = "name it in tables.include, or in tables.exclude where its changes are left out on purpose"
+        yield Check("tables without a pattern", released, fit.untaken_words(), advice)
+    if clauses := fit.unmatched_words():
+        advice = "correct the pattern: it has the form keyspace.table. If the table is yet to be made, make it first"
+        yield Check("patterns", False, "; ".join(clauses), advice)
+    if fit.without_cdc:
+        detail = f"tables.include: {listed(fit.without_cdc)} matches only tables without cdc"
+        yield Check("tables without cdc", True, detail, "ALTER TABLE ... WITH cdc = true, if they are to be published")
+    if fit.unmatched_exclude:
+        detail = f"tables.exclude: {listed(fit.unmatched_exclude)} matches no table"
+        yield Check("exclude patterns", True, detail, "check the spelling: what is not excluded is published")
+
+
+def _selected(fit: Coverage, *, released: bool) -> Check:
+    if fit.selected:
+        return Check("tables", True, ", ".join(fit.selected))
+    if not fit.selects_nothing:
+        return Check("tables", True, "no table has cdc = true", "ALTER TABLE ... WITH cdc = true")
+    detail = f"none of the tables with cdc = true is selected: {listed((*fit.untaken, *fit.excluded))}"
+    if released:
+        return Check("tables", True, detail, "their changes are given up, as tables.release_unselected = true says")
+    advice = (
+        "correct tables.include and tables.exclude. Until then nothing is published, and the segments are kept; "
+        "tables.release_unselected = true gives these changes up"
+    )
+    return Check("tables", False, detail, advice)

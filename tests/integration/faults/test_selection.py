@@ -1,0 +1,64 @@
+"""Patterns that select no table with cdc: nothing is lost, and the agent and the check name them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+from tailrace.cli.check_cassandra import check_cassandra
+from tailrace.local.process import wait_until
+from tailrace_common.settings import load_settings
+from tests.integration.agents import AgentProcess, ints
+from tests.integration.faults.test_files import finished, number
+from tests.integration.faults.trial import Trial
+
+
+def selecting(trial: Trial, **tables: object) -> dict[str, dict[str, object]]:
+    return {**trial.settings, "tables": tables}
+
+
+def failing(agent: AgentProcess) -> dict[str, str]:
+    """The checks of Cassandra that fail with the agent's settings: name -> detail."""
+    rows = check_cassandra(load_settings(agent.settings, os.environ))
+    return {row.name: row.detail for row in rows if not row.ok}
+
+
+def test_a_pattern_that_matches_nothing_loses_nothing(trial: Trial) -> None:
+    """A mistyped keyspace: segments stay, the agent is not ready, and with the right pattern each row comes once."""
+    mistyped = f"x{trial.keyspace}.*"
+    first = trial.mark()
+    load = trial.load(rate=50, bulk=60_000)
+    trial.until_segments(2)
+    load.end()
+    last = trial.mark()
+    with trial.agent("mistyped", selecting(trial, include=[mistyped])) as agent:
+        assert wait_until(lambda: bool(finished(trial)), 60)
+        segments = {number(path) for path in finished(trial)}
+
+        def status() -> dict[str, Any]:
+            return agent.status()
+
+        agent.until(lambda: "selection" in status().get("degraded", {}))
+        words = status()["degraded"]["selection"]
+        assert f'tables.include: "{mistyped}" matches no table (did you mean' in words
+        assert f"{trial.keyspace}.marks" in words or "more" in words
+        assert status()["ready"] is False
+        assert status()["gauges"]["unmatched_patterns"] == 1
+
+        def parked() -> bool:
+            return bool(status()["gauges"].get("parked_now", 0) > last - first)
+
+        assert wait_until(parked, 60), agent.words()
+        rows = failing(agent)
+        assert "none of the tables with cdc = true is selected" in rows["tables"]
+        assert mistyped in rows["patterns"]
+        assert agent.stop() == 0, agent.words()
+    assert agent.count("released") == 0
+    assert segments <= {number(path) for path in trial.cassandra.cdc_raw.glob("*.log")}
+    with trial.agent() as agent:
+        agent.until(lambda: trial.is_published(last))
+        assert ints(trial.records("marks")) == Counter(range(first, last + 1))
+        agent.until(lambda: not segments & {number(path) for path in trial.cassandra.cdc_raw.glob("*.log")})
+        assert agent.status()["ready"] is True
+        assert agent.stop() == 0, agent.words()

@@ -1,0 +1,129 @@
+"""Patterns that select no table with cdc: nothing is released, and everybody is told; then it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+from tailrace.agent.parts import Limits
+from tailrace.publish.selection import Selection
+from tailrace_schemas.change import Op, Origin
+from tests.unit.agent.world import ELSEWHERE, NOTES, ORDERS, World, entries
+from tests.unit.ddl import alter, create, truncate
+
+MISTYPED = Selection(("kss.*",))
+OTHER = replace(ELSEWHERE, cdc=True)
+
+
+def test_patterns_that_select_nothing_lose_nothing() -> None:
+    """The segment stays, the agent is not ready and says why; with the right pattern everything is published, in its
+    order, once."""
+    world = World(selection=MISTYPED)
+    world.log.append(1, entries("ab"))
+    world.log.append(2, entries("c"))
+    world.live()
+    assert (world.keys(), sorted(world.log.segments)) == ([], [1, 2])
+    words = world.health.now.degraded["selection"]
+    assert 'tables.include: "kss.*" matches no table (did you mean "ks.*"?)' in words
+    assert "changes of ks.orders are parked" in words
+    assert "tables.release_unselected" in words
+    assert not world.health.now.ready
+    gauges = world.health.now.gauges
+    assert (gauges["selected_tables"], gauges["unselected_tables"], gauges["unmatched_patterns"]) == (0, 1, 1)
+    world.live()
+    assert sorted(world.log.segments) == [1, 2], "a restart changes nothing"
+    world.selection = Selection(("ks.*",))
+    world.log.append(3, entries("d"))
+    world.live()
+    assert (world.keys(), world.log.segments, world.health.now.degraded) == (list("abcd"), {}, {})
+    assert world.health.now.ready
+
+
+def test_changes_are_given_up_on_demand() -> None:
+    """Also those that were parked before."""
+    world = World(selection=MISTYPED)
+    world.log.append(1, entries("ab"))
+    world.live()
+    world.release_unselected = True
+    world.log.append(2, entries("c"))
+    world.live()
+    assert (world.keys(), world.log.segments, world.kafka.resume.parked) == ([], {}, ())
+    assert world.health.now.degraded == {"selection": 'tables.include: "kss.*" matches no table (did you mean "ks.*"?)'}
+    assert world.health.now.ready
+
+
+def test_what_cannot_be_parked_is_kept_too() -> None:
+    """Nothing moves where there are more mutations than may be parked."""
+    world = World(selection=MISTYPED, limits=Limits(parked=2, read=4))
+    world.log.append(1, entries("abcd"))
+    world.live()
+    assert (sorted(world.log.segments), world.position) == ([1], (1, 2))
+    world.selection = Selection()
+    world.live()
+    assert sorted(world.keys()) == list("abcd")
+    assert world.log.segments == {}
+
+
+def test_tables_that_no_pattern_takes_are_named_and_released_beside_selected_ones() -> None:
+    world = World(selection=Selection(("ks.*",)), tables=[ORDERS, OTHER])
+    world.log.append(1, [*entries("a"), *entries("b", OTHER)])
+    world.live()
+    assert (world.keys(), world.log.segments) == (["a"], {})
+    assert "other.x has cdc = true, and no pattern of tables.include takes it" in world.health.now.degraded["selection"]
+    assert world.health.now.ready
+    world.selection = Selection(("ks.*",), ("other.*",))
+    world.live()
+    assert world.health.now.degraded == {}, "it is left out on purpose"
+
+
+def test_a_cluster_without_cdc_is_no_mistake() -> None:
+    """What no table with cdc has written is released as always."""
+    world = World(tables=[NOTES, ELSEWHERE])
+    world.log.append(1, entries("ab", NOTES))
+    world.live()
+    assert (world.log.segments, world.health.now.degraded, world.health.now.ready) == ({}, {}, True)
+
+
+def test_a_pattern_without_a_table_is_named_until_the_table_is_there() -> None:
+    """The judgement follows the schema while the agent runs."""
+    soon = replace(ORDERS, name="soon", keyspace="later", id=uuid4())
+    world = World(selection=Selection(("later.*",)), tables=[OTHER])
+    world.log.append(1, entries("a", OTHER))
+    seen = list[tuple[bool, list[int]]]()
+
+    def come() -> None:
+        seen.append((world.health.now.ready, sorted(world.log.segments)))
+        if len(seen) == 1:
+            world.tables.append(soon)
+            world.log.append(2, [create(soon), *entries("b", soon)])
+
+    world.live(idle_waits=6, on_wait=come)
+    assert seen[0] == (False, [1])
+    assert (world.keys(), world.log.segments) == (["b"], {}), "a selected table is there: no pattern was wrong"
+    assert "other.x" in world.health.now.degraded["selection"]
+
+
+def test_a_table_whose_flag_goes_takes_the_selection_with_it() -> None:
+    """What it wrote while it was true is published; what the other table writes is kept from then on."""
+    world = World(selection=Selection(("ks.*",)), tables=[replace(ORDERS, cdc=True), OTHER])
+    world.log.append(1, entries("a"))
+    world.live()
+    off = replace(ORDERS, cdc=False)
+    world.tables[0] = off
+    world.log.append(2, [*entries("b"), alter(ORDERS, off), *entries("c", OTHER)])
+    world.live()
+    assert (world.keys(), sorted(world.log.segments)) == (["a", "b"], [2])
+    assert not world.health.now.ready
+    assert "ks.orders" not in world.health.now.degraded["selection"]
+
+
+def test_a_truncation_is_kept_with_the_changes() -> None:
+    world = World(selection=MISTYPED)
+    world.log.append(1, [*entries("a"), truncate(ORDERS.id, 1_600_000_000_000)], final=False)
+    world.live()
+    assert world.keys() == []
+    world.selection = Selection()
+    world.live()
+    assert [change.op for change in world.changes()].count(Op.TRUNCATE) > 0
+    sources = [change.source for change in world.changes() if change.op is not Op.TRUNCATE]
+    assert [source and source.origin for source in sources] == [Origin.PARKED]
