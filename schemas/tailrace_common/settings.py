@@ -26,6 +26,7 @@ from tailrace_common.settings_sink_cassandra import LogTablesSinkSettings
 from tailrace_common.settings_sinks import AnySinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
 from tailrace_common.settings_stream import StreamSettings
+from tailrace_schemas.errors import SettingsError
 
 _KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
@@ -256,6 +257,13 @@ class Settings(BaseSettings):
         if len(self.sink) != 1:
             raise ValueError(f"set stream.sink: {self._sinks()}")
         return next(iter(self.sink.items()))
+
+    def with_sink(self, name: str) -> Settings:
+        """These settings with that sink alone. Raises SettingsError where there is no such sink."""
+        if name not in self.sink:
+            raise SettingsError(f"--sink {name}: there is no [sink.{name}]; {self._sinks()}")
+        stream = self.stream.model_copy(update={"sink": name})
+        return self.model_copy(update={"sink": {name: self.sink[name]}, "stream": stream})
 
 
 def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settings:

@@ -25,8 +25,9 @@ class StreamSettings(Section):
         description="Java regular expression of topics to read. Unset: every table's topic under the prefix",
     )
     checkpoint: str = Field(
-        default="tailrace-checkpoint",
-        description="Directory or URL of Spark's checkpoint; it keeps the place in the topics",
+        default="tailrace-checkpoint-{sink}",
+        description="Directory or URL of Spark's checkpoint, which keeps the place in the topics. {sink} is the sink's "
+        "name: each sink needs a checkpoint of its own",
     )
     starting_offsets: Literal["earliest", "latest"] = Field(
         default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
@@ -83,6 +84,10 @@ class StreamSettings(Section):
             if not condition.strip():
                 raise ValueError(f"{pattern}: a condition is missing")
         return value
+
+    def checkpoint_of(self, sink: str) -> str:
+        """The checkpoint of the sink of this name."""
+        return self.checkpoint.replace("{sink}", sink)
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:

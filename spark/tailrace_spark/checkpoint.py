@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tailrace_common.secrets import origin
+from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.files import Files
 
 FORMAT: Final = 1
 """Of what is in `<checkpoint>/tailrace`, and of the query whose places Spark keeps. Before there was a note: 0."""
 
+EARLIER_DEFAULT: Final = "tailrace-checkpoint"
+"""What stream.checkpoint was by default before it had the sink's name in it."""
+
 _NOTE: Final = "stream.json"
+_OF_SPARK: Final = "metadata"
+log: Final = logging.getLogger("tailrace_spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +60,36 @@ def require_own(files: Files, checkpoint: str, job: Job) -> None:
     note = json.dumps({"format": FORMAT, **said})
     if note != text:
         files.write(_NOTE, note)
+
+
+def chosen_checkpoint(
+    settings: StreamSettings, sink: str, store: str, open_files: Callable[[str], Files], *, only_sink: bool
+) -> str:
+    """The checkpoint of the sink of this name and store (`store_of`): by default the earlier default's, if it is its.
+
+    `open_files` opens a folder; `only_sink` says whether the settings have no other. Raises SettingsError where nobody
+    can say whose the earlier one is: another one would read the topics from their beginning again.
+    """
+    chosen = settings.checkpoint_of(sink)
+    default = StreamSettings.model_fields["checkpoint"].default
+    if settings.checkpoint != default or open_files(chosen).read(_OF_SPARK) is not None:
+        return chosen
+    note = open_files(f"{EARLIER_DEFAULT}/tailrace").read(_NOTE)
+    if note is None:
+        if open_files(EARLIER_DEFAULT).read(_OF_SPARK) is None:
+            return chosen
+        if only_sink:
+            return EARLIER_DEFAULT
+        raise SettingsError(
+            f"stream.checkpoint: {EARLIER_DEFAULT}, the default before, does not say which sink it is of. If it is the "
+            f'sink {sink}, rename it to {chosen}; else set stream.checkpoint = "{chosen}", which begins a new one'
+        )
+    known = _parsed(note, EARLIER_DEFAULT)
+    if _store(known) == store:
+        log.info("stream.checkpoint: going on with %s, the default before, which is this sink's", EARLIER_DEFAULT)
+        return EARLIER_DEFAULT
+    log.warning("stream.checkpoint: %s is of the sink %s; this stream has %s", EARLIER_DEFAULT, _shown(known), chosen)
+    return chosen
 
 
 def _parsed(text: str, checkpoint: str) -> dict[str, Any]:

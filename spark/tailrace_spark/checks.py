@@ -8,26 +8,41 @@ from pathlib import Path
 from tailrace_common.checks import Check, judge, may_write
 from tailrace_common.java import find_java
 from tailrace_common.settings import Settings, SinkSettings
-from tailrace_schemas.errors import TailraceError
+from tailrace_common.settings_sinks import identity_of
+from tailrace_schemas.errors import SettingsError, TailraceError
+from tailrace_spark.checkpoint import chosen_checkpoint, store_of
+from tailrace_spark.files import LocalFiles
 from tailrace_spark.session import SparkOnce
 from tailrace_spark.sinks.registry import jars_of, open_sink, setting_of
 
 
 def check_stream(settings: Settings) -> Iterator[Check]:
-    """What `tailrace stream` needs besides Kafka."""
+    """What `tailrace stream` needs besides Kafka, for each sink of the settings."""
     yield _java()
-    try:
-        name, sink = settings.stream_sink()
-    except ValueError as error:
-        yield Check("sink", False, str(error), "name one of them in [stream]")
-    else:
+    for name, sink in settings.sink.items():
         yield _sink(name, sink, settings)
-    checkpoint = settings.stream.checkpoint
-    if "://" in checkpoint:
-        yield Check("checkpoint", True, f"{checkpoint} (Spark reaches it; not looked at)")
-    else:
+    for name, sink in settings.sink.items():
+        yield _checkpoint(name, sink, settings)
+    if len(settings.sink) != 1 and settings.stream.sink is None:
+        names = ", ".join(settings.sink) or "none"
+        yield Check("stream.sink", bool(settings.sink), f"unset; the sinks are: {names}", "tailrace stream --sink NAME")
+
+
+def _checkpoint(name: str, sink: SinkSettings, settings: Settings) -> Check:
+    """Where Spark keeps the place of a sink; of several sinks no two can have the same."""
+    alone = len(settings.sink) == 1
+    title, store = "checkpoint" if alone else f"checkpoint {name}", store_of(identity_of(sink))
+    try:
+        path = chosen_checkpoint(settings.stream, name, store, lambda folder: LocalFiles(Path(folder)), only_sink=alone)
+    except SettingsError as error:
+        return Check(title, False, str(error), "see stream.checkpoint")
+    shared = "" if alone or "{sink}" in settings.stream.checkpoint else "put {sink} into it: each sink needs its own"
+    if "://" in path:
+        return Check(title, True, f"{path} (Spark reaches it; not looked at)", shared)
+    if not may_write(Path(path)):
         advice = "set stream.checkpoint to a directory that this user may write"
-        yield judge("checkpoint", may_write(Path(checkpoint)), str(Path(checkpoint).absolute()), advice)
+        return Check(title, False, str(Path(path).absolute()), advice)
+    return Check(title, True, str(Path(path).absolute()), shared)
 
 
 def _java() -> Check:

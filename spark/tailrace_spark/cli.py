@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -21,7 +22,8 @@ from tailrace_common.settings_sinks import identity_of
 from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.archive import write_archive
-from tailrace_spark.checkpoint import store_of
+from tailrace_spark.checkpoint import chosen_checkpoint, store_of
+from tailrace_spark.files import Files, files_in
 from tailrace_spark.lake_tables import chosen_sink
 from tailrace_spark.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.pipeline import Stream
@@ -74,14 +76,22 @@ def stream(
                 session = spark()
                 with _stopping(stop):  # again, for Spark has taken SIGINT
                     if not stop.is_set():
+                        placed = _with_checkpoint(settings, about, partial(files_in, session))
                         job = Stream(
-                            session, settings, target, stop=stop, metrics=metrics, location=about.location,
+                            session, placed, target, stop=stop, metrics=metrics, location=about.location,
                             store=about.store,
                         )  # fmt: skip
                         job.run(**({"availableNow": True} if once else {}))
             finally:
                 target.close()
     log.info("the stream has ended")
+
+
+def _with_checkpoint(settings: Settings, target: Target, open_files: Callable[[str], Files]) -> Settings:
+    """The settings with the checkpoint of this sink."""
+    stream, only = settings.stream, len(settings.sink) == 1
+    checkpoint = chosen_checkpoint(stream, target.name, target.store, open_files, only_sink=only)
+    return settings.model_copy(update={"stream": stream.model_copy(update={"checkpoint": checkpoint})})
 
 
 def _sink(settings: Settings, chosen: str, sink: SinkSettings, spark: SparkOnce) -> tuple[ReachableSink, Target]:

@@ -67,14 +67,20 @@ def check(
             metavar="PART", help="Look at this alone: directories, cassandra, kafka, registry, stream. May be repeated."
         ),
     ] = None,
+    sink: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of the sinks, look at this [sink.NAME] alone.", show_default=False),
+    ] = None,
 ) -> None:
     """Reach everything that the settings name, and explain what is wrong.
 
-    Prints name, ok, detail and advice of each check; exit code 1 when one is not ok.
+    Prints name, ok, detail and advice of each check; exit code 1 when one is not ok. Looks at every sink, or at --sink.
 
     Example: tailrace check -c tailrace.toml
     """
     settings = settings_of(config)
+    if sink is not None:
+        settings = settings.with_sink(sink)
     with _driver_silenced():
         checks = [found for source in sources(only or ()).values() for found in source(settings)]
     print_rows(asdict(found) for found in checks)

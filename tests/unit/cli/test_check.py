@@ -119,6 +119,25 @@ def test_a_name_that_librdkafka_does_not_know() -> None:
         load_settings(None, environ(KAFKA__BOOTSTRAP_SERVER="x"))
 
 
+def test_properties_that_make_no_client_together() -> None:
+    """Single names and values are refused when the settings are read; that a file is missing shows here."""
+    given = environ(KAFKA__SECURITY_PROTOCOL="SSL", KAFKA__SSL_CA_LOCATION="/nowhere/ca.pem")
+    (kafka,) = check_kafka(load_settings(None, given))
+    assert not kafka.ok
+    assert "ssl.ca.location failed" in kafka.detail
+
+
+def test_one_sink_alone(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.a]\nurl = "sqlite:////none/a.db"\n[sink.b]\nurl = "sqlite:///{tmp_path}/b.db"\n')
+    answer = CliRunner().invoke(app, ["check", "-c", str(path), "--only", "stream", "--sink", "b"])
+    names = [json.loads(line)["name"] for line in answer.stdout.splitlines()]
+    assert (answer.exit_code, names) == (0, ["java", "sink b", "checkpoint"])
+    answer = CliRunner().invoke(app, ["check", "-c", str(path), "--sink", "c"])
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert answer.stderr == "tailrace: --sink c: there is no [sink.c]; the sinks are: a, b\n"
+
+
 def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text(f'[agent]\ncdc_raw_directory = "{tmp_path}/gone"\n', encoding="utf-8")

@@ -367,6 +367,14 @@ def test_places_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
     assert message in complaint(tmp_path, f"[agent]\n{text}")
 
 
+def test_one_sink_of_several(tmp_path: Path) -> None:
+    settings = load(tmp_path, "[stream]\nsink = 'a'\n[sink.a]\n[sink.b]\ntable = 'x_{table}'").with_sink("b")
+    assert settings.stream_sink() == ("b", settings.sink["b"])
+    assert list(settings.sink) == ["b"]
+    with pytest.raises(SettingsError, match=r"--sink c: there is no \[sink\.c\]; the sinks are: b"):
+        settings.with_sink("c")
+
+
 def test_publish() -> None:
     assert Settings().agent.publishes("anywhere")
     some = load_settings(None, {"TAILRACE_AGENT__PUBLISH": "dc:a,b"}).agent

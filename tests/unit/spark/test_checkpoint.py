@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.checkpoint import FORMAT, Job, require_own
+from tailrace_spark.checkpoint import EARLIER_DEFAULT, FORMAT, Job, chosen_checkpoint, require_own, store_of
 from tailrace_spark.files import LocalFiles
 
 JOB = Job(prefix="p", sink="sqlite:////x.db")
@@ -69,3 +70,63 @@ def test_a_damaged_note_is_named(files: LocalFiles, text: str) -> None:
     files.write("stream.json", text)
     with pytest.raises(SettingsError, match=r"tailrace/stream\.json in it is damaged"):
         require_own(files, "c", JOB)
+
+
+# -- which directory it is in, where the settings do not say
+
+OURS = "tailrace-checkpoint-local"
+
+
+class Folders:
+    """Folders below one directory, by relative paths."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, folder: str) -> LocalFiles:
+        return LocalFiles(self.root / folder)
+
+    def chosen(self, settings: StreamSettings | None = None, *, only_sink: bool = True) -> str:
+        store = store_of("sqlite:////x.db")
+        return chosen_checkpoint(settings or StreamSettings(), "local", store, self, only_sink=only_sink)
+
+
+def test_by_default_a_checkpoint_has_the_sinks_name(tmp_path: Path) -> None:
+    assert Folders(tmp_path).chosen() == OURS
+
+
+def test_the_settings_name_it(tmp_path: Path) -> None:
+    assert Folders(tmp_path).chosen(StreamSettings(checkpoint="s3://b/{sink}/x")) == "s3://b/local/x"
+
+
+def test_a_checkpoint_of_the_earlier_default_is_gone_on_with(tmp_path: Path) -> None:
+    """A new one would read the topics from their beginning, in silence."""
+    folders = Folders(tmp_path)
+    folders(EARLIER_DEFAULT).write("metadata", "{}")
+    require_own(folders(f"{EARLIER_DEFAULT}/tailrace"), "c", Job(prefix="p", sink="sqlite:////x.db"))
+    assert folders.chosen() == folders.chosen(only_sink=False) == EARLIER_DEFAULT
+    folders(OURS).write("metadata", "{}")
+    assert folders.chosen() == OURS
+
+
+def test_another_sinks_checkpoint_of_the_earlier_default_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = Folders(tmp_path)
+    folders(EARLIER_DEFAULT).write("metadata", "{}")
+    require_own(folders(f"{EARLIER_DEFAULT}/tailrace"), "c", Job(prefix="p", sink="sqlite:////y.db"))
+    assert folders.chosen() == OURS
+    assert (
+        "tailrace-checkpoint is of the sink sqlite:////y.db; this stream has tailrace-checkpoint-local" in caplog.text
+    )
+
+
+def test_an_earlier_checkpoint_that_says_nothing_is_the_only_sinks(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    folders(EARLIER_DEFAULT).write("metadata", "{}")
+    assert folders.chosen() == EARLIER_DEFAULT
+    with pytest.raises(
+        SettingsError, match="If it is the sink local, rename it to tailrace-checkpoint-local; else set"
+    ):
+        folders.chosen(only_sink=False)
+    assert folders.chosen(StreamSettings(checkpoint=OURS), only_sink=False) == OURS

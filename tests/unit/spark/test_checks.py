@@ -8,11 +8,31 @@ from tailrace_common.settings import load_settings
 from tailrace_spark.checks import check_stream
 
 
-def test_without_a_chosen_sink(tmp_path: Path) -> None:
-    (tmp_path / "t.toml").write_text("[sink.a]\n[sink.b]\n", encoding="utf-8")
+def test_every_sink_is_looked_at(tmp_path: Path) -> None:
+    """Where none is chosen, `tailrace stream --sink NAME` chooses."""
+    text = f'[sink.a]\nurl = "sqlite:///{tmp_path}/a.db"\n[sink.b]\nurl = "sqlite:////none/b.db"\n'
+    (tmp_path / "t.toml").write_text(text, encoding="utf-8")
     found = {check.name: check for check in check_stream(load_settings(tmp_path / "t.toml", {}))}
-    assert not found["sink"].ok
-    assert "the sinks are: a, b" in found["sink"].detail
+    assert (found["sink a"].ok, found["sink b"].ok) == (True, False)
+    assert found["checkpoint a"].detail.endswith("/tailrace-checkpoint-a")
+    assert found["checkpoint b"].detail.endswith("/tailrace-checkpoint-b")
+    assert found["stream.sink"].ok
+    assert (found["stream.sink"].detail, found["stream.sink"].advice) == (
+        "unset; the sinks are: a, b",
+        "tailrace stream --sink NAME",
+    )
+
+
+def test_one_of_several_sinks(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text("[sink.a]\n[sink.b]\n", encoding="utf-8")
+    settings = load_settings(tmp_path / "t.toml", {}).with_sink("b")
+    assert [check.name for check in check_stream(settings)] == ["java", "sink b", "checkpoint"]
+
+
+def test_sinks_cannot_share_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text(f'[stream]\ncheckpoint = "{tmp_path}"\n[sink.a]\n[sink.b]\n', encoding="utf-8")
+    found = {check.name: check for check in check_stream(load_settings(tmp_path / "t.toml", {}))}
+    assert found["checkpoint a"].advice == "put {sink} into it: each sink needs its own"
 
 
 def test_what_is_well(tmp_path: Path) -> None:
