@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Self
@@ -17,7 +16,7 @@ from tailrace_common.property_names import (
     spark_fault,
     unknown,
 )
-from tailrace_common.secrets import is_secret_name
+from tailrace_common.secrets import carries_user, is_secret_name
 
 Scalar = bool | int | float | str
 # Names of librdkafka that end in ".file" themselves, so that no file is read for them.
@@ -30,7 +29,6 @@ _FILES_THEMSELVES: Final = frozenset(
 )
 PROPERTY_FAULT: Final = "property_fault"
 """The type of pydantic's error for a property that the other program would refuse, or not see."""
-_USER_INFO: Final = re.compile(r"://[^/\s]*@")
 
 
 def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
@@ -174,7 +172,7 @@ class RegistrySettings(Properties):
 
     @model_validator(mode="after")
     def _check_url(self) -> Self:
-        if _USER_INFO.search(str(self.root.get("url", ""))):
+        if carries_user(str(self.root.get("url", ""))):
             raise ValueError("url must be without user and password: give them as basic.auth.user.info_file")
         return self
 

@@ -7,14 +7,34 @@ from typing import Final
 from urllib.parse import urlsplit
 
 _SECRET_NAME: Final = re.compile(
-    r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|keystore[._]key$|user[._]info$|auth[._]token$|(access|segment|signing)[._]key$|bearer[._]token$|session[._]token$",
+    r"password|passwd|passphrase|secret|credential|jaas|key[._]pem$|keystore[._]key$|user[._]info$"
+    r"|(access|segment|signing|private|storage|shared|service[._-]?account|api)[._-]?key$"
+    # Azure: `fs.azure.account.key.ACCOUNT.dfs.core.windows.net`, `AccountKey`, `fs.azure.sas.CONTAINER.ACCOUNT...`
+    r"|account[._-]?key([._-]|$)|shared[._-]?access|(^|[._-])sas([._-]|$)"
+    r"|(auth|bearer|session|access|refresh|sas|delegation)[._-]?token$",
     re.IGNORECASE,
 )
-_URL_PASSWORD: Final = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^/\s@:]*:)[^/\s]*(?=@)")
-_ASSIGNED: Final = re.compile(
-    r"""(?P<head>[\w.]*(?:password|passwd|secret)[\w.]*["']?\s*[=:]\s*["']?)[^\s"',;]+""", re.IGNORECASE
+# What stands between `user:` and the last `@` of a URL. Digits in front of a slash, a blank or the end are a port. A
+# password may have slashes, blanks and even quotes: the narrowest form that reaches an `@` is taken, and where a text
+# leaves the choice, rather too much is hidden than too little. Another URL behind a separator ends it.
+_PORT: Final = r"""(?!\d{1,5}(?:[/?#\s,;:)\]}"']|$))"""
+_NEXT_URL: Final = r"""(?![\s,;"'(|][\w+.-]+://)"""
+_URL_PASSWORD: Final = re.compile(
+    r"(?P<head>(?<![\w+.-])[\w+.-]+://[^/\s@:]*:)"
+    rf"""(?:{_PORT}(?:{_NEXT_URL}[^\n"])*@|(?:{_NEXT_URL}\S)*@|{_PORT}(?:{_NEXT_URL}[^\n])*@)"""
 )
-_DATABASE: Final = re.compile(r"(?P<scheme>[\w+.-]+://)(?:[^:/@?]*(?::[^@]*)?@)?(?P<rest>[^?#]*)")
+_NAMES: Final = (
+    r"password|passwd|passphrase|secret|account[._-]?key|access[._-]?key|sas[._-]?token"
+    r"|shared[._-]?access[._-]?signature"
+)
+_ASSIGNED: Final = re.compile(
+    rf"""(?P<head>(?<![\w.-])[\w.-]*(?:{_NAMES})[\w.-]*["']?\s*[=:]\s*)"""
+    r"""(?:(?P<quote>["'])(?:[^"'\\\n]|\\.|(?!(?P=quote))["'])*(?P=quote)|(?P<open>["'])[^\n]*|[^\s"',;]+)""",
+    re.IGNORECASE,
+)
+_SIGNATURE: Final = re.compile(r"(?P<head>[?&;]sig=)[^&\s\"';,]+", re.IGNORECASE)
+_DATABASE: Final = re.compile(r"(?P<scheme>[\w+.-]+://)(?P<user>[^:/@?]*(?::[^@]*)?@)?(?P<rest>[^?#]*)")
+_USER: Final = re.compile(rf"://(?:[^/?#,]*@|[^/?#@:,\[\s]*:{_PORT}[^@]*@)")
 REDACTED: Final = "**********"
 
 
@@ -26,18 +46,28 @@ def origin(url: str) -> str:
         port = parts.port
     except ValueError:  # no number: somebody's password, for all we know
         port = None
+    if "@" in url and "@" not in parts.netloc and ":" in parts.netloc:
+        # Perhaps the slash was the password's: then the host is the user, and the port the password's beginning.
+        return f"{parts.scheme}://{REDACTED}"
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
+
+
+def carries_user(url: str) -> bool:
+    """Whether a URL, or one of several with commas, has a user or a password, however it is written."""
+    return _USER.search(url) is not None
 
 
 def shown_database(url: str) -> str:
     """A database's URL for people: scheme, host, port and the database's name, or its file.
 
-    Users and passwords end where SQLAlchemy has it: passwords may have slashes and question marks.
+    Users and passwords end where SQLAlchemy has it: passwords may have slashes and question marks. Where another `@`
+    follows, the password was perhaps not quoted: what stands before it is hidden too.
     """
     found = _DATABASE.match(url)
     if found is None:
         return REDACTED
-    where, slash, name = found["rest"].partition("/")
+    rest = found["rest"].rpartition("@")[2] if found["user"] else found["rest"]
+    where, slash, name = rest.partition("/")
     return found["scheme"] + where.rpartition("@")[2] + slash + name
 
 
@@ -47,6 +77,13 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """`text` with the passwords of URLs (`user:password@`) and of `password=...` assignments replaced by stars."""
-    text = _URL_PASSWORD.sub(rf"\g<head>{REDACTED}", text)
-    return _ASSIGNED.sub(rf"\g<head>{REDACTED}", text)
+    """`text` with stars for the passwords of URLs (`user:password@`), what is assigned to a secret's name
+    (`password=...`, `AccountKey=...`), and the signatures of Azure's shared access."""
+    text = _URL_PASSWORD.sub(rf"\g<head>{REDACTED}@", text)
+    text = _SIGNATURE.sub(rf"\g<head>{REDACTED}", text)
+    return _ASSIGNED.sub(_stars, text)
+
+
+def _stars(match: re.Match[str]) -> str:
+    quote = match["quote"] or ""
+    return f"{match['head']}{quote or match['open'] or ''}{REDACTED}{quote}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
+from tailrace_common.secrets import carries_user
 from tailrace_common.settings_section import Section
 
 
@@ -42,7 +42,7 @@ class StoredSettings(Section):
     def _check_keys(self) -> Self:
         if (self.access_key is None) != (self.secret_key is None):
             raise ValueError("access_key and secret_key are given both or not at all")
-        if "@" in (urlsplit(self.path).netloc + urlsplit(self.endpoint or "").netloc):
+        if carries_user(self.path) or carries_user(self.endpoint or ""):
             raise ValueError("path and endpoint must be without keys: give access_key and secret_key")
         if self.path.rstrip("/") in ("", "s3:"):
             raise ValueError("path must name a directory, or s3://BUCKET/PATH")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tailrace_common.secrets import origin
+from tailrace_common.secrets import carries_user, origin
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Seconds
 
@@ -79,7 +79,7 @@ class HttpSinkSettings(ImagesSection):
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("must begin with http:// or https:// and a host")
-        if parts.username or parts.password:
+        if parts.username or parts.password or carries_user(value):
             raise ValueError("must be without user and password: give bearer_token_file")
         return value
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tailrace_common.secrets import origin
+from tailrace_common.secrets import carries_user, origin
 from tailrace_common.settings_section import Positive, Seconds, Section
 from tailrace_common.settings_template import require_template
 
@@ -69,7 +69,7 @@ class OpensearchSinkSettings(Section):
     @classmethod
     def _check_url(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.username or parts.password or "@" in parts.netloc:
+        if carries_user(value):
             raise ValueError("must be without user and password: give username and password_file")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("must begin with http:// or https:// and a host")

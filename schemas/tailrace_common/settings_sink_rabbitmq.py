@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tailrace_common.secrets import origin
+from tailrace_common.secrets import carries_user, origin
 from tailrace_common.settings_images import ImagesSection
 from tailrace_common.settings_section import Positive, Seconds
 from tailrace_common.settings_template import require_template
@@ -78,7 +78,7 @@ class RabbitmqSinkSettings(ImagesSection):
             host, _ = parts.hostname, parts.port
         except ValueError:  # its words have what was given
             raise ValueError("is no URL with a host and a port") from None
-        if parts.username or parts.password or "@" in parts.netloc:
+        if carries_user(value):
             raise ValueError("must be without user and password: give username and password_file")
         if parts.scheme not in _PORTS or not host:
             raise ValueError("must begin with amqp:// or amqps:// and a host")

@@ -1,15 +1,33 @@
-"""A small HTTP server that answers GET from a thread of its own: for probes, for Prometheus, and for people."""
+"""A small HTTP server that answers GET from a thread of its own: for probes, for Prometheus, and for people.
+
+It has a bounded number of connections, and so of threads and file descriptors, whatever its clients do: the process
+needs these for its own files. Where all are taken the oldest one is closed, so that a probe is always answered.
+"""
 
 from __future__ import annotations
 
+import logging
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
 
 from tailrace_common.closing import Closing
 from tailrace_schemas.errors import SettingsError
+
+_LOG: Final = logging.getLogger("tailrace_common.web")
+MOST_CONNECTIONS: Final = 16
+REQUEST_SECONDS: Final = 5.0
+"""How long a connection may be silent while its request is read, or its answer written."""
+# A thread whose connection is closed ends at once, unless it is making an answer: then a new connection waits so long.
+_SLOT_SECONDS: Final = 1.0
+# Where accepting fails, as another part of the process has taken all descriptors, it would fail at once again.
+_REFUSED_SECONDS: Final = 0.1
+_BACKLOG: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +49,9 @@ class WebServer(Closing):
     def __init__(self, respond: Respond, address: str, port: int, *, setting: str) -> None:
         """`setting` is the one that says the address, for the error."""
         try:
-            self._server = ThreadingHTTPServer((address, port), _handler(respond))
+            self._server = _Server((address, port), _handler(respond))
         except OSError as error:
             raise SettingsError(f"{setting} {address}:{port}: {error.strerror}") from error
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name=setting, daemon=True)
         self._thread.start()
 
@@ -50,8 +67,85 @@ class WebServer(Closing):
         self._thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    """At most MOST_CONNECTIONS at a time, a thread each."""
+
+    daemon_threads = True
+    request_queue_size = _BACKLOG
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._slots = threading.Semaphore(MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._connections: dict[int, socket.socket] = {}  # by number, the oldest first
+        self._ended = threading.Event()
+        super().__init__(address, handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """The next connection. Raises OSError where there is none to be had."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            _LOG.debug("a connection could not be accepted: %s", error)
+            self._ended.wait(_REFUSED_SECONDS)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, once there is room."""
+        if not self._slots.acquire(blocking=False):
+            self._cut_oldest()
+            if not self._slots.acquire(timeout=_SLOT_SECONDS):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._connections[id(request)] = request
+        try:
+            super().process_request(request, client_address)
+        except Exception:  # no thread could be started
+            self._forget(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer it, and make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, or was too slow, is no event."""
+        del request
+        _LOG.debug("no answer to %s", client_address, exc_info=True)
+
+    def server_close(self) -> None:
+        """End every connection too."""
+        self._ended.set()
+        with self._lock:
+            for connection in self._connections.values():
+                _cut(connection)
+        super().server_close()
+
+    def _cut_oldest(self) -> None:
+        with self._lock:
+            oldest = next(iter(self._connections), None)
+            if oldest is not None:
+                _cut(self._connections.pop(oldest))
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._lock:
+            self._connections.pop(id(request), None)
+        self._slots.release()
+
+
+def _cut(connection: socket.socket) -> None:
+    """Whoever reads from it, or writes to it, fails at once."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+
         def do_GET(self) -> None:
             answer = respond(self.path.partition("?")[0], self.headers.get("Accept", ""))
             self.send_response(answer.status)

@@ -175,4 +175,30 @@ BREAKAGES: Final = (
             ),
         ),
     ),
+    Breakage(
+        name="idle-connections-take-all-descriptors",
+        promise="clients of the health endpoint take no descriptor that capture needs",
+        file="schemas/tailrace_common/web.py",
+        old="MOST_CONNECTIONS: Final = 16\n",
+        new="MOST_CONNECTIONS: Final = 16_000\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/common/test_web.py",
+                "test_idle_connections_take_no_descriptor_from_the_process",
+                r"> +assert (read\(port\)|child\.stdout\.readline)|for _ in range\(IDLE\)",
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-password-ends-at-a-slash",
+        promise="no secret in any log, whatever characters it has",
+        file="schemas/tailrace_common/secrets.py",
+        old=r'''{_PORT}(?:{_NEXT_URL}[^\n"])*@|(?:{_NEXT_URL}\S)*@|{_PORT}(?:{_NEXT_URL}[^\n])*@)"""''' + "\n",
+        new=r'''{_PORT}(?:{_NEXT_URL}[^\n"/])*@)"""''' + "\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/common/test_secrets.py", "test_passwords_with_any_characters[{}-pa/ss]", r"secret not in shown"),
+        ),
+    ),
 )

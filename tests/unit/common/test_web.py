@@ -1,0 +1,125 @@
+"""A web server that clients cannot starve: connections, threads and descriptors are bounded, and probes answered."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+
+import pytest
+
+from tailrace_common import web
+from tailrace_common.web import MOST_CONNECTIONS, Answer, WebServer
+
+IDLE = 1100
+DESCRIPTORS = 256
+FILES = 200
+# A server beside something that needs descriptors of its own, when it is told to: as capture does.
+CHILD = f"""
+import resource, sys, tempfile
+resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}))
+from tailrace.ops.health import HealthBoard
+from tailrace.ops.server import HealthServer
+import time
+with HealthServer(HealthBoard(time.monotonic), "127.0.0.1", 0) as server:
+    print(server.port, flush=True)
+    sys.stdin.readline()
+    files = [tempfile.TemporaryFile() for _ in range({FILES})]
+    print("opened", len(files), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def answered(_path: str, _accepts: str) -> Answer:
+    return Answer(HTTPStatus.OK, "text/plain", b"here")
+
+
+@contextmanager
+def descriptors(number: int) -> Iterator[None]:
+    """So many descriptors for this process, at least."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < number:
+        pytest.skip(f"the system allows {hard} file descriptors, and {number} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, number), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def read(port: int, path: str = "/health/live") -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        status: int = answer.status
+        return status
+
+
+def test_idle_connections_take_no_descriptor_from_the_process() -> None:
+    """1,100 of them, against a process that may have 256 descriptors: it opens its files, and answers its probe."""
+    with (
+        ExitStack() as stack,
+        descriptors(IDLE + 200),
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as child,
+    ):
+        stack.callback(child.kill)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        for _ in range(IDLE):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        assert read(port) == HTTPStatus.OK
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == f"opened {FILES}\n"
+
+
+def test_the_oldest_connection_makes_room() -> None:
+    """Connections and threads stay within the limit, and each request is answered."""
+    with WebServer(answered, "127.0.0.1", 0, setting="s") as server, ExitStack() as stack:
+        before = threading.active_count()
+        idle = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            for _ in range(MOST_CONNECTIONS)
+        ]
+        assert read(server.port) == HTTPStatus.OK
+        assert idle[0].recv(1) == b"", "the oldest is closed"
+        assert threading.active_count() <= before + MOST_CONNECTIONS
+
+
+def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a request, too."""
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.05)
+    with WebServer(answered, "127.0.0.1", 0, setting="s") as server:
+        for sent in (b"", b"GET /x HTTP/1.0\r\nAccept: "):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+                connection.sendall(sent)
+                assert connection.recv(1) == b""
+
+
+def test_an_answer_that_takes_long_holds_up_no_other_for_good() -> None:
+    """All connections wait for their answers: a new one gets none, later ones do."""
+    over = threading.Event()
+    begun = threading.Semaphore(0)
+
+    def slow(path: str, _accepts: str) -> Answer:
+        if path == "/slow":
+            begun.release()
+            assert over.wait(60)
+        return answered(path, "")
+
+    with WebServer(slow, "127.0.0.1", 0, setting="s") as server, ExitStack() as stack:
+        for _ in range(MOST_CONNECTIONS):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            connection.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
+            assert begun.acquire(timeout=30)
+        turned_away = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+        assert turned_away.recv(1) == b""
+        over.set()
+        assert read(server.port) == HTTPStatus.OK
