@@ -33,6 +33,12 @@ class StreamSettings(Section):
         default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
     )
     max_offsets_per_trigger: Positive = Field(default=100_000, description="Most records of one micro-batch")
+    max_bytes_per_part: Annotated[int, Field(ge=1 << 20, le=1 << 30)] | None = Field(
+        default=None,
+        examples=[134217728],
+        description="Most bytes of messages that Spark's driver collects at once, 1 MiB to 1 GiB; a larger micro-batch "
+        "is written in parts. Unset: an eighth of the driver's memory",
+    )
     trigger_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
     )

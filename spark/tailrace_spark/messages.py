@@ -76,17 +76,36 @@ def _pattern(settings: Settings, topics: str | None = None) -> str:
 def read_some(spark: SparkSession, settings: Settings, place: tuple[str, int], start: int, records: int) -> DataFrame:
     """The columns of `read_messages` for up to so many committed records of one partition, from an offset on, now."""
     topic, partition = place
+    return _read(spark, settings, {topic: {partition: start}}, "latest").limit(records)
+
+
+def read_ranges(
+    spark: SparkSession, settings: Settings, ranges: Mapping[tuple[str, int], tuple[int, int]]
+) -> DataFrame:
+    """The columns of `read_messages` for the committed records of partitions, each from an offset to behind the last.
+
+    Where Kafka has deleted some of them the query fails.
+    """
+    starts: dict[str, dict[int, int]] = {}
+    ends: dict[str, dict[int, int]] = {}
+    for (topic, partition), (start, end) in ranges.items():
+        starts.setdefault(topic, {})[partition] = start
+        ends.setdefault(topic, {})[partition] = end
+    return _read(spark, settings, starts, json.dumps(ends))
+
+
+def _read(spark: SparkSession, settings: Settings, starts: Mapping[str, Mapping[int, int]], ends: str) -> DataFrame:
     chosen = {
-        "assign": json.dumps({topic: [partition]}),
-        "startingOffsets": json.dumps({topic: {str(partition): start}}),
-        "endingOffsets": "latest",
-        "failOnDataLoss": str(settings.stream.fail_on_data_loss).lower(),
+        "assign": json.dumps({topic: sorted(partitions) for topic, partitions in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": ends,
+        "failOnDataLoss": "true",
         **_PROMPT,
         **java_options(settings.kafka.reveal(), settings.stream.kafka.reveal()),
         "kafka.isolation.level": "read_committed",
     }
-    found = spark.read.format("kafka").options(**chosen).load().limit(records)
-    return found.select("topic", "partition", "offset", "timestamp", "value")
+    messages = spark.read.format("kafka").options(**chosen).load().where("value IS NOT NULL")
+    return messages.select("topic", "partition", "offset", "timestamp", "value")
 
 
 def with_head(messages: DataFrame) -> DataFrame:

@@ -32,6 +32,8 @@ from tailrace_spark.dedupe import one_copy
 from tailrace_spark.files import files_in, write_promptly
 from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
 from tailrace_spark.metrics import StreamMetrics
+from tailrace_spark.offsets import PlannedOffsets
+from tailrace_spark.parts import part_bytes, parts_of, with_values, without_large
 from tailrace_spark.pieces import pieces
 from tailrace_spark.report import Progress, TableProgress
 from tailrace_spark.shaping import newest, shape_of
@@ -107,6 +109,8 @@ class Stream:
         self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._batches = BatchLog(self._files)
+        self._planned = PlannedOffsets(spark, settings.stream.checkpoint)
+        self._part_bytes = part_bytes(spark, settings)
         self._schemas = SchemaReader(kafka, prefix)
         self._ends = PartitionEnds(kafka)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
@@ -240,9 +244,9 @@ class Stream:
         began = time.monotonic()
         held = _Held(batch)
         table = self._hold(held, "generations", lambda: self._stream_table(batch))
-        records = self._assigned(frame, table)
-        found = self._pieces(records, table)
-        summary = self._hold(held, "sink", lambda: self._into_sink(found()))
+        size = self._planned.plan(batch).size
+        records = self._assigned(frame, table, size)
+        summary = self._in_parts(held, records, table)
         progress = Progress(
             batch=batch,
             records=records.num_rows,
@@ -260,9 +264,26 @@ class Stream:
         if self._on_batch is not None:
             self._on_batch(progress)
 
-    def _into_sink(self, found: Iterable[Piece]) -> Summary:
+    def _in_parts(self, held: _Held, records: Any, table: StreamTable) -> Summary:
+        """Write the records, those that are too many bytes for the driver part by part, in the order of their places.
+
+        Each part is a batch of its own for the sink: all of it is taken in, and a part that is delivered again, after
+        a crash behind it, changes nothing more.
+        """
+        summary, parts = Summary(), parts_of(records, self._part_bytes)
+        if len(parts) > 1:
+            size, most = (number / 2**20 for number in (pc.sum(records.column("size")).as_py(), self._part_bytes))
+            log.info("batch %d: %.0f MiB are written in %d parts of %.0f MiB", held.batch, size, len(parts), most)
+        for number, part in enumerate(parts):
+            if number and self._stop.is_set():
+                raise StoppedError("between two parts of a batch")
+            pieces_of = self._pieces(with_values(self._spark, self._settings, part, self._part_bytes), table)
+            summary += self._hold(held, "sink", partial(self._into_sink, pieces_of))
+        return summary
+
+    def _into_sink(self, pieces_of: Callable[[], Iterable[Piece]]) -> Summary:
         with self._sink_used:
-            return self._sink.write(found)
+            return self._sink.write(pieces_of())
 
     def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
         """What gives the pieces of a batch that the sink wants, as often as it is called."""
@@ -278,10 +299,11 @@ class Stream:
                 yield with_streams(piece, table, sink.write_times)
 
         def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
-            rest = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
-            some = self._assigned(rest, table).sort_by(place)
-            full = some.num_rows == _REST_RECORDS
-            return decoded(some), some.column("offset")[-1].as_py() + 1 if full else None
+            heads = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
+            rest = self._assigned(heads, table, _REST_RECORDS).sort_by(place)
+            some = with_values(self._spark, self._settings, parts_of(rest, self._part_bytes)[0], self._part_bytes)
+            more = rest.num_rows == _REST_RECORDS or some.num_rows < rest.num_rows
+            return decoded(some), some.column("offset")[-1].as_py() + 1 if more else None
 
         whole = WholeUpdates(partial(decoded, own), _ends(own), read_on)
         return lambda: whole
@@ -289,14 +311,18 @@ class Stream:
     def _shaped(self, found: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
         return found() if self._shape is None else self._shape.shaped(found())
 
-    def _assigned(self, heads: DataFrame, table: StreamTable) -> Any:
-        """The records here: all of them come, and assigning them takes less than handing them to Python workers.
+    def _assigned(self, heads: DataFrame, table: StreamTable, most: int) -> Any:
+        """The records here, `most` of them, with their sizes; those have no value that would make them too many bytes.
+
+        All of them come, for assigning them takes less than handing them to Python workers.
 
         A task for each core reads several partitions of Kafka, one after another: a task for each partition of a small
         batch costs more than its records.
         """
-        few = heads.coalesce(self._spark.sparkContext.defaultParallelism)
-        return assigned_here(few.toArrow(), table, self._settings.topics.prefix)
+        bounded = without_large(heads, self._part_bytes // max(1, most))
+        few = bounded.coalesce(self._spark.sparkContext.defaultParallelism)
+        records = few.toArrow()
+        return assigned_here(records, table, self._settings.topics.prefix).append_column("size", records.column("size"))
 
     def _stream_table(self, batch: int) -> StreamTable:
         """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted."""

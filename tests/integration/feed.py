@@ -30,7 +30,7 @@ class Feed:
         self.options = TopicSettings(prefix=prefix, partitions=2)
         self._config = {"bootstrap.servers": bootstrap}
         self._admin = AdminClient({**self._config})
-        self._producer = Producer({**self._config, "transactional.id": f"{prefix}.feed"})
+        self._producer = Producer({**self._config, "transactional.id": f"{prefix}.feed", "message.max.bytes": 16 << 20})
         self._producer.init_transactions(30)
         self._plain = Producer({**self._config, "enable.idempotence": True})
         self._encoders: dict[Table, Encoder] = {}

@@ -22,7 +22,8 @@ class StreamProcess(CommandProcess):
     """One `tailrace stream` into a sink, a SQL one's URL or a section; its settings, log and checkpoint are below
     `directory`.
 
-    `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`.
+    `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`,
+    `memory` that of Spark's driver.
     """
 
     patience = 240.0
@@ -37,6 +38,7 @@ class StreamProcess(CommandProcess):
         name: str = "stream",
         stream: Mapping[str, object] | None = None,
         program: tuple[str, ...] = PROGRAM,
+        memory: str = "512m",
     ) -> None:
         super().__init__(directory / f"{name}.log")
         self._directory = directory
@@ -47,7 +49,7 @@ class StreamProcess(CommandProcess):
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n{more}'
             f"[sink]\nlocal = {_inline({'url': sink} if isinstance(sink, str) else sink)}\n"
-            '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "512m"\n'
+            f'[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "{memory}"\n'
         )
 
     def start(self) -> Self:

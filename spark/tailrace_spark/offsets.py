@@ -1,0 +1,81 @@
+"""The offsets of a micro-batch, as Spark plans it: it writes them into its checkpoint before the batch begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from tailrace_spark.files import Files, files_in
+
+TopicPartition = tuple[str, int]
+Offsets = Mapping[TopicPartition, int]
+
+_VERSION: Final = "v1"
+# Before the text of the first offsets Spark writes a zero byte, and reads one, for readers of Spark 2.1.0.
+_FIRST_BYTE: Final = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A micro-batch: the offset at which each partition begins, and the one behind its end.
+
+    A partition that is new in the batch has no start: it is read from its beginning.
+    """
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def size(self) -> int:
+        """So many records at most; the marks of transactions have offsets too."""
+        return sum(max(0, end - self.start.get(partition, 0)) for partition, end in self.end.items())
+
+
+class PlannedOffsets:
+    """Spark's files `offsets/<batch>` and `sources/0/0` of a checkpoint with one source, of Kafka's."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        folder = checkpoint.rstrip("/")
+        self._planned: Files = files_in(spark, f"{folder}/offsets")
+        self._first: Files = files_in(spark, f"{folder}/sources/0")
+
+    def plan(self, batch: int) -> Plan:
+        """A batch that is planned. Raises ValueError for files that this code does not know."""
+        end = _planned(self._planned.read(str(batch)), batch)
+        if batch:
+            return Plan(_planned(self._planned.read(str(batch - 1)), batch - 1), end)
+        return Plan(first_offsets(self._first.read("0") or ""), end)
+
+
+def _planned(text: str | None, batch: int) -> dict[TopicPartition, int]:
+    if text is None:
+        raise ValueError(f"Spark's checkpoint has no offsets of batch {batch}")
+    return batch_offsets(text)
+
+
+def batch_offsets(text: str) -> dict[TopicPartition, int]:
+    """The offsets in the text of `offsets/<batch>`: a version, a line about the batch, a line for each source."""
+    lines = text.splitlines()
+    if len(lines) != 3 or lines[0] != _VERSION:
+        raise ValueError(f"offsets of an unknown form: {lines[:1]} and {len(lines)} lines")
+    return _parsed(lines[2])
+
+
+def first_offsets(text: str) -> dict[TopicPartition, int]:
+    """The offsets in the text of `sources/0/0`, at which the first batch begins."""
+    version, _, offsets = text.removeprefix(_FIRST_BYTE).partition("\n")
+    if version != _VERSION:
+        raise ValueError(f"first offsets of an unknown form: version {version}")
+    return _parsed(offsets)
+
+
+def _parsed(text: str) -> dict[TopicPartition, int]:
+    return {
+        (topic, int(partition)): int(offset)
+        for topic, partitions in json.loads(text).items()
+        for partition, offset in partitions.items()
+    }

@@ -1,0 +1,94 @@
+"""A micro-batch in parts of bounded bytes: Spark's own limit counts records, however large each of them is.
+
+One job brings the heads of all records, their sizes, and the values of those that are small enough for all to fit.
+The larger values are read from Kafka again, part by part, where a batch has any.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace_common.settings import Settings
+from tailrace_spark.messages import read_ranges
+from tailrace_spark.offsets import TopicPartition
+
+PLACE: Final = ("topic", "partition", "offset")
+_IN_ORDER: Final = [(name, "ascending") for name in PLACE]
+# Of the driver's memory: while Spark collects bytes it has them up to four times, in its tasks and on their way.
+_SHARE_OF_MEMORY: Final = 8
+_LEAST_BYTES: Final = 1 << 20
+# Large values stand together in one buffer of a task, which doubles while it grows: fewer bytes at a time.
+_READS_OF_A_PART: Final = 4
+
+
+class MissingRecordsError(Exception):
+    """Kafka has no longer what the batch was planned with."""
+
+
+def part_bytes(spark: SparkSession, settings: Settings) -> int:
+    """The most bytes of messages in a part: the setting, else an eighth of the driver's memory."""
+    if settings.stream.max_bytes_per_part is not None:
+        return settings.stream.max_bytes_per_part
+    jvm: Any = spark._jvm  # noqa: SLF001 - what its memory really is, however it was set
+    return max(_LEAST_BYTES, int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // _SHARE_OF_MEMORY)
+
+
+def without_large(heads: DataFrame, largest: int) -> DataFrame:
+    """The records of `with_head` with their `size` in bytes, and no `value` where that is more than `largest`."""
+    size = F.length("value")
+    return heads.withColumn("size", size).withColumn("value", F.when(size <= largest, F.col("value")))
+
+
+def parts_of(records: pa.Table, most: int) -> list[pa.Table]:
+    """Records with a `size`, cut into parts of at most so many bytes, and at least one record.
+
+    All of them as they are, where they fit; else in the order of topic, partition and offset. Where they are cut
+    follows from the records alone, so a batch that is delivered again has the same parts.
+    """
+    if records.num_rows == 0 or (pc.sum(records.column("size")).as_py() or 0) <= most:
+        return [records]
+    ordered = records.sort_by(_IN_ORDER)
+    ends = np.cumsum(ordered.column("size").to_numpy())
+    parts, begin, before = [], 0, 0
+    while begin < len(ends):
+        end = max(begin + 1, int(np.searchsorted(ends, before + most, side="right")))
+        parts.append(ordered.slice(begin, end - begin))
+        begin, before = end, int(ends[end - 1])
+    return parts
+
+
+def with_values(spark: SparkSession, settings: Settings, part: pa.Table, most: int) -> pa.Table:
+    """The part, of at most so many bytes, with the values that it lacks, read from Kafka in a few jobs.
+
+    Raises MissingRecordsError where they are gone.
+    """
+    lacking = pc.is_null(part.column("value"))
+    if not pc.any(lacking).as_py():
+        return part
+    ordered = part.sort_by(_IN_ORDER)
+    mask = pc.is_null(ordered.column("value")).combine_chunks()
+    places = ordered.filter(mask).select([*PLACE, "size"])
+    few = max(_LEAST_BYTES, most // _READS_OF_A_PART)
+    found = pa.concat_tables([_read(spark, settings, some.select(PLACE)) for some in parts_of(places, few)])
+    if found.num_rows != places.num_rows:
+        raise MissingRecordsError(f"{places.num_rows - found.num_rows} of {places.num_rows} records")
+    values = found.sort_by(_IN_ORDER).column("value").combine_chunks().cast(pa.binary())
+    whole = pc.replace_with_mask(ordered.column("value").combine_chunks(), mask, values)
+    return ordered.set_column(ordered.schema.get_field_index("value"), "value", whole)
+
+
+def _read(spark: SparkSession, settings: Settings, places: pa.Table) -> pa.Table:
+    """The values at these places, and no others."""
+    spans = places.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+    ranges: dict[TopicPartition, tuple[int, int]] = {
+        (row["topic"], row["partition"]): (row["offset_min"], row["offset_max"] + 1) for row in spans.to_pylist()
+    }
+    wanted = F.broadcast(spark.createDataFrame(places))
+    messages = read_ranges(spark, settings, ranges).join(wanted, list(PLACE), "left_semi")
+    return messages.select(*PLACE, "value").coalesce(spark.sparkContext.defaultParallelism).toArrow()

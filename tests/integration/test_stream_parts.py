@@ -1,0 +1,188 @@
+"""Micro-batches of more bytes than the driver may collect: written in parts, in order, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.report import Progress
+from tailrace_spark.sinks.protocol import At, Piece, Sink, Summary
+from tailrace_spark.sinks.sql import SqlSink
+from tests.integration.feed import Feed
+from tests.integration.streams import StreamProcess
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WRITTEN = 5_000_000
+PLAIN = table({"id": "int"}, regular={"v": "blob"}, keyspace="shop", name="plain")
+LOG = Log(PLAIN)
+LIMIT = 1 << 20
+LARGE = 100_000
+ROWS = 94
+"""As 1,200 rows of 1 MB are to a part of 128 MiB, which a driver of 1 GiB has."""
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """An empty cluster's topics, with a generation."""
+    feed = Feed(kafka.bootstrap, prefix)
+    feed.announce()
+    yield feed
+    feed.close()
+
+
+def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, **stream: object) -> Settings:
+    own = {"checkpoint": str(tmp_path / "checkpoint"), "max_bytes_per_part": LIMIT, **stream}
+    kafka_section = {"bootstrap.servers": kafka.bootstrap}
+    return Settings.model_validate({"kafka": kafka_section, "topics": {"prefix": prefix}, "stream": own})
+
+
+def rows(count: int = ROWS, size: int = LARGE) -> list[Change]:
+    """Large rows, and after each a small one."""
+    large = [LOG.insert((number,), (), WRITTEN, v=bytes([number % 256]) * size) for number in range(count)]
+    small = [LOG.insert((number,), (), WRITTEN, v=b"small") for number in range(count, 2 * count)]
+    return [change for pair in zip(large, small, strict=True) for change in pair]
+
+
+def follow(spark: SparkSession, settings: Settings, sink: Sink) -> list[Progress]:
+    """Stream what is there, then end."""
+    batches: list[Progress] = []
+    Stream(spark, settings, sink, on_batch=batches.append).run(availableNow=True)
+    return [batch for batch in batches if batch.records]
+
+
+class Parts:
+    """A sink that notes what it is given: the places of each part, and its bytes. It dies at the part `dies_at`."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        self.parts: list[list[At]] = []
+        self.sizes: list[int] = []
+        self._dies_at = dies_at
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        changes = [delivered for piece in pieces for delivered in piece.changes]
+        if len(self.parts) == self._dies_at:
+            raise RuntimeError("killed between two parts")
+        if changes:  # Spark ends what keeps state with a batch of nothing
+            self.parts.append([delivered.place.at for delivered in changes])
+            self.sizes.append(sum(len(delivered.message) for delivered in changes))
+        return Summary(changes=len(changes))
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+class OrderedParts(Parts):
+    """That wants order."""
+
+    in_order = True
+    has_images = False
+
+
+class UpdateParts(Parts):
+    """That wants whole updates."""
+
+    def write_times(self, change: Change) -> Iterable[int]:  # noqa: ARG002 - none is asked for
+        return ()
+
+
+@pytest.mark.parametrize("kind", [Parts, OrderedParts, UpdateParts])
+@pytest.mark.parametrize("copies", [None, 3600])
+def test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the_same(
+    spark: SparkSession,
+    feed: Feed,
+    kafka: LocalKafka,
+    prefix: str,
+    tmp_path: Path,
+    kind: type[Parts],
+    copies: int | None,
+) -> None:
+    settings = settings_of(kafka, prefix, tmp_path, one_copy_seconds=copies)
+    changes = rows()
+    feed.publish([*changes, *(changes if copies else ())])
+    first, second = kind(dies_at=4), kind()
+    with pytest.raises(ServiceError, match="killed between two parts"):
+        follow(spark, settings, first)
+    [batch] = follow(spark, settings, second)
+    assert (batch.records, batch.summary.changes) == (2 * ROWS, 2 * ROWS)
+    assert second.parts[:4] == first.parts
+    assert max(second.sizes) <= LIMIT
+    assert len(second.parts) == 10
+    places = [place for part in second.parts for place in part]
+    assert places == sorted(set(places))
+    assert len(places) == 2 * ROWS
+
+
+def test_a_batch_that_fits_is_one_part_however_large_its_largest_record(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    feed.publish(rows(8))
+    sink = Parts()
+    [batch] = follow(spark, settings_of(kafka, prefix, tmp_path), sink)
+    assert (batch.records, [len(part) for part in sink.parts]) == (16, [16])
+
+
+class Crashing(SqlSink):
+    """Dies at its fifth part."""
+
+    written = 0
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        self.written += 1
+        if self.written == 5:
+            raise RuntimeError("killed between two parts")
+        return super().write(pieces)
+
+
+def test_parts_of_a_batch_that_comes_again_change_nothing(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    settings, url = settings_of(kafka, prefix, tmp_path), f"sqlite:///{tmp_path}/parts.db"
+    feed.publish(rows())
+    database, query = Database(url, sa.create_engine(url)), "SELECT id, length(v), v FROM shop_plain"
+    crashing, sink = Crashing(url), SqlSink(url)
+    with pytest.raises(ServiceError, match="killed between two parts"):
+        follow(spark, settings, crashing)
+    before = database.select(query)
+    [batch] = follow(spark, settings, sink)
+    assert 0 < len(before) < 2 * ROWS
+    assert batch.summary.rows == 2 * ROWS - len(before)
+    assert [(number, size, bytes(value)[:1]) for number, size, value in sorted(database.select(query))] == [
+        *((number, LARGE, bytes([number])) for number in range(ROWS)),
+        *((number, 5, b"s") for number in range(ROWS, 2 * ROWS)),
+    ]
+    for one in (crashing, sink):
+        one.close()
+    database.engine.dispose()
+
+
+@pytest.mark.long
+def test_1200_rows_of_a_megabyte_reach_the_database(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    """With the memory that Spark's driver has by default."""
+    url, count, size = f"sqlite:///{tmp_path}/large.db", 1_200, 1_000_000
+    for begin in range(0, count, 100):
+        feed.publish([LOG.insert((number,), (), WRITTEN, v=bytes(size)) for number in range(begin, begin + 100)])
+    database = Database(url, sa.create_engine(url))
+
+    def written() -> int:
+        return len(database.select("SELECT id FROM shop_plain")) if "shop_plain" in database.names() else 0
+
+    with StreamProcess(tmp_path, kafka, prefix, url, memory="1g") as stream:
+        stream.until(lambda: written() == count, 900)
+        assert stream.stop() == 0, stream.words()
+    assert database.select("SELECT min(length(v)), max(length(v)) FROM shop_plain") == [(size, size)]
+    assert " MiB are written in " in stream.log.read_text()
+    database.engine.dispose()
