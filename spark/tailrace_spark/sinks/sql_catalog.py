@@ -163,10 +163,10 @@ class Catalog:
             index.create(connection, checkfirst=True)
 
     def _add_missing(self, connection: sa.Connection, table: sa.Table) -> None:
-        inspector = sa.inspect(connection)
-        if not inspector.has_table(table.name):
+        if not sa.inspect(connection).has_table(table.name):
             raise TakenError(f"no such table: {table.name}")
-        there = {column["name"] for column in inspector.get_columns(table.name)}
+        # Not by reflection: SQLAlchemy reads MySQL's names line by line, and with two backticks where there is one.
+        there = set(connection.execute(sa.select(sa.text("*")).select_from(table).where(sa.false())).keys())
         self._alter(connection, table, [column for column in table.columns if column.name not in there])
 
     def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:

@@ -7,14 +7,15 @@ Cassandra's bytes: a zero-length int, 1.0 beside 1.00 or a NaN are distinct keys
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from tailrace_schemas.table import Column, ColumnKind, Table
-from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, ROW, claim
+from tailrace_spark.sinks.sql_column_names import ColumnNames
+from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, ROW
 from tailrace_spark.sinks.sql_types import (
     CLUSTERING_BYTES,
     KEY_BYTES,
@@ -70,6 +71,7 @@ def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[C
 
     Key columns are told by their place: one that was renamed keeps its stored name, and is shown by its new one.
     """
+    names = ColumnNames(dialect, limit)
     places = list(known)
     wanted = [*table.key, *table.columns]
     by_source = {(place.kind, place.source): i for i, place in enumerate(places) if place.live}
@@ -84,28 +86,25 @@ def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[C
             added.append(column)
     places = [place if i in kept else replace(place, live=False) for i, place in enumerate(places)]
     if known:
-        places[: len(table.key)] = _renamed(places, table.key, limit)
+        places[: len(table.key)] = _renamed(places, table.key, names)
     for column in added:
-        shown = claim(column.name, limit, _taken(place.shown for place in places if place.live))
-        stored = claim(shown, limit, _taken(place.stored for place in places))
+        shown = names.claim(column.name, names.taken(place.shown for place in places if place.live))
+        stored = names.claim(shown, names.taken(place.stored for place in places))
         places.append(ColumnPlace(column.kind, column.name, shown, stored, column_spec(column.type, dialect)))
     return Layout(table, name, tuple(places))
 
 
-def _renamed(places: Sequence[ColumnPlace], key: Sequence[Column], limit: int) -> list[ColumnPlace]:
+def _renamed(places: Sequence[ColumnPlace], key: Sequence[Column], names: ColumnNames) -> list[ColumnPlace]:
     """The key columns' places under the names that they have now."""
     keys = [(place, column.name) for place, column in zip(places, key, strict=False)]
-    taken = _taken(p.shown for i, p in enumerate(places) if p.live and (i >= len(key) or p.source == key[i].name))
+    stay = [p for i, p in enumerate(places) if p.live and (i >= len(key) or p.source == key[i].name)]
+    taken = names.taken(place.shown for place in stay)
     renamed = []
     for place, name in keys:
-        shown = place.shown if place.source == name else claim(name, limit, taken)
-        taken.add(shown.lower())
+        shown = place.shown if place.source == name else names.claim(name, taken)
+        taken |= names.taken([shown])
         renamed.append(replace(place, source=name, shown=shown))
     return renamed
-
-
-def _taken(names: Iterable[str]) -> set[str]:
-    return {KEY, CLUSTERING, *(name.lower() for name in names)}
 
 
 def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:

@@ -8,7 +8,7 @@ are strings, so that no reader rounds them; blobs are 0x and hex digits.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, isnan
 from typing import Any, Final
 
@@ -129,8 +129,9 @@ def json_value(cql_type: CqlType) -> ToSql:
             parts = [(f"f{i}", _nullable(json_value(arg))) for i, arg in enumerate(cql_type.args)]
             return lambda value: [render(value.get(name)) for name, render in parts]
         case "udt":
-            fields = [(n, _nullable(json_value(a))) for n, a in zip(cql_type.fields, cql_type.args, strict=True)]
-            return lambda value: {name: render(value.get(name)) for name, render in fields}
+            pairs = zip(cql_type.fields, _json_names(cql_type.fields), cql_type.args, strict=True)
+            fields = [(name, to, _nullable(json_value(arg))) for name, to, arg in pairs]
+            return lambda value: {to: render(value.get(name)) for name, to, render in fields}
         case "float" | "double":
             return lambda value: value if isfinite(value) else _NOT_FINITE[str(value)]
         case "timestamp" | "date" | "time" | "duration":
@@ -146,6 +147,19 @@ def duration_text(value: dict[str, int]) -> str:
     sign = "-" if min(months, days, nanoseconds) < 0 else ""
     parts = ((abs(months), "mo"), (abs(days), "d"), (abs(nanoseconds), "ns"))
     return sign + ("".join(f"{number}{unit}" for number, unit in parts if number) or "0ns")
+
+
+def _json_names(fields: Sequence[str]) -> list[str]:
+    """The fields' names; with an underscore for U+0000, which PostgreSQL has in no text, and a number where twice."""
+    names: list[str] = []
+    for field in fields:
+        wanted = name = field.replace("\0", "_")
+        number = 1
+        while name in names or (name != field and name in fields):
+            number += 1
+            name = f"{wanted}_{number}"
+        names.append(name)
+    return names
 
 
 def _json_key(cql_type: CqlType) -> Callable[[Any], str]:
