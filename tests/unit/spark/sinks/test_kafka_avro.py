@@ -286,10 +286,18 @@ def test_the_registrys_password_is_nowhere_shown() -> None:
     assert settings.registry.reveal()["basic.auth.user.info"] == "ann:geheim"
 
 
-def test_a_setting_that_the_registrys_client_refuses_is_named() -> None:
+def test_a_setting_that_the_registrys_client_does_not_have_is_refused_when_settings_are_read() -> None:
     given = {"url": "http://registry", "no.such.setting": 1, "basic.auth.user.info": "ann:geheim"}
+    with pytest.raises(ValueError, match="no such property") as caught:
+        Settings.model_validate({"sink": {"out": {"type": "kafka", "encoding": "avro", "registry": given}}})
+    assert "no.such.setting" in str(caught.value)
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_setting_that_the_registrys_client_refuses_is_named() -> None:
+    given = {"url": "http://registry", "max.retries": "many", "basic.auth.user.info": "ann:geheim"}
     section = {"type": "kafka", "encoding": "avro", "registry": given}
     settings = Settings.model_validate({"sink": {"out": section}})
-    with pytest.raises(SettingsError, match=r"\[sink\.out\.registry\].*no\.such\.setting") as caught:
+    with pytest.raises(SettingsError, match=r"\[sink\.out\.registry\].*[Mm]ax.retries") as caught:
         open_sink("out", settings.sink["out"], "t")
     assert "geheim" not in str(caught.value)
