@@ -61,6 +61,10 @@ class UnexplainedError(TailraceError):
         self.table_id = table_id
 
 
+class RenewalError(TailraceError):
+    """The next transaction needs a producer with another time-out; nothing is wrong, and nothing is open."""
+
+
 class MissingKeyError(UnsupportedError):
     """A segment is encrypted with a key that was not given; the message names its alias."""
 

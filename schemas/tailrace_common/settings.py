@@ -91,6 +91,11 @@ class AgentSettings(CdcRawSettings):
         default=10,
         description="Kafka aborts an agent's transaction after this; a dead agent delays readers by that + 10 s",
     )
+    longest_transaction_seconds: Annotated[int, Field(ge=2, le=900)] = Field(
+        default=600,
+        description="The same of one large mutation that a slow Kafka does not take in that time; at most the brokers' "
+        "transaction.max.timeout.ms",
+    )
     buffer_mebibytes: Annotated[int, Field(ge=1, le=2047)] = Field(
         default=32, description="Most memory for what Kafka has not acknowledged; at least topics.max_message_bytes"
     )

@@ -11,11 +11,13 @@ PUBLISHER: Final = "connector/tailrace/publish/kafka/publisher.py"
 PRODUCER: Final = "schemas/tailrace_common/kafka/producer.py"
 TRANSACTIONS: Final = "schemas/tailrace_common/kafka/transactions.py"
 TOPICS: Final = "connector/tailrace/publish/kafka/topics.py"
+PACE: Final = "schemas/tailrace_common/kafka/pace.py"
 READING: Final = "schemas/tailrace_common/kafka/reading.py"
 AGENT: Final = "connector/tailrace/cli/agent.py"
 
 KILLS: Final = "integration/faults/test_kills.py"
 CRASHES: Final = "integration/faults/test_crashes.py"
+SLOW: Final = "integration/faults/test_slow_kafka.py"
 DELIVERY: Final = "integration/test_delivery.py"
 PUBLISHING: Final = "integration/test_publisher.py"
 AGENTS: Final = "integration/test_agent.py"
@@ -218,7 +220,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-buffer-without-bounds",
         promise="memory is bounded while Kafka takes nothing",
-        file=PRODUCER,
+        file="schemas/tailrace_common/kafka/outgoing.py",
         old='            "queue.buffering.max.kbytes": buffer,\n',
         new='            "queue.buffering.max.kbytes": 1 << 20,\n',
         needs=Needs.NODE,
@@ -283,5 +285,38 @@ BREAKAGES: Final = (
         needs=Needs.NODE,
         session="agent",
         reds=(Red(AGENTS, "test_every_change_arrives_once_where_its_token_says", r"record\.partition == partition"),),
+    ),
+    Breakage(
+        name="transactions-of-any-size",
+        promise="a slow Kafka gets transactions that it can take in their time",
+        file=PACE,
+        old="        self.limit = self._bounded(min(self.limit // 2, most))\n",
+        new="",
+        needs=Needs.NODE,
+        session="agent",
+        reds=(
+            Red(SLOW, "test_a_backlog_at_a_slow_kafka", "not in 50 s"),
+            Red(SLOW, "test_many_rows_come_in_smaller_transactions", "not in 120 s"),
+        ),
+    ),
+    Breakage(
+        name="no-more-time-for-a-large-mutation",
+        promise="one mutation that needs more than a transaction's usual time gets more",
+        file=PACE,
+        old="        return min(max(self.normal, seconds), self.normal + size // _SLOWEST, self.longest)\n",
+        new="        return self.normal\n",
+        needs=Needs.MORE,
+        session="slow",
+        reds=(Red(SLOW, "test_one_batch_of_100_000_rows", "not in 150 s"),),
+    ),
+    Breakage(
+        name="large-mutations-are-held",
+        promise="a large mutation is sent while it is decoded",
+        file="connector/tailrace/history/decode.py",
+        old="LARGE: Final = 256 << 10\n",
+        new="LARGE: Final = 256 << 20\n",
+        needs=Needs.MORE,
+        session="held",
+        reds=(Red(SLOW, "test_one_batch_of_100_000_rows", "MiB when it was ready"),),
     ),
 )

@@ -30,10 +30,7 @@ BREAKAGES: Final = (
         name="it-waits-in-silence",
         promise="a connection to Cassandra that is refused or silent at the start is said in health",
         file=AGENT,
-        old=(
-            '                if self.health.degrade("service", str(error)):\n'
-            '                    _LOG.error("%s", error)\n'
-        ),
+        old="                outage.failed(error)\n",
         new='                _LOG.error("%s", error)\n',
         needs=Needs.NODE,
         session="agent",

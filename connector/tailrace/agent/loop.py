@@ -9,22 +9,28 @@ from contextlib import closing
 from itertools import takewhile
 from typing import Final
 
+from tailrace.agent.outage import Outage
 from tailrace.agent.parking import Parking
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
 from tailrace.agent.progress import ProgressNotes
+from tailrace.agent.slowness import Slowness
 from tailrace.agent.transaction import Transaction
-from tailrace.agent.translation import Translation
+from tailrace.agent.translation import Outgoing, Translation
 from tailrace.capture.parked import ParkingLot
 from tailrace.capture.resume import FIRST_EPOCH, Resume
 from tailrace.commitlog.entry import Entry
-from tailrace.errors import HeldError, UnexplainedError
+from tailrace.errors import HeldError, RenewalError, UnexplainedError
 from tailrace.history.events import encode_event, event_key
 from tailrace.position import Position
+from tailrace.publish.record import size_of
+from tailrace_common.kafka import StoppedError
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, RefusedError, ServiceError
 from tailrace_schemas.topics import Internal
 
 _LOG: Final = logging.getLogger("tailrace.agent")
+# Messages that are made before they are sent, in bytes.
+_MOST_AT_ONCE: Final = 4 << 20
 
 
 class Agent:
@@ -35,6 +41,8 @@ class Agent:
         self._host = host
         self._datacenter = datacenter
         self._limits = limits or Limits()
+        self._outage = Outage(parts.health, parts.clock)
+        self._slowness = Slowness(parts.pace, parts.health, parts.clock)
 
     def run(self) -> None:
         """Run until `stop`. After a failure of Kafka or of the directory it starts over from what Kafka has.
@@ -45,13 +53,17 @@ class Agent:
         while not self._parts.stop():
             try:
                 self._session(backoff)
+            except RenewalError as news:
+                _LOG.info("%s", news)
+            except StoppedError as error:
+                _LOG.info("%s; the next start publishes them", error)
             except ServiceError as error:
                 if isinstance(error, RefusedError):
                     self._parts.routing.refuse(error.topic, str(error))
                 self._parts.health.ready(False)
-                if self._parts.health.degrade("service", str(error)):
-                    _LOG.error("%s", error)
-                self._parts.pause(backoff.next())
+                self._slowness.tell()
+                self._outage.failed(error)
+                self._outage.wait(backoff.next(), self._parts.pause)
 
     def _session(self, backoff: Backoff) -> None:
         parts = self._parts
@@ -63,11 +75,13 @@ class Agent:
             with closing(parts.capture(resume)) as capture:
                 node = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
                 run = _Run(parts, self._limits, publisher, capture, resume, node)
-                for cause in ("service", "held"):
-                    parts.health.recover(cause)
-                parts.health.ready(True)
+                parts.health.recover("held")
                 while not parts.stop():
                     run.step()
+                    self._slowness.tell()
+                    if run.proven:
+                        self._outage.over()
+                        parts.health.ready(True)
                     if run.committed:
                         backoff.reset()
                 run.finish()
@@ -83,7 +97,7 @@ class _Run:
         self._limits = limits
         self._capture = capture
         self._host = node.host
-        self._transaction = Transaction(publisher, limits, parts.health, parts.clock, parts.milliseconds)
+        self._transaction = Transaction(publisher, limits, parts.health, parts.clock, parts.milliseconds, parts.pace)
         self._parked = ParkingLot(resume.parked, limits.parked)
         self._translation = Translation(
             parts, limits, node, self._commit_what_is_open, self._parked.holds, lambda: capture.durable
@@ -97,6 +111,7 @@ class _Run:
             self._transaction,
             self._parked,
             self._commit_what_is_open,
+            self._make_room,
         )
         self._progress = ProgressNotes(
             parts.cluster, node.host, limits.progress_seconds, parts.clock, parts.milliseconds
@@ -127,17 +142,19 @@ class _Run:
             entry = self._entries[0]
             try:
                 self._truncate(entry.position)
-                records = self._translation.records(entry)
+                outgoing = self._translation.records(entry)
             except (UnexplainedError, HeldError) as error:
                 if not self._parking.park(entry, error):
                     self._hold(entry, str(error))
                     return
-                records = []
+                outgoing = Outgoing(0, ())
             except DecodeError as error:
                 self._quarantine(entry, error)
                 continue
             self._go_on()
-            self._transaction.send(records)
+            self._make_room(outgoing.size)
+            outgoing.send(self._transaction.send_some)
+            self._transaction.end_mutation()
             self._entries.popleft()
             self._done = entry.position
             if self._transaction.full:
@@ -149,10 +166,12 @@ class _Run:
         if pending := self._parts.schema.truncations.pending:
             first = pending[0].position
             entries = takewhile(lambda entry: entry.position <= first, entries)
-        done, records = self._translation.plain(entries, self._transaction.room)
+        most_bytes = min(self._transaction.bytes_left, _MOST_AT_ONCE)
+        done, records = self._translation.plain(entries, self._transaction.room, most_bytes)
         if not done:
             return False
         self._go_on()
+        self._make_room(size_of(records))
         self._transaction.send(records, done)
         self._done = self._entries[done - 1].position
         if done == len(self._entries):
@@ -162,6 +181,25 @@ class _Run:
         if self._transaction.full:
             self._commit()
         return True
+
+    def _make_room(self, size: int) -> None:
+        """See to it that the transaction takes so many bytes more, of one mutation or of several that fit into it.
+
+        Raises RenewalError where that needs a producer whose transactions may last longer, or no longer so long.
+        """
+        if size > self._transaction.bytes_left:
+            self._commit_what_is_open()
+        self._require_time(size)
+
+    def _require_time(self, size: int) -> None:
+        pace = self._parts.pace
+        if not self._transaction.open and not pace.suits(size):
+            raise RenewalError(f"transactions may last {pace.seconds} s from now on: the next one has {size} bytes")
+
+    @property
+    def proven(self) -> bool:
+        """Whether publishing works, as far as there was something to publish."""
+        return self.committed or not self._transaction.open
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""
@@ -260,6 +298,7 @@ class _Run:
         ):
             self._commit(caught_up=True)
         else:
+            self._require_time(0)
             # What an earlier run committed and did not come to delete.
             self._release()
             self._parts.wait(self._limits.poll_seconds)

@@ -22,7 +22,8 @@ _LOG: Final = logging.getLogger("tailrace.agent")
 
 
 class Parking:
-    """The parked mutations of one session. `commit` ends the open transaction, in the middle of a long retry.
+    """The parked mutations of one session. `commit` ends the open transaction, in the middle of a long retry;
+    `make_room` sees to it that the transaction takes so many bytes more.
 
     A mutation is parked whole, and published whole when it can be: with `origin = parked`, behind what came later.
     Those that wait for a table are published before any later change of that table.
@@ -38,6 +39,7 @@ class Parking:
         transaction: Transaction,
         lot: ParkingLot,
         commit: Callable[[], None],
+        make_room: Callable[[int], None],
     ) -> None:
         self._parts = parts
         self._limits = limits
@@ -47,6 +49,7 @@ class Parking:
         self._transaction = transaction
         self._state = lot
         self._commit = commit
+        self._make_room = make_room
         self._backoff = Backoff(limits)
         self._next = float("-inf")
         self._begun = False
@@ -112,7 +115,7 @@ class Parking:
     def _again(self, entry: Entry, lot: Parked, blocked: set[UUID]) -> None:
         """One mutation; a table that still cannot be published is added to those that are blocked."""
         try:
-            records = self._translation.parked_records(entry)
+            outgoing = self._translation.parked_records(entry)
         except TooLargeError:
             return
         except (UnexplainedError, HeldError) as error:
@@ -125,7 +128,9 @@ class Parking:
         except DecodeError as error:
             _LOG.warning("parked at %s in %s: %s", entry.position, entry.file, error)
             return
-        self._transaction.send(records)
+        self._make_room(outgoing.size)
+        outgoing.send(self._transaction.send_some)
+        self._transaction.end_mutation()
         self._state.remove(lot, (entry.position.offset,))
         self._parts.health.count(unparked=1)
         if self._transaction.full:

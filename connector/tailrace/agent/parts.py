@@ -20,6 +20,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace_common.kafka import Pace
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
@@ -115,7 +116,8 @@ class Parts:
     """What the loop runs on. `cluster` is its name in our topics, `clock` monotonic seconds, `milliseconds` wall-clock
     time, `wait` sleeps until something happens, at most so many seconds, `stop` says whether to end after the current
     transaction. `loss_record` makes key and value of what is missing, for `.progress`; `selecting` looks at a schema
-    history, and says whether changes that were kept for want of a selected table may go (agent.selecting)."""
+    history, and says whether changes that were kept for want of a selected table may go (agent.selecting); `pace` is
+    all publishers'."""
 
     cluster: str
     publisher: Callable[[], Publisher]
@@ -130,6 +132,7 @@ class Parts:
     stop: Callable[[], bool]
     loss_record: Callable[[Loss], tuple[bytes, bytes]]
     selecting: Callable[[SchemaHistory], bool] = lambda _: False
+    pace: Pace
 
     def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
         """Wait, at most so long, until `over` or `stop`; DDL is read on, as segments come and go meanwhile."""

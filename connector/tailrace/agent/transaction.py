@@ -10,6 +10,7 @@ from tailrace.capture.resume import Resume
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally
+from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.topics import Internal
 
@@ -20,7 +21,8 @@ class Transaction:
     """One after another on the same publisher; begins with the first record. It is only ever ended between mutations.
 
     As long as each fills up, the next may be twice as large, and as old, within the limits: a commit costs more than
-    the changes in it. `clock` is monotonic, in seconds, `milliseconds` wall-clock time.
+    the changes in it. It has no more bytes than Kafka takes in time, as `pace` has learned.
+    `clock` is monotonic, in seconds, `milliseconds` wall-clock time.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class Transaction:
         health: HealthBoard,
         clock: Callable[[], float],
         milliseconds: Callable[[], int],
+        pace: Pace,
     ) -> None:
         self._milliseconds = milliseconds
+        self._pace = pace
         self._lagged = float("-inf")
         self._publisher = publisher
         self._limits = limits
@@ -59,12 +63,17 @@ class Transaction:
     @property
     def full(self) -> bool:
         """Whether to commit before the next mutation."""
-        return self._began is not None and (self.room <= 0 or self.left <= 0)
+        return self._began is not None and (self.room <= 0 or self.bytes_left <= 0 or self.left <= 0)
 
     @property
     def room(self) -> int:
         """How many more changes it takes, as far as it is known how many partitions they touch."""
         return self._limits.changes * self._stretch * max(1, self._tally.partitions) - self._tally.records
+
+    @property
+    def bytes_left(self) -> int:
+        """How many more bytes it takes."""
+        return self._pace.limit - self._tally.size
 
     def relax(self) -> None:
         """Nothing waits behind what was sent: the next is as small, and as young, as can be."""
@@ -72,10 +81,18 @@ class Transaction:
 
     def send(self, records: Sequence[Record], mutations: int = 1) -> None:
         """The records of so many whole mutations."""
+        self.send_some(records)
+        self.end_mutation(mutations)
+
+    def send_some(self, records: Sequence[Record]) -> None:
+        """Some records of a mutation, which is not at its end before `end_mutation`."""
         if records:
             self._begin()
             self._publisher.send_all(records)
             self._tally.add(records)
+
+    def end_mutation(self, mutations: int = 1) -> None:
+        """All records of so many mutations were sent."""
         self._mutations += mutations
 
     def note(self, which: Internal, key: bytes, value: bytes) -> None:

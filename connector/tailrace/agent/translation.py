@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from typing import Final
 from uuid import UUID
 
-from tailrace.agent.parts import Backoff, Limits, Parts
+from tailrace.agent.parts import Backoff, Limits, Parts, Routing
 from tailrace.capture.truncation import Truncation
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
@@ -21,16 +21,51 @@ from tailrace.errors import (
     UnknownColumnError,
     UnknownTableError,
 )
-from tailrace.history.decode import Definitions, messages_at, source_at
+from tailrace.history.decode import LARGE, Definitions, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
-from tailrace.publish.record import Record
+from tailrace.publish.record import Record, size_of
 from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 # Longer than Cassandra's default sync period.
 _DDL_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """The records of a mutation, and their bytes; those of a large one are made while they are sent."""
+
+    size: int
+    records: Sequence[Record]
+    make: Callable[[Callable[[Sequence[Record]], None]], None] | None = None
+
+    def send(self, send: Callable[[Sequence[Record]], None]) -> None:
+        """Give all of them to `send`, in order."""
+        if self.make is None:
+            send(self.records)
+        else:
+            self.make(send)
+
+
+class _Pieces:
+    """Takes the messages of a large mutation: makes their records, and counts bytes from each beginning on."""
+
+    def __init__(self, routing: Routing, prove: Callable[[Sequence[Message]], None]) -> None:
+        self._routing = routing
+        self._prove = prove
+        self.size = 0
+        self.send: Callable[[Sequence[Record]], None] = lambda _: None
+
+    def begin(self) -> None:
+        self.size = 0
+
+    def put(self, messages: list[Message]) -> None:
+        records = self._routing.records(messages)
+        self._prove(messages)
+        self.size += size_of(records)
+        self.send(records)
 
 
 class Translation:
@@ -58,20 +93,37 @@ class Translation:
         self._ahead: tuple[Position, float] | None = None
         self._careful = 0
 
-    def records(self, entry: Entry) -> list[Record]:
+    def records(self, entry: Entry) -> Outgoing:
         """The records of a mutation, in order; none for what is no table's of ours.
 
         Raises UnexplainedError, HeldError (a table whose changes cannot be published yet), DecodeError (damage).
         """
         self._careful = max(0, self._careful - 1)
-        messages = self._messages(entry)
-        records = self._parts.routing.records(messages)
+        return self._outgoing(entry, self._messages)
+
+    def _outgoing(self, entry: Entry, read: _Read) -> Outgoing:
+        """All records of a mutation; a large one is gone through once, to see whether all can be published."""
+        if len(entry.payload) < LARGE:
+            messages = read(entry, None)
+            records = self._parts.routing.records(messages)
+            self._prove(messages)
+            return Outgoing(size_of(records), records)
+        pieces = _Pieces(self._parts.routing, self._prove)
+        read(entry, pieces)
+
+        def make(send: Callable[[Sequence[Record]], None]) -> None:
+            pieces.send = send
+            read(entry, pieces)
+
+        return Outgoing(pieces.size, (), make)
+
+    def _prove(self, messages: Sequence[Message]) -> None:
         if self._definitions.history is self._parts.schema.history:
             self._definitions.prove(messages)
-        return records
 
-    def plain(self, entries: Iterable[Entry], most: int) -> tuple[int, list[Record]]:
-        """How many of the first entries there is nothing to say about, up to about so many records, and their records:
+    def plain(self, entries: Iterable[Entry], most: int, most_bytes: int) -> tuple[int, list[Record]]:
+        """How many of the first entries there is nothing to say about, up to about so many records, and no more bytes
+        where it is more than one, and their records:
         every table in them had a change in `records` before, under the present history. All others are for it.
 
         Raises ServiceError.
@@ -85,7 +137,7 @@ class Translation:
         if (flushed := self._durable()) is not None:
             entries, sure = _of_one_kind(entries, flushed)
             node = replace(node, durable=sure)
-        done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most)
+        done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most, most_bytes)
         try:
             return done, self._parts.routing.records(messages)
         except HeldError:
@@ -104,13 +156,15 @@ class Translation:
         source = replace(source, count=1, durable=durable, flags=SCHEMA_INFERRED if unsure else 0)
         return self._parts.routing.truncation(table, one.written, source)
 
-    def parked_records(self, entry: Entry) -> list[Record]:
+    def parked_records(self, entry: Entry) -> Outgoing:
         """The records of a mutation that was parked, by what is known now. Raises the same."""
+        return self._outgoing(entry, self._parked_messages)
+
+    def _parked_messages(self, entry: Entry, pieces: _Pieces | None) -> list[Message]:
         try:
-            messages = self._decode(entry, self._parts.schema.history, Origin.PARKED)
+            return self._decode(entry, self._parts.schema.history, Origin.PARKED, pieces)
         except (UnknownTableError, DecodeError):
-            messages = self._as_read(entry, Origin.PARKED)
-        return self._parts.routing.records(messages)
+            return self._as_read(entry, Origin.PARKED, pieces)
 
     def learn(self) -> bool:
         """Read the cluster's schema; where Cassandra does not answer, what is known goes on to hold, and health says
@@ -129,9 +183,10 @@ class Translation:
             _LOG.info("the schema can be read again")
         return True
 
-    def _messages(self, entry: Entry) -> list[Message]:
+    def _messages(self, entry: Entry, pieces: _Pieces | None) -> list[Message]:
+        """Those of a mutation, or none and all given to `pieces`."""
         try:
-            return self._decode(entry, self._parts.schema.history, Origin.LOG)
+            return self._decode(entry, self._parts.schema.history, Origin.LOG, pieces)
         except UnknownTableError as error:
             if self._parked(error.table_id):  # it was looked for: when it comes, those that wait are first
                 raise UnexplainedError(str(error), error.table_id) from error
@@ -141,7 +196,7 @@ class Translation:
         except DecodeError as error:
             # A definition that does not fit looks like damage; only one that was read just now is believed.
             self._require_read(error, first_table(entry.payload, entry.version)[1])
-        return self._as_read(entry, Origin.LOG)
+        return self._as_read(entry, Origin.LOG, pieces)
 
     def _comes_soon(self, entry: Entry) -> bool:
         """Whether to wait for the DDL of a newer epoch, rather than park: Cassandra 6 logs it right after it switched,
@@ -158,17 +213,17 @@ class Translation:
         if self._parts.clock() < self._unreadable_until or not self.learn():
             raise UnexplainedError(str(error), table) from error
 
-    def _as_read(self, entry: Entry, origin: Origin) -> list[Message]:
+    def _as_read(self, entry: Entry, origin: Origin, pieces: _Pieces | None) -> list[Message]:
         """With the columns that were read last."""
         schema = self._parts.schema
         try:
-            messages = self._decode(entry, trial := schema.as_read(entry), origin)
+            messages = self._decode(entry, trial := schema.as_read(entry), origin, pieces)
         except (UnknownTableError, UnknownColumnError) as error:
             raise UnexplainedError(str(error), error.table_id) from error
         schema.adopt(trial, entry)
         return messages
 
-    def _decode(self, entry: Entry, history: SchemaHistory, origin: Origin) -> list[Message]:
+    def _decode(self, entry: Entry, history: SchemaHistory, origin: Origin, pieces: _Pieces | None) -> list[Message]:
         at = entry.position
         source = source_at(self._node, at, self._parts.milliseconds())
         if origin is not Origin.LOG:
@@ -177,10 +232,20 @@ class Translation:
             source = replace(source, durable=False)
         if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)
-        messages = messages_at(history, self._parts.transcoder, entry.payload, entry.version, source)
+        transcoder = self._parts.transcoder
+        messages: list[Message] = []
+        if pieces is None:
+            messages = messages_at(history, transcoder, entry.payload, entry.version, source)
+            count = len(messages)
+        else:
+            pieces.begin()
+            count = put_messages_at(pieces.put, history, transcoder, entry.payload, entry.version, source)
         if source.flags:
-            self._parts.health.count(schema_inferred=len(messages))
+            self._parts.health.count(schema_inferred=count)
         return messages
+
+
+_Read = Callable[[Entry, _Pieces | None], list[Message]]
 
 
 def _of_one_kind(entries: Iterable[Entry], flushed: Position) -> tuple[Iterable[Entry], bool]:

@@ -30,7 +30,7 @@ _MOST_PLANS: Final = 256
 # A mutation of more updates gives their room back.
 _MOST_KEPT: Final = 64
 _ORIGINS: Final = {origin: number for number, origin in enumerate(Origin)}
-_UNTRACKED: Final = UpdateVisitor()
+UNTRACKED: Final = UpdateVisitor()
 
 
 @mypyc_attr(acyclic=True)
@@ -45,7 +45,7 @@ class Message:
 
 
 @mypyc_attr(acyclic=True)
-class _Unit:
+class Unit:
     """One change, or two that stay together, and where they stand among the others of their update (contracts.md 1)."""
 
     def __init__(self, written: i64, deletes: bool, static: bool, place: i64, body: bytes, data: bytes | None) -> None:
@@ -57,11 +57,11 @@ class _Unit:
         self.data = data
 
 
-def _rank(unit: _Unit) -> tuple[int, bool, bool, int]:
+def _rank(unit: Unit) -> tuple[int, bool, bool, int]:
     return unit.written, unit.deletes, not unit.static, unit.place
 
 
-class _TableWriter:
+class TableWriter:
     """The record writer of one definition, with the plans of the headers that were met."""
 
     def __init__(self, table: Table, prefix: str) -> None:
@@ -82,8 +82,8 @@ class Transcoder:
     """Makes messages of mutations, with schemas of one topic prefix. Not for several threads at once."""
 
     def __init__(self, prefix: str) -> None:
-        self._reader = Reader()
-        self._updates = _Updates(prefix)
+        self.reader = Reader()
+        self.updates = Updates(prefix)
         self._out = BytesWriter()
         self._host = self._datacenter = ""
         self._node = self._seen = self._reading = b""
@@ -142,14 +142,14 @@ class Transcoder:
 
         Where it raises, nothing was added.
         """
-        updates = self._updates
+        updates = self.updates
         updates.begin()
-        read_mutation(self._reader, payload, version, tables, updates, dated)
+        read_mutation(self.reader, payload, version, tables, updates, dated)
         count = updates.order()
         if not count:
             return
         if segment != self._segment or epoch != self._epoch:
-            self._see(epoch, segment)
+            self.see(epoch, segment)
         index: i64 = 0
         for at in range(updates.used):
             update = updates.all[at]
@@ -163,7 +163,7 @@ class Transcoder:
                     messages.append(self._message(update, unit.data, offset, index, count))
                     index += 1
 
-    def _add_update(self, messages: list[Message], update: _Update, offset: i64, first: i64, count: i64) -> i64:
+    def _add_update(self, messages: list[Message], update: Update, offset: i64, first: i64, count: i64) -> i64:
         """One update of several: which change begins it and which ends it stands in their flags. The next's index."""
         bodies: list[bytes] = []
         for unit in update.units:
@@ -172,12 +172,9 @@ class Transcoder:
                 bodies.append(unit.data)
         index = first
         last = first + len(bodies) - 1
-        said = self._reading
         for body in bodies:
-            self._reading = self._flagged(self._flags | update_flags(index, first, last, count))
-            messages.append(self._message(update, body, offset, index, count))
+            messages.append(self.message_in(update, body, offset, index, count, first, last, True))
             index += 1
-        self._reading = said
         return index
 
     def _flagged(self, flags: int) -> bytes:
@@ -187,7 +184,7 @@ class Transcoder:
         write_long(out, flags)
         return out.getvalue()
 
-    def _see(self, epoch: i64, segment: i64) -> None:
+    def see(self, epoch: i64, segment: i64) -> None:
         """Most mutations come from the same segment as the one before."""
         out = BytesWriter()
         out.write(self._node)
@@ -195,7 +192,19 @@ class Transcoder:
         write_long(out, segment)
         self._epoch, self._segment, self._place = epoch, segment, out.getvalue()
 
-    def _message(self, update: _Update, body: bytes, offset: i64, index: i64, count: i64) -> Message:
+    def message_in(
+        self, update: Update, body: bytes, offset: i64, index: i64, count: i64, first: i64, last: i64, several: bool
+    ) -> Message:
+        """The message of one change of an update whose changes have these indexes; one of several updates, or alone."""
+        if not several:
+            return self._message(update, body, offset, index, count)
+        reading = self._reading
+        self._reading = self._flagged(self._flags | update_flags(index, first, last, count))
+        message = self._message(update, body, offset, index, count)
+        self._reading = reading
+        return message
+
+    def _message(self, update: Update, body: bytes, offset: i64, index: i64, count: i64) -> Message:
         """The record with its last field, the source."""
         out = self._out
         out.truncate(0)
@@ -209,17 +218,17 @@ class Transcoder:
         return Message(update.table, partition.token, partition.message_key, out.getvalue())
 
 
-class _Updates(MutationVisitor):
+class Updates(MutationVisitor):
     """The updates of one mutation, in its order; their room is used again for the next one.
 
     The first `used` of `all` are of this mutation.
     """
 
     def __init__(self, prefix: str) -> None:
-        self.all: list[_Update] = []
+        self.all: list[Update] = []
         self.used: i64 = 0
         self._prefix = prefix
-        self._writers: dict[Shape, _TableWriter] = {}
+        self._writers: dict[Shape, TableWriter] = {}
 
     def begin(self) -> None:
         """Forget the mutation before."""
@@ -229,12 +238,12 @@ class _Updates(MutationVisitor):
 
     def update(self, shape: Shape) -> UpdateVisitor:
         if not shape.table.cdc:
-            return _UNTRACKED
+            return UNTRACKED
         at = self.used
         if at == len(self.all):
-            self.all.append(_Update(self._writer(shape)))
+            self.all.append(Update(self.writer(shape)))
         else:
-            self.all[at].open(self._writer(shape))
+            self.all[at].open(self.writer(shape))
         self.used = at + 1
         return self.all[at]
 
@@ -245,23 +254,23 @@ class _Updates(MutationVisitor):
             count += self.all[at].order()
         return count
 
-    def _writer(self, shape: Shape) -> _TableWriter:
+    def writer(self, shape: Shape) -> TableWriter:
         writer = self._writers.get(shape)
         if writer is None:
             if len(self._writers) >= _MOST_WRITERS:
                 self._writers.clear()
-            writer = self._writers[shape] = _TableWriter(shape.table, self._prefix)
+            writer = self._writers[shape] = TableWriter(shape.table, self._prefix)
         return writer
 
 
-class _Update(UpdateVisitor):
+class Update(UpdateVisitor):
     """The records of one update, as they are met."""
 
-    def __init__(self, writer: _TableWriter) -> None:
-        self.units: list[_Unit] = []
+    def __init__(self, writer: TableWriter) -> None:
+        self.units: list[Unit] = []
         self.open(writer)
 
-    def open(self, writer: _TableWriter) -> None:
+    def open(self, writer: TableWriter) -> None:
         """Begin with an update of the writer's table."""
         self.table = writer.table
         self._writer = writer
@@ -293,8 +302,17 @@ class _Update(UpdateVisitor):
         return count
 
     def delete_partition(self, deletion: Deletion) -> None:
-        body = self._records.partition_deletion(self.partition(), deletion)
-        self.units.append(_Unit(deletion.written, True, False, -1, body, None))
+        if self.wants(deletion.written, True, False, -1, 1):
+            body = self._records.partition_deletion(self.partition(), deletion)
+            self.add(Unit(deletion.written, True, False, -1, body, None))
+
+    def wants(self, written: i64, deletes: bool, static: bool, place: i64, changes: i64) -> bool:  # noqa: ARG002
+        """Whether a unit of so many changes, at this place among the others, is to be made."""
+        return True
+
+    def add(self, unit: Unit) -> None:
+        """The unit that was wanted."""
+        self.units.append(unit)
 
     def row(self, reader: Reader, header: Plan, static: bool) -> None:
         """A row's deletion and its data, one unit where the deletion is not the older."""
@@ -306,23 +324,28 @@ class _Update(UpdateVisitor):
         has_data = self._records.has_data(cells, plan)
         written = self._records.newest
         if cells.deleted:
-            body = self._records.row_deletion(self.partition(), cells, data, static)
-            if has_data and cells.deleted_written >= written:
-                record = self._records.row(self.partition(), cells, data, plan, static)
-                self.units.append(_Unit(cells.deleted_written, False, static, place, body, record))
+            deleted = cells.deleted_written
+            if has_data and deleted >= written:
+                if self.wants(deleted, False, static, place, 2):
+                    body = self._records.row_deletion(self.partition(), cells, data, static)
+                    record = self._records.row(self.partition(), cells, data, plan, static)
+                    self.add(Unit(deleted, False, static, place, body, record))
                 return
-            self.units.append(_Unit(cells.deleted_written, True, static, place, body, None))
-        if has_data:
+            if self.wants(deleted, True, static, place, 1):
+                body = self._records.row_deletion(self.partition(), cells, data, static)
+                self.add(Unit(deleted, True, static, place, body, None))
+        if has_data and self.wants(written, False, static, place, 1):
             body = self._records.row(self.partition(), cells, data, plan, static)
-            self.units.append(_Unit(written, False, static, place, body, None))
+            self.add(Unit(written, False, static, place, body, None))
 
     def mark(self, marker: RangeMarker) -> None:
         """A range's end closes the one that is open, its start opens one; a boundary does both."""
         if self._opened is not None and marker.close is not None:
             place, start, deletion = self._opened
             end = Bound(marker.values, closes_inclusive(marker.kind))
-            body = self._records.range_deletion(self.partition(), deletion, start, end)
-            self.units.append(_Unit(deletion.written, True, False, place, body, None))
+            if self.wants(deletion.written, True, False, place, 1):
+                body = self._records.range_deletion(self.partition(), deletion, start, end)
+                self.add(Unit(deletion.written, True, False, place, body, None))
         self._opened = None
         if marker.open is not None:
             self._opened = self._place, Bound(marker.values, opens_inclusive(marker.kind)), marker.open

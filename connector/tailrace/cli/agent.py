@@ -16,6 +16,7 @@ import typer
 from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace.agent.loop import Agent
+from tailrace.agent.outage import Outage
 from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
 from tailrace.capture.ddl import KeptSegments, SchemaLog
@@ -45,7 +46,7 @@ from tailrace.topology.thread import KeeperThread
 from tailrace_common.build import log_build
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.generations import GenerationReader
-from tailrace_common.kafka import Sizes
+from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_schemas.avro import SchemaEntry
@@ -240,6 +241,7 @@ class _Start:
 
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
         settings, tenure = self.settings, Tenure(uuid4().hex)
+        pace = pace_of(settings)
         cluster = settings.cluster.name or node.cluster
         parts = Parts(
             cluster=cluster,
@@ -254,6 +256,8 @@ class _Start:
                 delivery=settings.agent.delivery,
                 tenure=tenure,
                 verify=topics.require_unchanged,
+                pace=pace,
+                stop=self._stopped,
             ),
             capture=lambda resume: care.capture(resume, self.keys),
             transcoder=Transcoder(settings.topics.prefix),
@@ -266,6 +270,7 @@ class _Start:
             stop=self.stop,
             loss_record=lambda loss: loss_record(cluster, node.host, loss, _milliseconds()),
             selecting=self._selecting(node, router),
+            pace=pace,
         )
         limits = Limits(
             changes=settings.agent.transaction_changes,
@@ -277,20 +282,24 @@ class _Start:
         )
         return Agent(parts, node.host, node.datacenter, limits)
 
+    def _stopped(self) -> bool:
+        """Whether to stop, for what waits for Kafka: waiting is no standstill, however long a large mutation takes."""
+        self.health.alive()
+        return self.stop()
+
     def _until_done(self, attempt: Callable[[], T]) -> T | None:
         """The result of the first attempt that succeeds; None when the agent is to stop before."""
-        seconds = _RETRY_SECONDS
+        seconds, outage = _RETRY_SECONDS, Outage(self.health, time.monotonic)
         while not self.stop():
             self.health.alive()
             try:
                 result = attempt()
             except (ServiceError, RingError) as error:
-                if self.health.degrade("service", str(error)):
-                    _LOG.error("%s", error)
+                outage.failed(error)
                 self.wakeup.wait(seconds)
                 seconds = min(2 * seconds, _RETRY_SECONDS_MOST)
                 continue
-            self.health.recover("service")
+            outage.over()
             return result
         return None
 
@@ -320,6 +329,13 @@ def sizes_of(settings: Settings, topics: KafkaTopics) -> Sizes:
     return Sizes(
         buffer=settings.agent.buffer_mebibytes << 20, largest=settings.topics.max_message_bytes, limits=topics.limits
     )
+
+
+def pace_of(settings: Settings, rate: float | None = None) -> Pace:
+    """What producers learn of Kafka's speed, within the limits of the settings; from this rate on, where one is given,
+    in bytes a second."""
+    agent = settings.agent
+    return Pace(agent.transaction_timeout_seconds, agent.longest_transaction_seconds, time.monotonic, rate)
 
 
 def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table], bool], stack: ExitStack) -> Router:

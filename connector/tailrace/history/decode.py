@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 from uuid import UUID
 
 from mypy_extensions import i64
 
+from tailrace.changes.pieces import Dated, Put, Tables, put_pieces
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_epoch, first_table_bytes
@@ -18,6 +20,10 @@ from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
+
+_NO_LIMIT: Final = 1 << 62
+LARGE: Final = 256 << 10
+"""Mutations from this size on, in bytes, are put in pieces: as changes they take up to a hundred times as much."""
 
 
 def messages_at(
@@ -29,6 +35,26 @@ def messages_at(
     knows epochs (Cassandra 6), that says which definition, whatever the position. Raises UnknownTableError,
     NewerSchemaError, UnknownColumnError and DecodeError, as decode_mutation does.
     """
+    lookup = _lookup(history, payload, version, source)
+    if lookup is None:
+        return []
+    tables, dated = lookup
+    return transcoder.messages(payload, version, tables, source, dated)
+
+
+def put_messages_at(
+    put: Put, history: SchemaHistory, transcoder: Transcoder, payload: bytes, version: int, source: Source
+) -> int:
+    """As `messages_at`, but the messages are handed to `put`, a few at a time; their number."""
+    lookup = _lookup(history, payload, version, source)
+    if lookup is None:
+        return 0
+    tables, dated = lookup
+    return put_pieces(put, transcoder, payload, version, tables, source, dated)
+
+
+def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source) -> tuple[Tables, Dated | None] | None:
+    """How the definitions of a mutation's tables are found; None where it holds no change."""
     position = Position(source.epoch, source.segment, source.offset)
     updates, first = first_table_bytes(payload, version)
     epoch = None if history.metadata is None else first_epoch(payload, version)
@@ -40,14 +66,15 @@ def messages_at(
         raise UnknownTableError(table_id(first))
     # A mutation is of one keyspace.
     if table.keyspace not in history.cdc_keyspaces or (updates == 1 and not table.cdc):
-        return []
-    if epoch is None:
-        return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source)
+        return None
+
+    def at_position(id: bytes) -> Table | None:
+        return history.table(table_id(id), position)
 
     def written_by(id: bytes, epoch: int) -> Table | None:
         return history.written_by(table_id(id), position, epoch)
 
-    return transcoder.messages(payload, version, lambda id: history.table(table_id(id), position), source, written_by)
+    return at_position, None if epoch is None else written_by
 
 
 def source_at(node: Source, at: Position, seen: int) -> Source:
@@ -59,6 +86,16 @@ def source_at(node: Source, at: Position, seen: int) -> Source:
 def table_id(id: bytes) -> UUID:
     """The table id of its 16 bytes; making one anew takes longer than decoding a mutation."""
     return UUID(bytes=id)
+
+
+def _size_from(messages: list[Message], start: i64) -> i64:
+    """The bytes of the keys and values from `start` on."""
+    size: i64 = 0
+    at = start
+    while at < len(messages):
+        size += len(messages[at].value) + len(messages[at].key)
+        at += 1
+    return size
 
 
 class Definitions:
@@ -85,13 +122,15 @@ class Definitions:
             self._proven[id(message.table)] = message.table
 
     def messages(
-        self, transcoder: Transcoder, entries: Iterable[Entry], source: Source, most: i64
+        self, transcoder: Transcoder, entries: Iterable[Entry], source: Source, most: i64, most_bytes: i64 = _NO_LIMIT
     ) -> tuple[int, list[Message]]:
         """How many of the entries, from the first on, say all about themselves, and their messages; it ends with the
-        entry with which they are `most`.
+        entry with which they are `most`, and before the one, unless it is the first, with which they exceed
+        `most_bytes`.
 
-        Left for `messages_at` is the first that raises there, one that may be of a definition that was inferred, one
-        with a change of a table of which none was proven before, and all where the history knows metadata epochs.
+        Left for `messages_at` is the first that is large, one that raises there, one that may be of a definition that
+        was inferred, one with a change of a table of which none was proven before, and all where the history knows
+        metadata epochs.
         `source` names the node, and when and how it was read.
         """
         messages: list[Message] = []
@@ -99,8 +138,9 @@ class Definitions:
             return 0, messages
         transcoder.begin(source)
         done: i64 = 0
+        size: i64 = 0
         for entry in entries:
-            if len(messages) >= most or (self._unsure and self._is_unsure(entry)):
+            if len(messages) >= most or len(entry.payload) >= LARGE or (self._unsure and self._is_unsure(entry)):
                 break
             self._entry = entry
             before = len(messages)
@@ -112,6 +152,10 @@ class Definitions:
             except (UnknownTableError, DecodeError):
                 break
             if not self._are_proven(messages, before):
+                del messages[before:]
+                break
+            size += _size_from(messages, before)
+            if size > most_bytes and done:
                 del messages[before:]
                 break
             done += 1

@@ -43,6 +43,18 @@ _GAUGES: Final = {
     "selected_tables": ("tailrace_selected_tables", "Tables with cdc = true that tables.include and exclude select."),
     "unselected_tables": ("tailrace_unselected_tables", "Tables with cdc = true that no pattern takes."),
     "unmatched_patterns": ("tailrace_unmatched_patterns", "Patterns of tables.include that match no table."),
+    "transaction_bytes": (
+        "tailrace_transaction_limit_bytes",
+        "The most bytes that a transaction of several mutations has: fewer where Kafka is slow.",
+    ),
+    "transaction_seconds": (
+        "tailrace_transaction_timeout_seconds",
+        "How long a transaction may be open: longer for a large mutation where Kafka is slow.",
+    ),
+    "kafka_bytes_per_second": (
+        "tailrace_kafka_bytes_per_second",
+        "Bytes a second that Kafka took when it was slow; 0 while it is not.",
+    ),
     "mirrored_generations": ("tailrace_mirrored_generations", "Generations that the mirror in CQL is up to date with."),
 }
 

@@ -35,13 +35,19 @@ class Record:
         return self.topic, self.partition, self.key, self.value
 
 
+def size_of(records: Iterable[Record]) -> int:
+    """The bytes of their keys and values."""
+    return sum([len(record.value) + len(record.key or b"") for record in records])
+
+
 class Tally:
-    """How many records each partition of each topic got, and the value of each topic's last."""
+    """How many records each partition of each topic got, their bytes, and the value of each topic's last."""
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[int, int]] = {}
         self.last: dict[str, bytes] = {}
         self.records = 0
+        self.size = 0
 
     def add(self, records: Iterable[Record]) -> None:
         """Count these too."""
@@ -60,6 +66,7 @@ class Tally:
                 counts = found
             counts[record.partition] = counts.get(record.partition, 0) + 1
             self.records += 1
+            self.size += len(record.value) if record.key is None else len(record.value) + len(record.key)
             before = record
         if before is not None:
             self.last[topic] = before.value

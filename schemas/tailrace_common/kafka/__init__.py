@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from tailrace_common.kafka.ends import PartitionEnds
 from tailrace_common.kafka.fetching import RecordFetcher
-from tailrace_common.kafka.producer import KafkaProducer, Outgoing, Sizes
+from tailrace_common.kafka.outgoing import Outgoing, Sizes
+from tailrace_common.kafka.pace import Pace
+from tailrace_common.kafka.producer import KafkaProducer, StoppedError
 from tailrace_common.kafka.reading import (
     DEFAULT_TIMEOUT_SECONDS,
     READING,
@@ -24,11 +26,13 @@ __all__ = [
     "KafkaProducer",
     "KafkaTransactions",
     "Outgoing",
+    "Pace",
     "PartitionEnds",
     "PartitionReader",
     "Record",
     "RecordFetcher",
     "Sizes",
+    "StoppedError",
     "TopicReader",
     "read_to_end",
 ]

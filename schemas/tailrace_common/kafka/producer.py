@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
 from tailrace_common.kafka.failures import ANSWERS, Answer, answer_to
+from tailrace_common.kafka.outgoing import LARGEST_BATCH, Headed, Outgoing, Sizes, Tombstone
+from tailrace_common.kafka.pace import Pace
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError
 
@@ -19,93 +20,56 @@ T = TypeVar("T")
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001 - librdkafka's own codes are named so
 _POLL_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 2.0
-_BATCH: Final = 1_000_000
 # Brokers forget a producer that wrote nothing to a partition for a day (their producer.id.expiration.ms).
 _KNOWN_SECONDS: Final = 3600.0
-_MIB: Final = 1 << 20
-# What a batch of one record has around key and value: 61 bytes, and a few of lengths and times.
-_AROUND: Final = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """What bounds a producer's memory and requests, in bytes. `buffer`: keys and values not acknowledged yet.
-
-    `largest`: the largest record that there may be. `limits`: max.message.bytes by topic, as far as they are known
-    so far (a broker holds it against a whole batch); it may grow while the producer is open.
-    """
-
-    buffer: int = 32 * _MIB
-    largest: int = 16 * _MIB
-    limits: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def batch(self) -> int:
-        """The largest batch that every topic takes."""
-        return min((_BATCH, *self.limits.values()))
-
-    def settings(self) -> dict[str, int]:
-        """librdkafka's names for them. Its buffer has to take the largest record, its own overhead is per record."""
-        message = self.largest + _AROUND
-        buffer = max(self.buffer, message) // 1024 + 1
-        return {
-            "queue.buffering.max.kbytes": buffer,
-            "queue.buffering.max.messages": max(1000, buffer),
-            "message.max.bytes": min(message, 1_000_000_000),
-            "batch.size": max(1, self.batch),
-        }
-
-
-class Outgoing(Protocol):
-    """A record on its way to a partition that is ours to choose. Without a value: a tombstone of its key."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-
-@runtime_checkable
-class Headed(Protocol):
-    """A record that has headers, names and values; `send_all` is for records without."""
-
-    @property
-    def headers(self) -> Iterable[tuple[str, bytes]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstone:
-    """The end of a key in a compacted topic."""
-
-    topic: str
-    partition: int
-    key: bytes
-    value: None = None
+# What fails after that part of its time has failed for want of time.
+_LATE: Final = 0.5
+# How long what is under way may still come through after the process was told to stop.
+_GRACE_SECONDS: Final = 3.0
 
 
 class RetryError(ServiceError):
     """The same call may succeed when it is made again."""
 
 
+class StoppedError(ServiceError):
+    """The process was told to stop while it waited for Kafka: what is not committed is given up."""
+
+
+def _never() -> bool:
+    return False
+
+
 class KafkaProducer(ABC):
     """What transactions and plain appends have in common; one thread at a time.
 
     After any error: `close` it, and go on with a new one; FencedError and SettingsError excepted, which no new one
-    cures. `clock` is monotonic, in seconds; `timeout` is how many seconds Kafka may take over anything.
+    cures. `clock` is monotonic, in seconds; `timeout` is how many seconds Kafka may take over anything but what belongs
+    together: for that `pace` says how long, and learns how much comes through. `stop` is called while it waits, several
+    times a second; when it has said yes for a while, StoppedError ends the wait.
 
     The first record for a partition is acknowledged before the next one is sent there. A broker that knows nothing of a
     producer in a partition takes its records from any sequence number on: of two batches under way, it may refuse the
     first, since its leader is new, and take the second, which librdkafka then holds for an acknowledgement of both.
     """
 
-    def __init__(self, config: Config, *, clock: Clock, timeout: int = 10, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Clock,
+        timeout: int = 10,
+        sizes: Sizes | None = None,
+        pace: Pace | None = None,
+        stop: Callable[[], bool] = _never,
+    ) -> None:
+        self._pace = pace or Pace(timeout, timeout, clock)
+        self._seconds = self._pace.seconds
+        self._stop = stop
+        self._stopped_at: float | None = None
+        self._began: float | None = None
+        self._waited = 0.0
+        self._failed = self._size = 0
         self._config = dict(config)
         self._clock = clock
         self._timeout = timeout
@@ -140,6 +104,7 @@ class KafkaProducer(ABC):
 
     def close(self) -> None:
         """Give up what is not committed, without waiting for it."""
+        self._learn_of_failure()
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
@@ -158,7 +123,7 @@ class KafkaProducer(ABC):
         """Add a record to what belongs together. Waits while the producer's buffer is full."""
         self.begin()
         self._require_delivered()
-        self.sent += 1
+        self._count((record,))
         self._put(record)
         self._forget_in_time()
         if (place := (record.topic, record.partition)) not in self._known:
@@ -168,10 +133,11 @@ class KafkaProducer(ABC):
     def acknowledge(self) -> None:
         """Wait until Kafka has everything sent. Raises ServiceError, RefusedError, FencedError where it has not."""
         # Records end by themselves before, and say why.
-        seconds = self._timeout + 1
+        seconds = self._seconds + 1
         deadline = self._clock() + seconds
         # Not `flush`, which goes on with delivery reports when there is a fatal error to tell, and then tells neither.
         while len(self._open_producer):
+            self.wait_on()
             self.call("waiting for acknowledgements", lambda p: p.poll(_POLL_SECONDS))
             if self._clock() > deadline and (left := len(self._open_producer)):
                 self._require_delivered()
@@ -182,7 +148,7 @@ class KafkaProducer(ABC):
     def _put(self, record: Outgoing) -> None:
         self._require_fitting(record.topic)
         self._unsettled.add(record.topic)
-        deadline = self._clock() + self._timeout
+        deadline = self._clock() + self._seconds
         while True:
             try:
                 self.call(f"a record for {record.topic}", lambda p: _produce(p, record), record.topic)
@@ -193,13 +159,15 @@ class KafkaProducer(ABC):
                     raise ServiceError(
                         f"Kafka takes no records of {record.topic}: its buffer stays full{self._errors}"
                     ) from None
+                self.wait_on()
+                self._require_delivered()
                 self.call("waiting for room", lambda p: p.poll(_POLL_SECONDS))
 
     def send_all(self, records: Sequence[Outgoing]) -> None:
         """As `send`, for many at once, in their order."""
         self.begin()
         self._require_delivered()
-        self.sent += len(records)
+        self._count(records)
         topic = ""
         try:
             produce = self._open_producer.produce
@@ -264,13 +232,56 @@ class KafkaProducer(ABC):
 
     def _connect(self, own: Mapping[str, Any]) -> None:
         sizes = self._sizes.settings()
-        sizes["batch.size"] = min(sizes["batch.size"], int(self._config.get("batch.size", _BATCH)))
-        reports = {"on_delivery": self._delivered, "delivery.report.only.error": True}
+        sizes["batch.size"] = min(sizes["batch.size"], int(self._config.get("batch.size", LARGEST_BATCH)))
+        reports = {
+            "on_delivery": self._delivered,
+            "delivery.report.only.error": True,
+            "throttle_cb": lambda event: self._pace.throttle(event.throttle_time),
+        }
         ours = {**own, **sizes, **reports, "error_cb": self._errors}
         self._producer = made(lambda: Producer({**QUIET, "linger.ms": 5, **self._config, **ours}, logger=LOG))
         self._batch = sizes["batch.size"]
         self._known.clear()
         self._known_since = self._clock()
+
+    def wait_on(self) -> None:
+        """What waits for Kafka calls this all the time. Raises StoppedError a while after `stop` has said yes."""
+        if not self._stop():
+            return
+        if self._stopped_at is None:
+            self._stopped_at = self._clock()
+        elif self._clock() - self._stopped_at > _GRACE_SECONDS:
+            raise StoppedError("Kafka: told to stop while records were on their way: they are given up")
+
+    def _begin_measuring(self) -> None:
+        """What belongs together begins, as soon as Kafka listens."""
+        self.call("hearing of a quota", lambda p: p.poll(0))
+        self._waited = self._pace.silence
+        deadline = self._clock() + self._waited
+        while self._clock() < deadline and self._pace.silence > 0:
+            self.wait_on()
+            self.call("waiting for a quota", lambda p: p.poll(_POLL_SECONDS))
+        self._began = self._clock()
+        self.sent = self._size = self._failed = 0
+
+    def _learn_of_success(self) -> None:
+        if self._began is not None:
+            self._pace.came_through(self._size, self._clock() - self._began, self._waited)
+        self._began = None
+
+    def _learn_of_failure(self) -> None:
+        """What is given up has run out of its time, or was given up for another reason."""
+        began, self._began = self._began, None
+        if began is None or self._producer is None or self._stopped_at is not None or not self.sent:
+            return
+        seconds = self._clock() - began
+        if seconds >= self._seconds * _LATE:
+            left = min(self.sent, self._failed + len(self._producer))
+            self._pace.timed_out(self._size, self._size * (self.sent - left) // self.sent, seconds)
+
+    def _count(self, records: Sequence[Outgoing]) -> None:
+        self.sent += len(records)
+        self._size += sum([len(record.key or b"") + len(record.value or b"") for record in records])
 
     def _again(self, doing: str, action: Callable[[Producer], object], seconds: float) -> None:
         """Make a call until it comes through, or does not within so many seconds."""
@@ -280,6 +291,7 @@ class KafkaProducer(ABC):
                 self.call(doing, action)
                 return
             except RetryError as error:
+                self.wait_on()
                 if self._clock() > deadline:
                     self._look()
                     raise ServiceError(str(error)) from error
@@ -287,6 +299,7 @@ class KafkaProducer(ABC):
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             return
+        self._failed += 1
         refused = ANSWERS.get(error.code()) is Answer.REFUSED
         kept = self._refusals if refused else self._failures
         if message.topic() not in kept:

@@ -8,11 +8,15 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from tailrace_common.kafka.client import LOG, Clock, Config
-from tailrace_common.kafka.producer import KafkaProducer, Sizes
-from tailrace_schemas.errors import FencedError, ServiceError
+from tailrace_common.kafka.outgoing import Sizes
+from tailrace_common.kafka.pace import Pace
+from tailrace_common.kafka.producer import KafkaProducer
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 
 # The next start aborts it anyway; this only spares readers the wait where Kafka answers.
 _ABORT_SECONDS: Final = 1.0
+# A call that waits longer keeps signals waiting; the next one goes on with it.
+_CALL_SECONDS: Final = 0.5
 
 
 MARK: Final = b"mark"
@@ -22,7 +26,8 @@ MARK: Final = b"mark"
 class KafkaTransactions(KafkaProducer):
     """Records in transactions of one transactional id, all or nothing; otherwise as KafkaProducer.
 
-    `home` is a topic of the id's user, which has to exist. `timeout` is Kafka's limit for an open transaction, too.
+    `home` is a topic of the id's user, which has to exist. `pace` says Kafka's limit for an open transaction when the
+    producer is opened; without one it is `timeout`.
     `another` is asked, where Kafka calls us fenced, whether another user of the id has started: Kafka says the same of
     a transaction that it ended for its age. `fenced` says then who that is, and what to do.
     """
@@ -38,26 +43,37 @@ class KafkaTransactions(KafkaProducer):
         fenced: str,
         sizes: Sizes | None = None,
         another: Callable[[], bool] = lambda: True,
+        pace: Pace | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        super().__init__(config, clock=clock, timeout=timeout, sizes=sizes)
+        super().__init__(config, clock=clock, timeout=timeout, sizes=sizes, pace=pace, stop=stop)
         self._id = id
         self._home = home
         self._another = another
         self._fenced_words = fenced
-        self._began: float | None = None
 
     def open(self) -> None:
         """Fence an older user of the id, and end its transaction. Raises FencedError, ServiceError, SettingsError."""
+        seconds = self._seconds = self._pace.seconds
         own = {
             "transactional.id": self._id,
-            "transaction.timeout.ms": self._timeout * 1000,
+            "transaction.timeout.ms": seconds * 1000,
             # A record that waits longer than its transaction may live cannot be committed any more.
-            "message.timeout.ms": self._timeout * 800,
+            "message.timeout.ms": seconds * 800,
         }
         self._connect(own)
         # Until it has a connection, the client looks for the coordinator every half second only.
         self.partitions(self._home)
-        self._again("starting transactions", lambda p: p.init_transactions(3 * self._timeout), 0)
+        try:
+            self._again("starting transactions", lambda p: p.init_transactions(_CALL_SECONDS), 3 * self._timeout)
+        except SettingsError as error:
+            if seconds == self._pace.normal:
+                raise
+            self._pace.refused()
+            raise ServiceError(
+                f"Kafka allows no transactions of {seconds} s, which a large mutation needs: raise the brokers' "
+                f"transaction.max.timeout.ms, or lower agent.longest_transaction_seconds. {error}"
+            ) from error
 
     def begin(self) -> None:
         """Begin a transaction where none is open."""
@@ -65,9 +81,12 @@ class KafkaTransactions(KafkaProducer):
             self._refusals.clear()
             self._failures.clear()
             self._unsettled.clear()
-            self.sent = 0
-            self.call("beginning a transaction", lambda p: p.begin_transaction())
-            self._began = self._clock()
+            self._begin_measuring()
+            try:
+                self.call("beginning a transaction", lambda p: p.begin_transaction())
+            except BaseException:
+                self._began = None
+                raise
 
     def settle(self) -> None:
         """In a transaction there is no before: readers get all of it at once."""
@@ -75,8 +94,9 @@ class KafkaTransactions(KafkaProducer):
     def end(self) -> None:
         """Commit everything sent since the last commit. All or nothing."""
         self.begin()
-        self._again("committing a transaction", lambda p: p.commit_transaction(self._timeout), self._timeout)
-        self._began = None
+        seconds = self._seconds + self._timeout
+        self._again("committing a transaction", lambda p: p.commit_transaction(_CALL_SECONDS), seconds)
+        self._learn_of_success()
 
     def mark(self, places: Iterable[tuple[str, int]], *, commit: bool) -> None:
         """End what Kafka left without a mark in these places, topics and partitions, of a transaction of this id.
@@ -91,24 +111,25 @@ class KafkaTransactions(KafkaProducer):
         if commit:
             self.end()
             return
-        self._again("aborting a transaction", lambda p: p.abort_transaction(self._timeout), self._timeout)
+        self._again("aborting a transaction", lambda p: p.abort_transaction(_CALL_SECONDS), 2 * self._timeout)
         self._began = None
 
     def close(self) -> None:
         """Give up what is not committed. A second agent would end our transaction anyway, so errors do not matter."""
-        producer = self._producer
+        producer, is_open = self._producer, self._began is not None
+        self._learn_of_failure()
         try:
-            if producer is not None and self._began is not None:
+            if producer is not None and is_open:
                 producer.abort_transaction(_ABORT_SECONDS)
             super().close()
         except KafkaException as error:
             LOG.info("a transaction is left for the next start to abort: %s", error.args[0].str())
-        self._producer = self._began = None
+        self._producer = None
 
     def _fenced(self, doing: str, error: KafkaError) -> Exception:
-        if self._began is not None and self._clock() - self._began >= self._timeout:
+        if self._began is not None and self._clock() - self._began >= self._seconds:
             return ServiceError(
-                f"Kafka: {doing}: a transaction was open for longer than {self._timeout} s, and Kafka ended it: "
+                f"Kafka: {doing}: a transaction was open for longer than {self._seconds} s, and Kafka ended it: "
                 f"{error.str()}"
             )
         if not self._another():

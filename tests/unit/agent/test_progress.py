@@ -14,6 +14,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
 from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
+from tailrace_common.kafka import Pace
 from tailrace_schemas.progress import decode_progress
 from tests.unit.agent.world import World, entries
 
@@ -75,7 +76,7 @@ def test_a_transaction_of_many_partitions_may_be_older(partitions: int, seconds:
     clock = ManualClock()
     publisher = MemoryPublisher(MemoryKafka(), Faults())
     publisher.start()
-    transaction = Transaction(publisher, Limits(), HealthBoard(clock), clock, lambda: 0)
+    transaction = Transaction(publisher, Limits(), HealthBoard(clock), clock, lambda: 0, Pace(10, 600, clock))
     transaction.send([Record("t", number, None, b"") for number in range(partitions)])
     assert transaction.left == pytest.approx(seconds)
     assert not transaction.full

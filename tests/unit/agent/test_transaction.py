@@ -10,6 +10,7 @@ from tailrace.capture.resume import Resume
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
+from tailrace_common.kafka import Pace
 from tests.unit.agent.world import World, entries
 from tests.unit.mutations import EPOCH
 
@@ -20,9 +21,10 @@ MESSAGE = b"\xc3\x01" + bytes(8) + bytes(5 + 16)
 class Bench:
     def __init__(self, limits: Limits) -> None:
         self.kafka, self.clock = MemoryKafka(), ManualClock()
+        self.pace = Pace(10, 600, self.clock)
         publisher = MemoryPublisher(self.kafka, Faults())
         publisher.start()
-        self.transaction = Transaction(publisher, limits, HealthBoard(self.clock), self.clock, lambda: 0)
+        self.transaction = Transaction(publisher, limits, HealthBoard(self.clock), self.clock, lambda: 0, self.pace)
 
     def fill(self, partition: int = 0) -> int:
         """Send one record after the other until it is full, and commit; how many that took."""

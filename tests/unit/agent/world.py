@@ -27,6 +27,7 @@ from tailrace.testing import (
     MemorySchema,
     MemorySchemaLog,
 )
+from tailrace_common.kafka import Pace
 from tailrace_schemas.avro import decode, entry_from_record
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
@@ -54,6 +55,7 @@ class World:
     milliseconds: Callable[[], int] | None = None
     selection: Selection = field(default_factory=Selection)
     release_unselected: bool = False
+    pace: Pace | None = None
 
     def live(
         self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
@@ -86,6 +88,7 @@ class World:
             stop=lambda: waited >= idle_waits,
             loss_record=lambda loss: loss_record("c", "h1", loss, 0),
             selecting=SelectionWatch(self.selection, router, self.health, release_unselected=self.release_unselected),
+            pace=self.pace or Pace(10, 600, self.clock),
         )
         Agent(parts, "h1", "dc1", self.limits).run()
 

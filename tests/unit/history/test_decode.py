@@ -84,6 +84,17 @@ def test_the_same_as_one_by_one_until_there_are_enough(names: list[str], most: i
     assert told(found) == told(message for one in expected for message in one)
 
 
+def test_no_more_bytes_than_asked_for_unless_the_first_has_them() -> None:
+    """The mutation that would exceed them is left whole."""
+    given_entries = entries(["a", "a", "a"])
+    (size,) = {
+        len(one.key) + len(one.value) for one in proven(HISTORY).messages(Transcoder("p"), given_entries, NODE, 100)[1]
+    }
+    for bytes_left, expected in ((1, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
+        done, messages = proven(HISTORY).messages(Transcoder("p"), given_entries, NODE, 100, bytes_left)
+        assert (done, len(messages)) == (expected, expected)
+
+
 @pytest.mark.parametrize("trouble", ["unknown", "b and unknown", "cut", "cut in its id"])
 def test_trouble_is_left_and_what_precedes_it_is_given(trouble: str) -> None:
     given_entries = entries(["a", "b", trouble, "a"])

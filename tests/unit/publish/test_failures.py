@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tailrace_common.kafka.failures import ANSWERS, Answer, answer_to
-from tailrace_common.kafka.producer import Sizes
+from tailrace_common.kafka.outgoing import Sizes
 
 CODES = {name: code for name, code in vars(KafkaError).items() if isinstance(code, int) and code != KafkaError.NO_ERROR}
 

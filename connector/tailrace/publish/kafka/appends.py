@@ -13,10 +13,13 @@ class KafkaAppends(KafkaProducer):
 
     def open(self) -> None:
         """Set up the client; it connects by itself. Raises SettingsError."""
-        self._connect({"enable.idempotence": True, "message.timeout.ms": self._timeout * 1000})
+        self._seconds = self._pace.seconds
+        self._connect({"enable.idempotence": True, "message.timeout.ms": self._seconds * 1000})
 
     def begin(self) -> None:
-        """Nothing begins: each record stands for itself."""
+        """Nothing begins for readers; only how long it takes is measured from here on."""
+        if self._began is None:
+            self._begin_measuring()
 
     def settle(self) -> None:
         """Wait until Kafka has everything sent. Raises ServiceError, RefusedError where it has not."""
@@ -26,3 +29,4 @@ class KafkaAppends(KafkaProducer):
     def end(self) -> None:
         """As `settle`."""
         self.settle()
+        self._learn_of_success()

@@ -17,7 +17,9 @@ from tailrace.publish.offsets import agent_of, encode_offsets, encode_parked, of
 from tailrace.publish.record import Record
 from tailrace_common.kafka import PartitionReader, read_to_end
 from tailrace_common.kafka.client import LOG, Clock, Config
-from tailrace_common.kafka.producer import KafkaProducer, Sizes
+from tailrace_common.kafka.outgoing import Sizes
+from tailrace_common.kafka.pace import Pace
+from tailrace_common.kafka.producer import KafkaProducer
 from tailrace_common.kafka.transactions import KafkaTransactions
 from tailrace_common.schemas import SchemaReader
 from tailrace_schemas.errors import FencedError, ServiceError
@@ -27,6 +29,7 @@ Delivery = Literal["exactly-once", "at-least-once"]
 
 _ONE_AGENT: Final = "Run one agent per Cassandra node and topic prefix"
 _VERIFY_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 1.0
 # What Kafka needs, beyond two time-outs, to end what a third agent left open in the partition of the offsets.
 _ABORT_SECONDS: Final = 10.0
 
@@ -63,6 +66,8 @@ class KafkaPublisher:
         delivery: Delivery = "exactly-once",
         tenure: Tenure | None = None,
         verify: Callable[[], None] = lambda: None,
+        pace: Pace | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._prefix = prefix
@@ -86,11 +91,13 @@ class KafkaPublisher:
                 clock=clock,
                 timeout=timeout,
                 sizes=sizes,
+                pace=pace,
+                stop=stop,
                 another=self._another,
                 fenced=f"another agent started as {id}: this one may publish nothing more. {_ONE_AGENT}",
             )
         else:
-            self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes)
+            self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes, pace=pace, stop=stop)
 
     def open(self) -> None:
         """Fence an older agent, and end its transaction. Raises FencedError, ServiceError, SettingsError."""
@@ -224,7 +231,8 @@ class KafkaPublisher:
             with PartitionReader(self._config, topic, self._partition(topic)) as reader:
                 taken = self._taken((one.key, one.value) for one in reader.read_to_end())
                 while not taken and (left := deadline - self._clock()) > 0:
-                    later = reader.poll(left)
+                    self._producer.wait_on()
+                    later = reader.poll(min(left, _LOOK_SECONDS))
                     taken = later is not None and self._taken([(later.key, later.value)])
         except ServiceError as error:
             LOG.info("whether another agent has started is asked at the next start: %s", error)

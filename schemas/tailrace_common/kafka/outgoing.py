@@ -1,0 +1,75 @@
+"""What a producer sends: records, tombstones, and the sizes that bound its memory and its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol, runtime_checkable
+
+LARGEST_BATCH: Final = 1_000_000
+_MIB: Final = 1 << 20
+# What a batch of one record has around key and value: 61 bytes, and a few of lengths and times.
+_AROUND: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What bounds a producer's memory and requests, in bytes. `buffer`: keys and values not acknowledged yet.
+
+    `largest`: the largest record that there may be. `limits`: max.message.bytes by topic, as far as they are known
+    so far (a broker holds it against a whole batch); it may grow while the producer is open.
+    """
+
+    buffer: int = 32 * _MIB
+    largest: int = 16 * _MIB
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def batch(self) -> int:
+        """The largest batch that every topic takes."""
+        return min((LARGEST_BATCH, *self.limits.values()))
+
+    def settings(self) -> dict[str, int]:
+        """librdkafka's names for them. Its buffer has to take the largest record, its own overhead is per record."""
+        message = self.largest + _AROUND
+        buffer = max(self.buffer, message) // 1024 + 1
+        return {
+            "queue.buffering.max.kbytes": buffer,
+            "queue.buffering.max.messages": max(1000, buffer),
+            "message.max.bytes": min(message, 1_000_000_000),
+            "batch.size": max(1, self.batch),
+        }
+
+
+class Outgoing(Protocol):
+    """A record on its way to a partition that is ours to choose. Without a value: a tombstone of its key."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+
+@runtime_checkable
+class Headed(Protocol):
+    """A record that has headers, names and values; `send_all` is for records without."""
+
+    @property
+    def headers(self) -> Iterable[tuple[str, bytes]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The end of a key in a compacted topic."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: None = None

@@ -1,0 +1,134 @@
+"""How much Kafka takes in a transaction's time, as the transactions show that were committed, or were not."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final
+
+from tailrace_common.kafka.client import Clock
+
+# A transaction is to need no more than this part of its time-out.
+_SHARE: Final = 0.25
+# What fails or lasts below that many bytes says nothing of Kafka's speed.
+_LEAST_BYTES: Final = 64 << 10
+_MOST_BYTES: Final = 16 << 20
+# Near the size that failed last the limit grows by this part of itself; before that it doubles.
+_STEPS: Final = 8
+# A longer time-out is for twice the time that is expected, and never for less than so many bytes a second: while Kafka
+# is away nothing gets through at all.
+_MARGIN: Final = 2.0
+_SLOWEST: Final = 8 << 10
+# Slow is what was slow within so many seconds.
+_SLOW_SECONDS: Final = 60.0
+
+
+class Pace:
+    """What transactions may have and how long they may last; one for all producers that a process makes.
+
+    `normal` is the limit for an open transaction, in seconds, as the settings have it, and `longest` what it may be for
+    records that must be in one transaction and need more. With `rate`, in bytes a second, Kafka is taken to be as slow
+    as that from the start on, for who cannot try twice. One thread changes it, any may read it.
+    """
+
+    def __init__(self, normal: int, longest: int, clock: Clock, rate: float | None = None) -> None:
+        self._clock = clock
+        self.normal = normal
+        self.longest = max(normal, longest)
+        self.seconds = normal
+        """The limit for an open transaction that the next producer asks for."""
+        self.rate = rate
+        """Bytes a second that Kafka took when it was slow; None: it never was."""
+        self.limit = _MOST_BYTES if rate is None else max(_LEAST_BYTES, int(rate * self._target))
+        """The most bytes that a transaction is to have, unless it is one mutation."""
+        self.throttled = 0.0
+        """Seconds for which Kafka's quota last made this client wait."""
+        self._silent_until = float("-inf")
+        self._slow_at = float("-inf")
+        self._failed_size = 2 * _MOST_BYTES
+
+    @property
+    def slow(self) -> bool:
+        """Whether Kafka was slow just now."""
+        return self._clock() - self._slow_at < _SLOW_SECONDS
+
+    @property
+    def silence(self) -> float:
+        """Seconds for which the broker will not listen to this client yet, as a quota says."""
+        return max(0.0, self._silent_until - self._clock())
+
+    def came_through(self, size: int, seconds: float, waited: float = 0.0) -> None:
+        """A transaction of so many bytes was committed so long after it began, and had waited before that."""
+        if size < _LEAST_BYTES:
+            return
+        measured = size / max(seconds + waited, 0.001)
+        if seconds > self._target:
+            self._slow_at = self._clock()
+            self.rate = measured
+            self.limit = self._bounded(int(size * self._target / seconds))
+            return
+        if waited:
+            self.rate = measured
+        elif self.rate is not None:
+            self.rate = max(self.rate, measured)
+        if 2 * size >= self.limit:
+            self._grow(bool(waited))
+
+    def _grow(self, waited: bool) -> None:
+        """The limit was used, and there was time left."""
+        if not self.slow:
+            self._failed_size = 2 * _MOST_BYTES
+        quickly = 2 * self.limit < self._failed_size
+        self.limit = self._bounded(2 * self.limit if quickly else self.limit + self.limit // _STEPS)
+        if waited and self.rate is not None:
+            # After a quota's wait some bytes come through at once: how many says nothing of the next ones.
+            self.limit = self._bounded(min(self.limit, int(2 * self.rate * self._target)))
+        if self.limit == _MOST_BYTES and not self.slow:
+            self.rate = None
+
+    def timed_out(self, size: int, acknowledged: int, seconds: float) -> None:
+        """A transaction was given up after so many seconds; of its bytes Kafka had acknowledged so many."""
+        if acknowledged:
+            self._slow_at = self._clock()
+            self.rate = acknowledged / seconds
+            most = int(self.rate * self._target)
+        else:
+            self.rate = (self.rate or size / seconds) / 2
+            most = min(self.limit, size) // 4
+        self._failed_size = min(self.limit, size)
+        self.limit = self._bounded(min(self.limit // 2, most))
+
+    def throttle(self, seconds: float) -> None:
+        """Kafka says that it does not listen to this client for so long, as it has sent more than a quota allows."""
+        if seconds > 0:  # answers of a coordinator, which no quota concerns, say 0
+            self.throttled = seconds
+            self._slow_at = self._clock()
+            self._silent_until = self._slow_at + seconds
+
+    def needed(self, size: int) -> int:
+        """Seconds that a transaction of so many bytes may need."""
+        if self.rate is None:
+            return self.normal
+        seconds = ceil(_MARGIN * size / max(self.rate, 1.0))
+        return min(max(self.normal, seconds), self.normal + size // _SLOWEST, self.longest)
+
+    def suits(self, size: int) -> bool:
+        """Whether producers' transactions last as long as that many bytes need, and not much longer than usual where
+        they need no more; else `seconds` is what the next producer is to ask for."""
+        needed = self.needed(size)
+        if needed == self.normal == self.seconds or self.normal < needed <= self.seconds:
+            return True
+        self.seconds = needed
+        return False
+
+    def refused(self) -> None:
+        """Kafka allows no transactions as long as `seconds`: none is asked for that is longer than half of that."""
+        self.longest = max(self.normal, self.seconds // 2)
+        self.seconds = min(self.seconds, self.longest)
+
+    @property
+    def _target(self) -> float:
+        return _SHARE * self.normal
+
+    @staticmethod
+    def _bounded(size: int) -> int:
+        return min(max(size, _LEAST_BYTES), _MOST_BYTES)

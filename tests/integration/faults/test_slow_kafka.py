@@ -1,0 +1,139 @@
+"""A Kafka that takes little: transactions get as small as it needs, and last longer for one large mutation."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
+from tests.integration.agents import AgentProcess, in_log_order, ints
+from tests.integration.faults.trial import Settings, Trial, trial_on
+from tests.services.quotas import producer_quota
+
+BUFFER = 32
+"""MiB: agent.buffer_mebibytes."""
+ROOM = 24
+"""MiB: a segment's pages, a piece of the mutation as messages, and librdkafka's own copies on their way out."""
+WIDE = "CREATE TABLE #.wide (k int PRIMARY KEY, v blob) WITH cdc = true"
+MANY = "CREATE TABLE #.many (k int, c int, v int, PRIMARY KEY (k, c)) WITH cdc = true"
+
+
+def throttled(trial: Trial) -> Settings:
+    """Settings of an agent with a client id of its own, which quotas name."""
+    settings = trial.settings
+    settings["kafka"]["client.id"] = trial.prefix
+    return settings
+
+
+@contextmanager
+def quota(trial: Trial, bytes_per_second: int) -> Iterator[None]:
+    """The agent's producers may send so many bytes a second."""
+    with producer_quota(trial.kafka, trial.prefix, bytes_per_second, trial.place):
+        yield
+
+
+def write_wide(trial: Trial, rows: int, size: int) -> None:
+    """Rows of so many bytes, under the keys from 0 on."""
+    insert = trial.session.prepare(f"INSERT INTO {trial.keyspace}.wide (k, v) VALUES (?, ?)")
+    for key in range(rows):
+        trial.session.execute(insert, (key, key.to_bytes(4, "big") * (size // 4)))
+
+
+def write_batch(trial: Trial, rows: int) -> None:
+    """One mutation: so many rows of one partition in one batch."""
+    # As one text: a batch of prepared statements has 65,535 at most.
+    inserts = "".join(f"INSERT INTO {trial.keyspace}.many(k,c,v)VALUES(1,{number},{number});" for number in range(rows))
+    trial.session.execute(f"BEGIN UNLOGGED BATCH {inserts} APPLY BATCH", timeout=120)
+
+
+def resident(agent: AgentProcess) -> int:
+    """The most memory that its process has had, in MiB."""
+    (line,) = (
+        line for line in Path(f"/proc/{agent.process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
+    return int(line.split()[1]) // 1024
+
+
+def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
+    """More than gets through in a transaction's time, at once: health says that Kafka is slow, how slow, and which
+    settings help; all of it arrives, once."""
+    trial.ddl(WIDE)
+    write_wide(trial, 40, 50_000)
+    settings = throttled(trial)
+    settings["agent"]["transaction_timeout_seconds"] = 4
+    with quota(trial, 100_000), trial.agent(settings=settings) as agent:
+        agent.until(lambda: "slow" in agent.status().get("degraded", {}))
+        words = agent.status()["degraded"]["slow"]
+        agent.until(lambda: agent.count("changes") >= 40, 50)
+        assert "bytes a second" in words
+        assert "segments wait" in words
+        assert "producer_byte_rate" in words
+        assert "agent.transaction_timeout_seconds" in words
+        assert 50_000 < agent.status()["gauges"]["kafka_bytes_per_second"] < 500_000
+        assert agent.status()["ready"]
+        assert agent.stop() == 0, agent.words()
+    assert ints(trial.records("wide")) == Counter(range(40))
+    assert in_log_order(trial.records("wide"))
+
+
+@pytest.mark.long
+def test_many_rows_come_in_smaller_transactions(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    """200 rows of 100 kB, at 400 kB a second: 50 s, if nothing were sent twice."""
+    trial.ddl(WIDE)
+    write_wide(trial, 200, 100_000)
+    with quota(trial, 400_000), trial.agent(settings=throttled(trial)) as agent:
+        began = time.monotonic()
+        agent.until(lambda: agent.count("changes") >= 200, 120)
+        seconds = time.monotonic() - began
+        assert agent.stop() == 0, agent.words()
+    with capsys.disabled():
+        sys.stdout.write(f"\n200 rows of 100 kB at 400 kB/s: {seconds:.0f} s\n")
+    assert ints(trial.records("wide")) == Counter(range(200))
+
+
+@contextmanager
+def large_segments(kafka: LocalKafka, prefix: str, keyspace: str, place: Path) -> Iterator[Trial]:
+    """A trial on a Cassandra of its own, with segments of 32 MiB, Cassandra's default."""
+    large = {
+        "write_request_timeout": "60s",
+        "batch_size_warn_threshold": "15MiB",
+        "batch_size_fail_threshold": "16MiB",
+    }
+    settings = CassandraSettings(segment_mib=32, heap_mib=1024, yaml=large)
+    with (
+        LocalCassandra(place / "cassandra", settings) as cassandra,
+        trial_on(cassandra, kafka, prefix, keyspace, place) as trial,
+    ):
+        yield trial
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_one_batch_of_100_000_rows(
+    kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One mutation, which needs more than a transaction's usual time, at 1 MB a second: its transaction may last
+    longer, it is sent while it is decoded, and the next transaction is as short as ever."""
+    with large_segments(kafka, prefix, keyspace_name, tmp_path) as trial:
+        trial.ddl(MANY)
+        with quota(trial, 1_000_000), trial.agent(settings=throttled(trial)) as agent:
+            agent.until_ready()
+            ready = resident(agent)
+            write_batch(trial, 100_000)
+            began = time.monotonic()
+            agent.until(lambda: agent.count("changes") >= 100_000, 150)
+            seconds, peak = time.monotonic() - began, resident(agent)
+            agent.until(lambda: agent.status()["gauges"]["transaction_seconds"] == 10)
+            assert agent.stop() == 0, agent.words()
+        records = trial.records("many")
+    with capsys.disabled():
+        sys.stdout.write(f"\n100,000 rows in one batch at 1 MB/s: {seconds:.0f} s, {ready} -> {peak} MiB\n")
+    assert len(records) == 100_000
+    assert in_log_order(records)
+    assert peak - ready < BUFFER + ROOM, f"{ready} MiB when it was ready, {peak} MiB at most"
