@@ -54,7 +54,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file; start from the sample tailrace.toml") from None
+        raise SettingsError(f"{path}: no such file; `tailrace init` writes one") from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

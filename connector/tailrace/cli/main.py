@@ -19,6 +19,7 @@ from tailrace.cli.demo import demo
 from tailrace.cli.dump import dump
 from tailrace.cli.generations import app as generations
 from tailrace.cli.hosts import app as hosts
+from tailrace.cli.init import init
 from tailrace.cli.inspect import inspect
 from tailrace.cli.local import app as local
 from tailrace.cli.offsets import app as offsets
@@ -132,6 +133,7 @@ def mount_entry_points(group: typer.Typer, points: Iterable[EntryPoint]) -> None
 
 
 app.command("demo")(demo)
+app.command("init")(init)
 app.command("agent")(agent)
 app.add_typer(local, name="local")
 app.command("inspect")(inspect)

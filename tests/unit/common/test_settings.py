@@ -334,7 +334,7 @@ def test_one_line_for_each_fault(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_where_to_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"no such file; start from the sample tailrace\.toml"):
+    with pytest.raises(SettingsError, match="no such file; `tailrace init` writes one"):
         load_settings(tmp_path / "none.toml", {})
 
 
