@@ -12,6 +12,7 @@ from cassandra.metadata import TableMetadata
 
 from examples.log_reader.comparison import differences, rows_of
 from examples.log_reader.descriptions import Descriptions
+from examples.log_reader.limits import behind_now, watermark
 from examples.log_reader.reader import ProgressFile, Reader
 from examples.log_reader.replication import Replicator
 
@@ -26,7 +27,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--descriptions", default="tailrace", help="keyspace of the description tables")
     parser.add_argument("--progress", type=Path, default=Path("progress.json"), help="file that says how far it is")
     parser.add_argument("--window", type=float, default=60, help="seconds of the log that are read at once")
-    parser.add_argument("--confidence", type=float, default=60, help="seconds that the log may lag behind")
+    parser.add_argument(
+        "--confidence",
+        type=float,
+        metavar="SECONDS",
+        help="read so far behind now, instead of up to the log's watermark: for a log of ScyllaDB's own",
+    )
     parser.add_argument("--once", action="store_true", help="end when there is nothing more to read yet")
     parser.add_argument("--compare", action="store_true", help="compare both tables at the end")
     arguments = parser.parse_args(words)
@@ -34,8 +40,13 @@ def main(words: Sequence[str] | None = None) -> int:
         table, target = (_table(cluster, name) for name in (arguments.table, arguments.target))
         descriptions = Descriptions(session, arguments.descriptions)
         progress = ProgressFile(arguments.progress)
-        log = f'{table.keyspace_name}."{table.name}_scylla_cdc_log"'
-        reader = Reader(session, log, descriptions, progress, window=arguments.window, confidence=arguments.confidence)
+        log = f"{table.name}_scylla_cdc_log"
+        if arguments.confidence is None:
+            limit = watermark(session, table.keyspace_name, log)
+        else:
+            limit = behind_now(arguments.confidence)
+        log = f'{table.keyspace_name}."{log}"'
+        reader = Reader(session, log, descriptions, progress, limit, window=arguments.window)
         replicate = Replicator(session, target)
         while True:
             if not reader.read(replicate):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,6 +16,7 @@ from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import ordered_dict_factory
 
 from examples.log_reader.descriptions import Descriptions, Generation
+from examples.log_reader.limits import Limit
 
 _UUID_EPOCH = 0x01B21DD213814000
 BEGINNING = -(_UUID_EPOCH // 10)
@@ -58,11 +58,12 @@ class ProgressFile:
 class Reader:
     """Gives every write of a log table to a consumer: each stream's in the order of time.
 
-    A window of `window` seconds is read once its end is `confidence` seconds ago, so that what was on its way has
-    arrived: through Kafka and Spark that takes longer than in ScyllaDB, where the log is written with the table. What
-    comes later than that is missed. A generation is finished, up to the next one's start, before the next one is
-    begun: a partition's changes go from a stream of the one into a stream of the other, and stay in order. After a
-    crash the window that was being read is read again, so the consumer must bear to see a write twice.
+    A window of `window` seconds is read once `limit` has passed its end (examples.log_reader.limits). What is written
+    into the log behind that is missed: by the log's watermark only what is later than the stream's `lateness_seconds`,
+    by a fixed time behind now all that comes after the stream stood still for longer. A generation is finished, up to
+    the next one's start, before the next one is begun: a partition's changes go from a stream of the one into a stream
+    of the other, and stay in order. After a crash the window that was being read is read again, so the consumer must
+    bear to see a write twice.
     """
 
     def __init__(
@@ -71,17 +72,15 @@ class Reader:
         log_table: str,
         descriptions: Descriptions,
         progress: ProgressFile,
+        limit: Limit,
         *,
         window: float = 60,
-        confidence: float = 60,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._session = session
         self._descriptions = descriptions
         self._progress = progress
         self._window = round(window * 1_000_000)
-        self._confidence = round(confidence * 1_000_000)
-        self._now = now
+        self._limit = limit
         self._select = session.prepare(
             f'SELECT * FROM {log_table} WHERE "cdc$stream_id" = ? AND "cdc$time" >= ? AND "cdc$time" < ?'
         )
@@ -109,7 +108,7 @@ class Reader:
     def _next(self) -> tuple[Generation, int, int] | None:
         """The generation and the window (microseconds, the end not included) that come next."""
         generations = self._descriptions.generations()
-        limit = round(self._now() * 1_000_000) - self._confidence
+        limit = self._limit()
         done = self._progress.load()
         for generation in generations:
             if done is not None and generation.start < done.generation:

@@ -20,7 +20,9 @@ class Progress:
 
     `at`: the agent's clock, in milliseconds. `caught_up`: nothing else had been released to the agent by then.
     `durable`: up to there no crash of the node can take changes back. `parked` mutations wait for a definition or a
-    topic, and are published later; `quarantined` segments are read up to their damage only.
+    topic, and are published later; `quarantined` segments are read up to their damage only. `complete_to`: what had
+    been released to the agent by then, in milliseconds of its clock, is at or below `position`; None where the agent
+    has not come so far yet, or is of an earlier version.
     """
 
     cluster: str
@@ -31,6 +33,7 @@ class Progress:
     caught_up: bool = False
     parked: int = 0
     quarantined: int = 0
+    complete_to: int | None = None
 
     def age(self, now: float) -> float:
         """Seconds since it was written, by our clock, which is `now`, in seconds; never below 0."""
@@ -43,8 +46,9 @@ def progress_key(cluster: str, host: str) -> bytes:
 
 
 def encode_progress(progress: Progress) -> bytes:
-    """{position: {epoch, segment, offset}, durable: the same, at, caught_up, parked, quarantined, format: 1}."""
-    record = {
+    """{position: {epoch, segment, offset}, durable: the same, at, caught_up, parked, quarantined, complete_to where it
+    is known, format: 1}."""
+    record: dict[str, object] = {
         "position": _record(progress.position),
         "durable": _record(progress.durable),
         "at": progress.at,
@@ -53,6 +57,8 @@ def encode_progress(progress: Progress) -> bytes:
         "quarantined": progress.quarantined,
         "format": FORMAT,
     }
+    if progress.complete_to is not None:
+        record["complete_to"] = progress.complete_to
     return json.dumps(record, separators=(",", ":")).encode()
 
 
@@ -72,6 +78,7 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
             bool(record["caught_up"]),
             int(record["parked"]),
             int(record["quarantined"]),
+            None if record.get("complete_to") is None else int(record["complete_to"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"progress of {key!r}: {error!r} in {value[:200]!r}") from error

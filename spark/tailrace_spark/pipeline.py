@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,9 +27,11 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned_here
 from tailrace_spark.batchlog import BatchLog
+from tailrace_spark.behind import read_to
 from tailrace_spark.checkpoint import Job, require_own
 from tailrace_spark.dedupe import one_copy
 from tailrace_spark.files import files_in, write_promptly
+from tailrace_spark.hosts import KafkaHosts
 from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
 from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.offsets import PlannedOffsets
@@ -116,7 +118,8 @@ class Stream:
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._upkeep: Upkeep | None = None
         if isinstance(sink, AnnouncedSink):
-            self._upkeep = Upkeep(sink, SchemaReader(kafka, prefix), reads_topic(spark, settings), self._sink_used)
+            schemas, hosts = SchemaReader(kafka, prefix), KafkaHosts(kafka, prefix)
+            self._upkeep = Upkeep(sink, schemas, hosts, reads_topic(spark, settings), self._sink_used)
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
@@ -135,7 +138,7 @@ class Stream:
         require_own(self._files, stream.checkpoint, job)
         write_promptly(self._spark, self._files)
         if self._upkeep is not None:
-            self._upkeep.run()
+            self._upkeep.run(self._read_to)
         frame = with_head(read_messages(self._spark, self._settings))
         frame = frame if copies is None else one_copy(frame, copies)
         writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
@@ -161,7 +164,9 @@ class Stream:
             while query.isActive and not self._stop.wait(0.2):
                 self._sweep()
                 if self._upkeep is not None:
-                    self._upkeep.run()
+                    self._upkeep.run(self._read_to)
+            if self._upkeep is not None and not self._stop.is_set():
+                self._upkeep.run(self._read_to, now=True)  # the last batch of all
             with self._writing, self._quiet():  # Spark would interrupt a batch that is being written
                 query.stop()
                 query.awaitTermination()
@@ -170,6 +175,11 @@ class Stream:
                 raise ServiceError(f"the stream ended: {_reason(error)}") from error
         finally:
             self.close()
+
+    def _read_to(self) -> Mapping[KafkaPartition, int] | None:
+        """Up to where the batches that are done have read each partition; None where that is not known."""
+        progress = None if self._query is None else last_progress(self._query)
+        return None if progress is None else read_to(progress)
 
     def _sweep(self) -> None:
         """Let a sink bring up to date what time alone changes; not while a batch is being written."""

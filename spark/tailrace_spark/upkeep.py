@@ -1,17 +1,19 @@
-"""What a sink is given between micro-batches: definitions of tables, before their first change."""
+"""What a sink is given between micro-batches: definitions of tables, and how far it is complete."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, ItemsView, Mapping
+from collections.abc import Callable, Collection, ItemsView, Mapping
 from typing import Final, Protocol
 
 from tailrace_common.closing import Closing
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.protocol import AnnouncedSink, Sink
+from tailrace_schemas.progress import Progress
+from tailrace_spark.completeness import Ends, Marks, published_to
+from tailrace_spark.sinks.protocol import AnnouncedSink, Watermark, WatermarkedSink
 
 _LOG: Final = logging.getLogger("tailrace_spark")
 _SECONDS: Final = 2.0
@@ -28,8 +30,23 @@ class Schemas(Protocol):
     def close(self) -> None: ...
 
 
+class Hosts(Protocol):
+    """What hosts publish (tailrace_spark.hosts.KafkaHosts). All raise ServiceError."""
+
+    def progress(self) -> Collection[Progress]:
+        """Each host's newest progress."""
+
+    def ring(self) -> Collection[str]:
+        """The ids of the ring's hosts."""
+
+    def ends(self, topics: Collection[str]) -> Ends:
+        """The high watermarks of these topics' partitions."""
+
+    def close(self) -> None: ...
+
+
 class Upkeep(Closing):
-    """Tells a sink what is announced in `.schemas`. Owns the reader; one thread at a time.
+    """Tells a sink what is announced in `.schemas`, and how far it is complete. Owns its readers; one thread at a time.
 
     `reads` says of a topic whether the stream reads it; `using` is held while the sink works, so never while a batch is
     written. Nothing here ends the stream: what fails is logged once, and tried again.
@@ -37,30 +54,36 @@ class Upkeep(Closing):
 
     def __init__(
         self,
-        sink: Sink,
+        sink: AnnouncedSink,
         schemas: Schemas,
+        hosts: Hosts,
         reads: Callable[[str], bool],
         using: threading.Lock,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sink = sink
         self._schemas = schemas
+        self._hosts = hosts
         self._reads = reads
         self._using = using
         self._clock = clock
         self._due = clock()
         self._announced: dict[bytes, SchemaEntry] = {}
+        self._marks = Marks()
         self._problem = ""
 
-    def run(self) -> None:
-        """Do what is due."""
-        if self._clock() < self._due:
+    def run(self, written: Callable[[], Ends | None], *, now: bool = False) -> None:
+        """Do what is due, or all of it `now`; `written` says up to which offsets the stream has written, None where
+        that is not known."""
+        if not now and self._clock() < self._due:
             return
         try:
             self._announce()
+            if isinstance(self._sink, WatermarkedSink):
+                self._mark(self._sink, written)
         except ServiceError as error:
             if str(error) != self._problem:
-                _LOG.warning("log tables are not ready for all tables yet (tried again): %s", error)
+                _LOG.warning("log tables or their watermarks are not up to date; trying again: %s", error)
             self._problem = str(error)
         else:
             self._problem = ""
@@ -69,16 +92,15 @@ class Upkeep(Closing):
     def close(self) -> None:
         """Leave Kafka."""
         self._schemas.close()
+        self._hosts.close()
 
     def _announce(self) -> None:
-        if not isinstance(self._sink, AnnouncedSink):
-            return
         self._schemas.refresh()
         news = self._news()
         if not news:
             return
         with self._using:
-            self._sink.announce((entry.announced, entry.table) for entry in news.values())
+            self._sink.announce([(entry.announced, entry.table) for entry in news.values()])
         self._announced |= news
 
     def _news(self) -> Mapping[bytes, SchemaEntry]:
@@ -89,3 +111,13 @@ class Upkeep(Closing):
             if schema_id not in self._announced and entry.part == "value" and self._reads(entry.topic)
         }
         return dict(sorted(news.items(), key=lambda item: item[1].announced))
+
+    def _mark(self, sink: WatermarkedSink, written: Callable[[], Ends | None]) -> None:
+        """A change becomes visible before or with the progress that covers it: so progress is read before the ends."""
+        tables = {entry.topic: entry.table for entry in self._announced.values()}
+        if not tables or (reached := written()) is None:
+            return
+        published = published_to(self._hosts.progress(), self._hosts.ring(), sink.lateness_ms)
+        complete = self._marks.step(published, self._hosts.ends(tables), reached, tables)
+        with self._using:
+            sink.complete(Watermark(tables[topic], one.time, one.waits_for) for topic, one in complete.items())

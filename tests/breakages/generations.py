@@ -15,6 +15,8 @@ TOPIC: Final = "integration/topology/test_generations.py"
 JOINING: Final = "integration/topology/test_three_nodes.py"
 CHANGING: Final = "integration/topology/test_changing_ring.py"
 MIRROR: Final = "integration/topology/test_mirror.py"
+COMPLETENESS: Final = "unit/spark/test_completeness.py"
+UPKEEP: Final = "unit/spark/test_upkeep.py"
 SWITCH: Final = "integration/test_generation_switch.py"
 
 WHOEVER: Final = "test_each_ring_has_one_generation_whoever_notices_and_whoever_dies"
@@ -98,6 +100,46 @@ BREAKAGES: Final = (
         new="",
         needs=Needs.NODE,
         reds=(Red(MIRROR, "test_the_v1_table_of_an_old_installation_is_imported_once", ASSERTED),),
+    ),
+    Breakage(
+        name="complete-before-it-is-written",
+        promise="a log is complete up to its watermark",
+        file="spark/tailrace_spark/completeness.py",
+        old="        if mark is not None and all(",
+        new="        if mark is not None and any(",
+        needs=Needs.NOTHING,
+        reds=(Red(COMPLETENESS, "test_a_topic_is_complete_once_the_stream_has_written_up_to_its_ends", ASSERTED),),
+    ),
+    Breakage(
+        name="the-ends-of-before-the-progress",
+        promise="what a host's progress covers is at or below the ends that are read after it",
+        file="spark/tailrace_spark/upkeep.py",
+        old=(
+            "        published = published_to(self._hosts.progress(), self._hosts.ring(), sink.lateness_ms)\n"
+            "        complete = self._marks.step(published, self._hosts.ends(tables), reached, tables)\n"
+        ),
+        new=(
+            "        ends = self._hosts.ends(tables)\n"
+            "        published = published_to(self._hosts.progress(), self._hosts.ring(), sink.lateness_ms)\n"
+            "        complete = self._marks.step(published, ends, reached, tables)\n"
+        ),
+        needs=Needs.NOTHING,
+        reds=(Red(UPKEEP, "test_a_sink_is_told_what_is_complete_once_the_stream_has_written_it", ASSERTED),),
+    ),
+    Breakage(
+        name="a-log-table-at-its-first-change",
+        promise="a log table is there before the first change of its table",
+        file="spark/tailrace_spark/upkeep.py",
+        old="            self._sink.announce([(entry.announced, entry.table) for entry in news.values()])\n",
+        new="            pass\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                UPKEEP,
+                "test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_definitions",
+                ASSERTED,
+            ),
+        ),
     ),
     Breakage(
         name="progress-before-the-window",

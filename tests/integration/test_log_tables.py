@@ -18,6 +18,7 @@ from cassandra.cluster import Session
 from examples.log_reader.__main__ import main
 from examples.log_reader.comparison import differences, rows_of
 from examples.log_reader.descriptions import Descriptions
+from examples.log_reader.limits import behind_now
 from examples.log_reader.reader import LogRow, ProgressFile, Reader, write_time
 from examples.log_reader.reader import Progress as Done
 from examples.log_reader.replication import Replicator
@@ -314,7 +315,7 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(
         """A new process: it knows what the progress file says."""
         descriptions = Descriptions(session, described)
         log = f"{keyspace}.a_scylla_cdc_log"
-        return Reader(session, log, descriptions, progress, window=25, confidence=5, now=lambda: at)
+        return Reader(session, log, descriptions, progress, behind_now(5, lambda: at), window=25)
 
     with pytest.raises(Killed):
         reader(now).read_all(consume)

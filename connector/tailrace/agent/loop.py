@@ -124,6 +124,7 @@ class _Run:
         self._open_again = 0.0
         self._done = self._committed = resume.position
         self._moved = parts.clock()
+        self._looked = parts.milliseconds()
         self._schema_place = resume.schema
 
     def step(self) -> None:
@@ -210,6 +211,7 @@ class _Run:
     # -- reading
 
     def _read(self) -> None:
+        self._looked = self._parts.milliseconds()
         try:
             self._entries.extend(self._capture.read(self._limits.read))
             # What the index has released stands in the file: so does all DDL before it.
@@ -286,6 +288,7 @@ class _Run:
     def _settle(self) -> None:
         """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
         self._parts.health.caught_up()
+        self._progress.complete(self._looked)
         self._transaction.relax()
         self._truncate()
         if self._transaction.open and self._transaction.left > 0:
@@ -326,7 +329,8 @@ class _Run:
     def _commit(self, release: bool = True, caught_up: bool = False) -> None:
         """Commit changes and position in one transaction; then, and only then, finished segments may go."""
         schema = self._parts.schema
-        if not self._transaction.open and self._done is None and not self._is_untold:
+        due = self._progress.due(self._done, caught_up, self._capture.durable)
+        if not self._transaction.open and self._done is None and not self._is_untold and not due:
             return
         capture, done = self._capture, self._done
         losses = capture.losses

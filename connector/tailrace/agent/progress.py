@@ -10,12 +10,16 @@ from tailrace.position import Position
 from tailrace_schemas.progress import Place, Progress, encode_progress, progress_key
 
 _IDLE: Final = 6
-"""So many times as long as between two records that differ, an idle host waits before it repeats the last one."""
+"""A host is idle once its position has not moved for so many times `seconds`; it then waits so long between records."""
+
+
+_NOTHING: Final[Place] = (1, -1, 0)
+"""The position of a host that has read no change yet: before its log's first segment."""
 
 
 class ProgressNotes:
-    """One record for each `seconds` at most while the position moves. `clock` is monotonic, in seconds;
-    `milliseconds` is wall-clock time."""
+    """One record for each `seconds` at most while the position moves, and for a while after: its last move is complete
+    only by a later record. `clock` is monotonic, in seconds; `milliseconds` is wall-clock time."""
 
     def __init__(
         self, cluster: str, host: str, seconds: float, clock: Callable[[], float], milliseconds: Callable[[], int]
@@ -27,13 +31,20 @@ class ProgressNotes:
         self._milliseconds = milliseconds
         self._told: tuple[Position | None, bool, Position | None] = None, False, None
         self._at: float | None = None
+        self._moved = 0.0
+        self._complete_to: int | None = None
+
+    def complete(self, milliseconds: int) -> None:
+        """Everything that had been released by then is in the next transaction, or in earlier ones."""
+        self._complete_to = milliseconds
 
     def due(self, position: Position | None, caught_up: bool, durable: Position | None = None) -> bool:
         """Whether it is time for a record that says so."""
-        if position is None or self._at is None:
-            return position is not None
-        news = (position, caught_up, durable) != self._told
-        return self._clock() - self._at >= self._seconds * (1 if news else _IDLE)
+        if self._at is None:
+            return True
+        idle = self._seconds * _IDLE
+        news = (position, caught_up, durable) != self._told or self._clock() - self._moved < idle
+        return self._clock() - self._at >= (self._seconds if news else idle)
 
     def record(self, resume: Resume, caught_up: bool, durable: Position | None) -> tuple[bytes, bytes] | None:
         """Key and value of the record that goes with an offsets record, if it is time for one. `durable`: up to where
@@ -42,14 +53,25 @@ class ProgressNotes:
         It counts as told from now on: a transaction that fails ends the stretch of work that this is for.
         """
         at = resume.position
-        if at is None or not self.due(at, caught_up, durable):
+        if not self.due(at, caught_up, durable):
             return None
+        if at != self._told[0]:
+            self._moved = self._clock()
         self._told, self._at = (at, caught_up, durable), self._clock()
-        place: Place = (at.epoch, at.segment, at.offset)
         parked = sum(len(lot.offsets) for lot in resume.parked)
-        flushed = at if durable is None else min(at, durable)
-        safe: Place = (flushed.epoch, flushed.segment, flushed.offset)
+        place = safe = _NOTHING
+        if at is not None:
+            flushed = at if durable is None else min(at, durable)
+            place, safe = (at.epoch, at.segment, at.offset), (flushed.epoch, flushed.segment, flushed.offset)
         progress = Progress(
-            self._cluster, self._host, place, safe, self._milliseconds(), caught_up, parked, len(resume.quarantined)
+            self._cluster,
+            self._host,
+            place,
+            safe,
+            self._milliseconds(),
+            caught_up,
+            parked,
+            len(resume.quarantined),
+            self._complete_to,
         )
         return progress_key(self._cluster, self._host), encode_progress(progress)

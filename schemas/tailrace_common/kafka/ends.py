@@ -33,13 +33,26 @@ class PartitionEnds:
 
     def of(self, places: Collection[_Place]) -> dict[_Place, int]:
         """The offset behind the last committed record of each partition that is there. Raises ServiceError."""
+        return self._ends(places, IsolationLevel.READ_COMMITTED)
+
+    def high_watermarks(self, topics: Collection[str]) -> dict[_Place, int]:
+        """The offset behind the last record of each partition of these topics, records of open transactions included;
+        a topic that does not exist has no partition. Raises ServiceError."""
+        try:
+            listed = self._admin().list_topics(timeout=self._timeout).topics
+        except KafkaException as error:
+            raise service_error("asking for partitions", error.args[0], self._errors) from error
+        places = [(topic, number) for topic in topics if topic in listed for number in listed[topic].partitions]
+        return self._ends(places, IsolationLevel.READ_UNCOMMITTED)
+
+    def _ends(self, places: Collection[_Place], isolation: IsolationLevel) -> dict[_Place, int]:
         if not places:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
         try:
             asked = self._admin().list_offsets(
                 {TopicPartition(*place): latest for place in places},
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=isolation,
                 request_timeout=self._timeout,
             )
             found = {(where.topic, where.partition): _offset(answer) for where, answer in asked.items()}

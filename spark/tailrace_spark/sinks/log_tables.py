@@ -27,11 +27,13 @@ from tailrace_spark.sinks.log_layout import (
     drop_statement,
     dropped_columns,
     insert_statement,
+    log_name,
     log_table,
     missing_columns,
 )
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.sinks.log_watermarks import Watermarks
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary, Watermark
 
 _LOG: Final = logging.getLogger("tailrace_spark")
 
@@ -89,15 +91,17 @@ class LogTablesSink(CassandraSink):
 
     def __init__(
         self, store: LogStore, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
-        keep_dropped: bool = False, clock: Callable[[], float] = time.monotonic,
+        keep_dropped: bool = False, lateness_ms: int = 30_000, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever).
-        `keep_dropped`: log tables keep the columns that their tables drop."""
+        `keep_dropped`: log tables keep the columns that their tables drop. `lateness_ms` is as WatermarkedSink says."""
         super().__init__(store, Letters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS))
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
         self._keep_dropped = keep_dropped
+        self._lateness_ms = lateness_ms
+        self._watermarks = Watermarks(store)
         self._known: dict[str, tuple[int, Table]] = {}
         self._noted: dict[int, Table] = {}
         self._targets = Targets(self._prepare, LOG_DEAD_LETTERS, clock)
@@ -105,6 +109,27 @@ class LogTablesSink(CassandraSink):
     def write_times(self, change: Change) -> Iterable[int]:
         """The times under which a change stands in the log."""
         return write_times(change)
+
+    @property
+    def lateness_ms(self) -> int:
+        """As WatermarkedSink says."""
+        return self._lateness_ms
+
+    def complete(self, watermarks: Iterable[Watermark]) -> None:
+        """As WatermarkedSink says; of tables without a log nothing is told."""
+        rows = []
+        for watermark in watermarks:
+            try:
+                self._targets.of(watermark.table)
+            except (UnsupportedError, NoKeyspaceError):
+                continue
+            log = self._keyspace_of(watermark.table.keyspace), log_name(watermark.table)
+            rows.append((log, watermark.complete_until, watermark.waits_for))
+        try:
+            self._watermarks.write(rows)
+        except RefusedError as error:
+            self._watermarks.look_again()
+            raise ServiceError(f"the watermarks of log tables: {error}") from error
 
     def announce(self, definitions: Iterable[tuple[int, Table]]) -> None:
         """As AnnouncedSink says."""
@@ -209,9 +234,11 @@ class LogTablesSink(CassandraSink):
                 f"{log} is the log of {base}, so not of {log.base}: write them into different keyspaces ([sink.NAME] "
                 "keyspace)"
             )
+        self._watermarks.make(log.keyspace)
         make_types(self._store, log.keyspace, log.columns.values())
         existing = self._store.columns(log.keyspace, log.name)
         if not existing:
+            self._watermarks.forget((log.keyspace, log.name))
             self._store.define(create_statement(log, self._ttl))
             _LOG.info("%s has the log table %s", log.base, log)
         elif missing := missing_columns(log, existing):
@@ -229,6 +256,7 @@ class LogTablesSink(CassandraSink):
 
     def _forget(self) -> None:
         self._targets.forget()
+        self._watermarks.look_again()
 
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)

@@ -146,6 +146,30 @@ class AnnouncedSink(Sink, Protocol):
     def announce(self, definitions: Iterable[tuple[int, Table]]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Everything that was written into a table before `complete_until` (milliseconds since 1970) is in the sink; None
+    where no such time is known yet. `waits_for` says why it is not later."""
+
+    table: Table
+    complete_until: int | None
+    waits_for: str = ""
+
+
+@runtime_checkable
+class WatermarkedSink(AnnouncedSink, Protocol):
+    """A sink that tells its readers how far it is complete.
+
+    `lateness_ms` is how long after its write time a change may reach its replicas and still be covered. `complete` is
+    called behind the batches that it covers, never while `write` is. Raises ServiceError as `write` does.
+    """
+
+    @property
+    def lateness_ms(self) -> int: ...
+
+    def complete(self, watermarks: Iterable[Watermark]) -> None: ...
+
+
 @runtime_checkable
 class OrderedSink(Sink, Protocol):
     """A sink that is given the changes of a micro-batch by place: by topic, then partition, then offset.

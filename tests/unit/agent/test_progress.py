@@ -22,17 +22,45 @@ AT, LATER = Position(1, 7, 40), Position(1, 7, 90)
 
 
 def test_moves_are_told_from_time_to_time_and_rest_seldom() -> None:
-    """The first at once; the same position again only after six times as long."""
+    """The first at once; a position that has not moved for six times as long is told so seldom. What moved last is
+    complete only by a later record."""
     clock = ManualClock()
     notes = ProgressNotes("c", "h", 10, clock, lambda: 1000 + int(clock.now))
-    assert not notes.due(None, caught_up=True)
     told = []
-    for second in range(200):
+    for second in range(290):
         clock.now = second
-        position = AT if second < 35 else LATER
+        position = AT if second < 135 else LATER
         if (record := notes.record(Resume(position), caught_up=True, durable=None)) is not None:
             told.append((second, decode_progress(*record).position[2]))
-    assert told == [(0, 40), (35, 90), (95, 90), (155, 90)]
+    assert told == [
+        *((second, 40) for second in (0, 10, 20, 30, 40, 50, 110)),
+        *((second, 90) for second in (135, 145, 155, 165, 175, 185, 245)),
+    ]
+
+
+def test_what_was_released_before_the_last_look_is_complete() -> None:
+    """Of a look that found nothing more; a record between two such looks says the earlier one."""
+    clock = ManualClock()
+    notes = ProgressNotes("c", "h", 10, clock, lambda: 9_999)
+    told: list[int | None] = []
+    for looked in (None, 5_000, None):
+        if looked is not None:
+            notes.complete(looked)
+        record = notes.record(Resume(AT), caught_up=False, durable=None)
+        assert record is not None
+        told.append(decode_progress(*record).complete_to)
+        clock.now += 10
+    assert told == [None, 5_000, 5_000]
+
+
+def test_a_host_without_any_change_says_that_it_has_published_all() -> None:
+    """Else readers would wait for it for ever: it may be in a datacenter that no table is in."""
+    notes = ProgressNotes("c", "h", 10, ManualClock(), lambda: 1234)
+    notes.complete(1200)
+    record = notes.record(Resume(), caught_up=True, durable=None)
+    assert record is not None
+    progress = decode_progress(*record)
+    assert (progress.position, progress.durable, progress.complete_to) == ((1, -1, 0), (1, -1, 0), 1200)
 
 
 def test_tells_what_is_set_aside() -> None:
@@ -66,6 +94,8 @@ def test_progress_is_the_position_of_its_own_transaction() -> None:
     assert world.position is not None
     assert progress.position[1:] == world.position
     assert progress.caught_up
+    assert progress.complete_to is not None
+    assert progress.complete_to <= progress.at
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ HOSTS = st.text(st.characters(exclude_characters="/", codec="utf-8"), min_size=1
 NAMES = st.text(st.characters(codec="utf-8"))
 
 
-@given(st.builds(Progress, NAMES, HOSTS, PLACES, PLACES, NUMBERS, st.booleans(), NUMBERS, NUMBERS))
+@given(st.builds(Progress, NAMES, HOSTS, PLACES, PLACES, NUMBERS, st.booleans(), NUMBERS, NUMBERS, st.none() | NUMBERS))
 def test_comes_back_equal(progress: Progress) -> None:
     assert decode_progress(progress_key(progress.cluster, progress.host), encode_progress(progress)) == progress
 

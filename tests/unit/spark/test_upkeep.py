@@ -10,8 +10,9 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.progress import Progress
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.protocol import Piece, Summary
+from tailrace_spark.sinks.protocol import Piece, Summary, Watermark
 from tailrace_spark.upkeep import Upkeep
 from tests.unit.tables import table
 
@@ -71,6 +72,47 @@ class Sink:
         """Nothing is open."""
 
 
+class MarkedSink(Sink):
+    """One that tells its readers how far it is complete."""
+
+    lateness_ms = 100
+
+    def __init__(self, using: threading.Lock) -> None:
+        super().__init__(using)
+        self.watermarks: list[Watermark] = []
+
+    def complete(self, watermarks: Iterable[Watermark]) -> None:
+        """Never while somebody else uses the sink."""
+        assert self._using.locked()
+        self.watermarks = list(watermarks)
+
+
+class Hosts:
+    """One host. What it is asked for, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.complete_to = 1_000
+        self.end = 3
+
+    def progress(self) -> list[Progress]:
+        """One record."""
+        self.asked.append("progress")
+        return [Progress("c", "a", (1, 2, 3), (1, 2, 3), 9, True, 0, 0, self.complete_to)]
+
+    def ring(self) -> list[str]:
+        """That host."""
+        return ["a"]
+
+    def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """One partition of each topic."""
+        self.asked.append("ends")
+        return {(topic, 0): self.end for topic in topics}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class Clock:
     """Stands still."""
 
@@ -86,17 +128,17 @@ def test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_
     schemas.announce(WIDER)
     schemas.announce(OTHERS)
     schemas.announce(ORDERS, "key")
-    upkeep = Upkeep(sink, schemas, lambda topic: topic != "t.shop.others", using, clock)
-    upkeep.run()
+    upkeep = Upkeep(sink, schemas, Hosts(), lambda topic: topic != "t.shop.others", using, clock)
+    upkeep.run(dict)
     assert sink.announced == [[(0, WIDER)]]
     schemas.announce(ORDERS)
-    upkeep.run()
+    upkeep.run(dict)
     assert len(sink.announced) == 1, "it is not time yet"
     clock.seconds += 2
-    upkeep.run()
+    upkeep.run(dict)
     assert sink.announced[1:] == [[(3, ORDERS)]]
     clock.seconds += 2
-    upkeep.run()
+    upkeep.run(dict)
     assert len(sink.announced) == 2, "nothing is new"
 
 
@@ -105,15 +147,34 @@ def test_what_fails_is_said_once_and_tried_again(where: str, caplog: pytest.LogC
     schemas, using, clock = Schemas(), threading.Lock(), Clock()
     sink = Sink(using)
     schemas.announce(ORDERS)
-    upkeep = Upkeep(sink, schemas, lambda _: True, using, clock)
+    upkeep = Upkeep(sink, schemas, Hosts(), lambda _: True, using, clock)
     for _ in range(2):
         schemas.failure = ServiceError("away") if where == "Kafka" else None
         sink.failure = ServiceError("away") if where == "sink" else None
-        upkeep.run()
+        upkeep.run(dict)
         clock.seconds += 2
     schemas.failure = sink.failure = None
-    upkeep.run()
+    upkeep.run(dict)
     assert sink.announced[-1] == [(0, ORDERS)]
     assert [record.getMessage() for record in caplog.records] == [
-        "log tables are not ready for all tables yet (tried again): away"
+        "log tables or their watermarks are not up to date; trying again: away"
     ]
+
+
+def test_a_sink_is_told_what_is_complete_once_the_stream_has_written_it() -> None:
+    """Progress is read before the ends: a change becomes visible before or with the progress that covers it."""
+    schemas, using, clock, hosts = Schemas(), threading.Lock(), Clock(), Hosts()
+    sink = MarkedSink(using)
+    schemas.announce(ORDERS)
+    upkeep = Upkeep(sink, schemas, hosts, lambda _: True, using, clock)
+    upkeep.run(lambda: None)
+    assert sink.watermarks == [], "what the stream has written is not known yet"
+    upkeep.run(lambda: {("t.shop.orders", 0): 2}, now=True)
+    [watermark] = sink.watermarks
+    assert (watermark.table, watermark.complete_until) == (ORDERS, None)
+    assert hosts.asked == ["progress", "ends"]
+    hosts.end, hosts.complete_to = 9, 5_000
+    upkeep.run(lambda: {("t.shop.orders", 0): 3}, now=True)
+    assert [watermark.complete_until for watermark in sink.watermarks] == [900]
+    upkeep.run(lambda: {("t.shop.orders", 0): 9}, now=True)
+    assert [watermark.complete_until for watermark in sink.watermarks] == [4_900]

@@ -18,7 +18,16 @@ from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.log_rows import write_times
 from tailrace_spark.sinks.log_tables import LogTablesSink
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary, UpdateSink
+from tailrace_spark.sinks.protocol import (
+    DeadLetter,
+    Delivered,
+    Piece,
+    Place,
+    Summary,
+    UpdateSink,
+    Watermark,
+    WatermarkedSink,
+)
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -95,7 +104,7 @@ class Cluster:
             self.batches.append(batch)
             if deleted := re.match(r"DELETE FROM (\S+)", batch.statement):
                 for row in batch.rows:
-                    self.rows[deleted[1].replace('"', "")].pop(row, None)
+                    self.rows.get(deleted[1].replace('"', ""), {}).pop(row, None)
                 continue
             matched = re.match(r"INSERT INTO (\S+) \((.*?)\) VALUES", batch.statement)
             assert matched is not None
@@ -107,11 +116,15 @@ class Cluster:
                 values = {name: value for name, value in zip(names, row, strict=False) if value is not None}
                 if not set(names) <= there.keys():
                     raise RefusedError("undefined column")
-                self.rows.setdefault(matched[1].replace('"', ""), {})[row[:3]] = values
+                key = row[:1] if names[0] == "table_name" else row[:3]
+                self.rows.setdefault(matched[1].replace('"', ""), {})[key] = values
 
     def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]:
-        """The three questions that are asked of the letters' tables."""
+        """The question that is asked of watermarks, and the three of the letters' tables."""
         self.connect()
+        if "complete_until" in statement:
+            watermark = self.watermarks().get(str(values[0]))
+            return [] if watermark is None else [watermark]
         if "system_schema.tables" in statement:
             return [(name.split(".")[0],) for name in self.tables if name.split(".")[1] == values[0]]
         matched = re.search(r"FROM (\S+)", statement)
@@ -127,6 +140,19 @@ class Cluster:
             if (of.decode(), at) == (topic, partition) and offset > int(behind)
         ]
         return found[: int(most)]
+
+    def logs(self) -> list[str]:
+        """The log tables."""
+        return [name for name in self.tables if name.endswith("_scylla_cdc_log")]
+
+    def watermarks(self) -> dict[str, tuple[int | None, str]]:
+        """`complete_until` and `waits_for` of each log."""
+        rows = self.rows.get("shop.tailrace_log_watermarks", {}).values()
+        found: dict[str, tuple[int | None, str]] = {}
+        for row in rows:
+            time = row.get("complete_until")
+            found[row["table_name"].decode()] = (None if time is None else _number(time), row["waits_for"].decode())
+        return found
 
     def close(self) -> None:
         pass
@@ -169,13 +195,13 @@ def test_the_log_table_is_made_and_written() -> None:
     rows = cluster.rows["shop.orders_scylla_cdc_log"]
     numbers = [row["cdc$batch_seq_no"][-1] for row in rows.values()]
     assert numbers == [0, 1, 2, 0]
-    assert len(cluster.statements) == 1
+    assert len(cluster.statements) == 2, "the log, and the table of watermarks"
     before = dict(rows)
     again = piece(first, [LOG.delete((1,), (1,), 6)])
     assert sink.write([again]) == Summary(4, 4, 0)
     assert LogTablesSink(cluster, "t").write([again, again]) == Summary(8, 8, 0)
     assert cluster.rows["shop.orders_scylla_cdc_log"] == before
-    assert len(cluster.statements) == 1
+    assert len(cluster.statements) == 2, "the log, and the table of watermarks"
 
 
 def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
@@ -200,7 +226,7 @@ def test_the_log_table_is_there_before_the_first_change() -> None:
     cluster = Cluster()
     LogTablesSink(cluster, "t").announce([(3, ORDERS)])
     assert list(cluster.tables[ORDERS_LOG])[:3] == ["cdc$stream_id", "cdc$time", "cdc$batch_seq_no"]
-    assert cluster.batches == []
+    assert cluster.rows.get(ORDERS_LOG) is None
 
 
 def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
@@ -209,7 +235,7 @@ def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
     elsewhere = table({"id": "int"}, keyspace="gone", name="orders")
     with pytest.raises(ServiceError, match=r"gone.orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
         sink.announce([(2, elsewhere), (3, ORDERS)])
-    assert list(cluster.tables) == [ORDERS_LOG]
+    assert [*cluster.logs()] == [ORDERS_LOG]
     cluster.keyspaces = frozenset({"shop", "gone"})
     sink.announce([(2, elsewhere)])
     assert "gone.orders_scylla_cdc_log" in cluster.tables
@@ -306,7 +332,7 @@ def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
     typed = Log(table({"id": "int"}, regular={"u": "addr"}, keyspace="shop", name="people"))
     LogTablesSink(cluster, "t", keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])])
     assert list(cluster.types["shop_log.addr"]) == ["street", "zip", "tags"]
-    assert list(cluster.tables) == ["shop_log.people_scylla_cdc_log"]
+    assert [*cluster.logs()] == ["shop_log.people_scylla_cdc_log"]
     for other in ({"road": "text"}, {"street": "int"}):
         older = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": dict(other)})
         sink = LogTablesSink(older, "t", keyspace="{keyspace}_log")
@@ -362,14 +388,53 @@ def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 2
 
 
+def test_readers_are_told_how_far_a_log_is_complete() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t", lateness_ms=5_000)
+    assert isinstance(sink, WatermarkedSink)
+    assert sink.lateness_ms == 5_000
+    sink.announce([(1, ORDERS)])
+    for time, words in ((None, "host a"), (700, "host a"), (700, "the stream"), (600, "host b"), (900, "host a")):
+        sink.complete([Watermark(ORDERS, time, words)])
+    assert cluster.watermarks() == {"orders_scylla_cdc_log": (900, "host a")}
+    before = len(cluster.batches)
+    sink.complete([Watermark(ORDERS, 900, "host a")])
+    assert len(cluster.batches) == before, "nothing has changed"
+    # Another run of the stream, which knows less at first: readers have gone on by what was said.
+    LogTablesSink(cluster, "t").complete([Watermark(ORDERS, None, "host a"), Watermark(ORDERS, 800, "host b")])
+    assert cluster.watermarks() == {"orders_scylla_cdc_log": (900, "host b")}
+
+
+def test_a_log_that_is_made_again_is_complete_up_to_nowhere() -> None:
+    cluster = Cluster()
+    sink = LogTablesSink(cluster, "t")
+    sink.announce([(1, ORDERS)])
+    sink.complete([Watermark(ORDERS, 900, "host a")])
+    del cluster.tables[ORDERS_LOG], cluster.comments[ORDERS_LOG]
+    again = LogTablesSink(cluster, "t")
+    again.announce([(1, ORDERS)])
+    assert cluster.watermarks() == {}
+    again.complete([Watermark(ORDERS, 300, "host a")])
+    assert cluster.watermarks() == {"orders_scylla_cdc_log": (300, "host a")}
+
+
+def test_tables_without_a_log_have_no_watermark() -> None:
+    cluster = Cluster()
+    gone, counters = (table({"id": "int"}, keyspace=keyspace, name="x") for keyspace in ("gone", "shop"))
+    counters = replace(counters, flags=frozenset({"counter"}))
+    LogTablesSink(cluster, "t").complete([Watermark(gone, 1), Watermark(counters, 1), Watermark(ORDERS, 7)])
+    assert cluster.watermarks() == {"orders_scylla_cdc_log": (7, "")}
+
+
 def test_batches_are_of_one_stream_and_small() -> None:
     cluster = Cluster()
     many = [LOG.insert((1,), (number,), 5, v="x" * 3_000) for number in range(100)]
     LogTablesSink(cluster, "t").write([piece(many)])
-    assert sum(len(batch.rows) for batch in cluster.batches) == 100
-    assert max(len(batch.rows) for batch in cluster.batches) <= 32
-    assert all(sum(len(value or b"") for row in batch.rows for value in row) <= 65_536 for batch in cluster.batches)
-    assert all(len({row[0] for row in batch.rows}) == 1 for batch in cluster.batches)
-    assert {(row[-2], row[-1]) for batch in cluster.batches for row in batch.rows} == {
+    batches = [batch for batch in cluster.batches if batch.statement.startswith("INSERT")]
+    assert sum(len(batch.rows) for batch in batches) == 100
+    assert max(len(batch.rows) for batch in batches) <= 32
+    assert all(sum(len(value or b"") for row in batch.rows for value in row) <= 65_536 for batch in batches)
+    assert all(len({row[0] for row in batch.rows}) == 1 for batch in batches)
+    assert {(row[-2], row[-1]) for batch in batches for row in batch.rows} == {
         ((5).to_bytes(8, "big"), (86_400).to_bytes(4, "big"))
     }

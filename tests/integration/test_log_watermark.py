@@ -1,0 +1,180 @@
+"""Log tables while they are written: made before the first change, and complete up to their watermark for readers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.cluster import Session
+
+from examples.log_reader.descriptions import Descriptions
+from examples.log_reader.limits import Limit, behind_now, watermark
+from examples.log_reader.reader import LogRow, ProgressFile, Reader
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tailrace_common.settings import Settings
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.sinks.registry import open_sink
+from tests.integration.agents import AgentProcess, appended, cql, create_keyspace, settings_for, start_here
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHANGES = 29
+SECONDS = 120
+LATENESS = 2.0
+"""Seconds; far more than the node's commitlog_sync_period."""
+
+
+@dataclass
+class World:
+    """A table, the agent of its node, and the settings of a stream into its log table."""
+
+    session: Session
+    kafka: LocalKafka
+    keyspace: str
+    topic: str
+    settings: Settings
+    agent: AgentProcess
+    written: int = field(default=0)
+
+    def write(self) -> None:
+        """Some changes, which are in Kafka when it returns."""
+        before = appended(self.kafka, self.topic)
+        for _ in range(CHANGES):
+            self.session.execute(f"INSERT INTO {self.keyspace}.t (pk, v) VALUES ({self.written}, 0)")
+            self.written += 1
+        self.agent.until(lambda: appended(self.kafka, self.topic) >= before + CHANGES)
+
+    def columns(self) -> set[str]:
+        """The log table's; none where there is none."""
+        names = "SELECT column_name FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s"
+        return {name for (name,) in self.session.execute(names, (self.keyspace, "t_scylla_cdc_log"))}
+
+
+@pytest.fixture
+def world(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> Iterator[World]:
+    """All of it, running; nothing is written yet."""
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        session.execute(f"CREATE TABLE {keyspace_name}.t (pk int PRIMARY KEY, v int) WITH cdc = true")
+        start_here(session, cassandra, kafka, prefix, keyspace_name)
+        own = settings_for(cassandra, kafka, prefix, keyspace_name)
+        own = {
+            **own,
+            "agent": {**own["agent"], "progress_seconds": 0.5},
+            "mirror": {"keyspace": f"{keyspace_name}_cdc"},
+        }
+        settings = Settings.model_validate(
+            {
+                "kafka": {"bootstrap.servers": kafka.bootstrap},
+                "topics": {"prefix": prefix},
+                "stream": {"checkpoint": str(tmp_path / "checkpoint"), "trigger_seconds": 0},
+                "sink": {
+                    "log": {
+                        "type": "log-tables",
+                        "contact_points": [cassandra.address],
+                        "port": cassandra.port,
+                        "lateness_seconds": LATENESS,
+                    }
+                },
+            }
+        )
+        with AgentProcess(tmp_path, own) as agent:
+            agent.until(lambda: agent.status().get("gauges", {}).get("mirrored_generations") == 1)
+            yield World(session, kafka, keyspace_name, f"{prefix}.{keyspace_name}.t", settings, agent)
+
+
+@contextmanager
+def streaming(spark: SparkSession, settings: Settings) -> Iterator[None]:
+    """The stream runs inside, as `tailrace stream` runs it."""
+    name, chosen = settings.stream_sink()
+    stop = threading.Event()
+    with closing(open_sink(name, chosen, settings.topics.prefix)) as sink:
+        stream = Stream(spark, settings, sink, stop=stop)
+        thread = threading.Thread(target=stream.run, name="stream")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+@dataclass
+class Watcher:
+    """A reader of the log table, and the keys of the changes that it was given."""
+
+    world: World
+    limit: Limit
+    progress: Path
+    keys: list[int] = field(default_factory=list)
+
+    def read(self) -> list[int]:
+        """Everything up to the limit."""
+        world = self.world
+        descriptions = Descriptions(world.session, f"{world.keyspace}_cdc")
+        log = f"{world.keyspace}.t_scylla_cdc_log"
+        reader = Reader(world.session, log, descriptions, ProgressFile(self.progress), self.limit, window=0.5)
+        reader.read_all(self._take)
+        return self.keys
+
+    def _take(self, write: Sequence[LogRow]) -> None:
+        self.keys += [row["pk"] for row in write]
+
+
+def test_a_restart_of_the_stream_loses_nothing_for_a_reader_of_the_watermark(
+    world: World, spark: SparkSession, tmp_path: Path
+) -> None:
+    """One that reads a fixed time behind now has passed by, as stock clients do when the stream stands still longer."""
+    complete = watermark(world.session, world.keyspace, "t_scylla_cdc_log", ConsistencyLevel.LOCAL_ONE)
+    watcher = Watcher(world, complete, tmp_path / "watermark.json")
+    with streaming(spark, world.settings):
+        assert wait_until(lambda: bool(world.columns()), SECONDS), "no log table before the first change"
+        world.write()
+        assert wait_until(lambda: len(watcher.read()) >= CHANGES, SECONDS)
+    stood_still = complete()
+    world.write()
+    hasty = Watcher(world, behind_now(-60, time.time), tmp_path / "hasty.json")
+    assert sorted(hasty.read()) == list(range(CHANGES))
+    assert sorted(watcher.read()) == list(range(CHANGES))
+    assert complete() == stood_still
+    with streaming(spark, world.settings):
+        assert wait_until(lambda: len(watcher.read()) >= 2 * CHANGES, SECONDS)
+    assert sorted(watcher.read()) == list(range(2 * CHANGES))
+    assert len(hasty.read()) == CHANGES, f"the other reader has lost {CHANGES} of {CHANGES}"
+
+
+def test_columns_come_with_all_that_belongs_to_them_and_go(world: World, spark: SparkSession) -> None:
+    """As soon as an agent announces them."""
+    own = {"extra", "cdc$deleted_extra", "cdc$deleted_elements_extra"}
+    seen: set[frozenset[str]] = set()
+
+    def are_all_there(wanted: bool) -> bool:
+        found = frozenset(own & world.columns())
+        seen.add(found)
+        return found == (own if wanted else set())
+
+    with streaming(spark, world.settings):
+        assert wait_until(lambda: bool(world.columns()), SECONDS)
+        world.session.execute(f"ALTER TABLE {world.keyspace}.t ADD extra list<int>")
+        assert wait_until(lambda: are_all_there(True), SECONDS)
+        world.session.execute(f"UPDATE {world.keyspace}.t SET extra = [1] WHERE pk = 0")
+        world.session.execute(f"ALTER TABLE {world.keyspace}.t DROP extra")
+        assert wait_until(lambda: are_all_there(False), SECONDS)
+        world.write()
+        keys = f"SELECT pk FROM {world.keyspace}.t_scylla_cdc_log"
+        assert wait_until(lambda: len(list(world.session.execute(keys))) >= CHANGES + 1, SECONDS)
+    assert seen == {frozenset(), frozenset(own)}, "columns were seen without those that belong to them"
+    letters = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+    assert "tailrace_log_dead_letters" not in {name for (name,) in world.session.execute(letters, (world.keyspace,))}
