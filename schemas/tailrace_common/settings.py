@@ -21,13 +21,14 @@ from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_cdc_raw import CdcRawSettings
 from tailrace_common.settings_generations import GenerationSettings
 from tailrace_common.settings_mirror import MirrorSettings
-from tailrace_common.settings_section import Port, Positive, Seconds, Section
+from tailrace_common.settings_section import PortOrNone, Positive, Seconds, Section
 from tailrace_common.settings_sink_cassandra import LogTablesSinkSettings
 from tailrace_common.settings_sinks import AnySinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
 from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 
+HEALTH_PORT: Final = 8083
 _KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
 _DATACENTERS: Final = re.compile(r"dc:[^,\s]+(,[^,\s]+)*")
@@ -107,7 +108,10 @@ class AgentSettings(CdcRawSettings):
         default=False, description="Put such a mutation's bytes into dead letters too. They may be anybody's"
     )
     health_address: str = Field(default="127.0.0.1", description="Address that the health endpoint listens on")
-    health_port: Port | None = Field(default=None, examples=[8083], description="Its port. Unset: no endpoint")
+    health_port: PortOrNone = Field(
+        default=HEALTH_PORT,
+        description="Its port; 0: no endpoint. Where the default is taken, the agent runs without one, and says so",
+    )
 
     @field_validator("publish")
     @classmethod

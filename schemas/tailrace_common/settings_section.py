@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from tailrace_common.passthrough import read_secret_file
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+PortOrNone = Annotated[int, Field(ge=0, le=65535)]
+"""0 for none."""
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.passthrough import JavaKafkaSettings, SparkSettings, flatten
-from tailrace_common.settings_section import Port, Positive, Seconds, Section
+from tailrace_common.settings_section import PortOrNone, Positive, Seconds, Section
 from tailrace_schemas.masks import Rule, Way
+
+METRICS_PORT: Final = 8084
 
 
 class StreamSettings(Section):
@@ -68,8 +70,11 @@ class StreamSettings(Section):
         default=None, examples=["/run/secrets/hash-key"], description="File that holds it, instead of `hash_key`"
     )
     fail_on_data_loss: bool = Field(default=True, description="Stop when Kafka deleted records before they were read")
-    metrics_address: str = Field(default="127.0.0.1", description="Address that the metrics are served on")
-    metrics_port: Port | None = Field(default=None, examples=[8084], description="Its port. Unset: no metrics")
+    metrics_address: str = Field(default="127.0.0.1", description="Address that health and metrics are served on")
+    metrics_port: PortOrNone = Field(
+        default=METRICS_PORT,
+        description="Its port; 0: no endpoint. Where the default is taken, the stream runs without one, and says so",
+    )
     spark: SparkSettings = Field(default=SparkSettings({}), description="Spark's own settings, passed through")
     kafka: JavaKafkaSettings = Field(
         default=JavaKafkaSettings({}), description="What Java's Kafka client, which Spark uses, needs beyond [kafka]"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -140,6 +140,27 @@ def _cut(connection: socket.socket) -> None:
     """Whoever reads from it, or writes to it, fails at once."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def serving(listen: Callable[[int], WebServer], port: int, default: int) -> Iterator[None]:
+    """While inside, the server that `listen` makes answers at `port`; none for port 0.
+
+    A default port that is taken, as by a second process on a machine, is logged and done without. Raises SettingsError
+    for any other one that is.
+    """
+    try:
+        server = listen(port) if port else None
+    except SettingsError as error:
+        if port != default:
+            raise
+        _LOG.warning("%s; this process serves no probes and no metrics: set another port", error)
+        server = None
+    try:
+        yield
+    finally:
+        if server is not None:
+            server.close()
 
 
 def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:

@@ -19,7 +19,8 @@ from tailrace_common.build import log_build
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings_sinks import identity_of
-from tailrace_common.settings_stream import StreamSettings
+from tailrace_common.settings_stream import METRICS_PORT
+from tailrace_common.web import serving
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.archive import write_archive
 from tailrace_spark.checkpoint import chosen_checkpoint, store_of
@@ -71,7 +72,8 @@ def stream(
     with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
         target, about = _sink(settings, chosen, section, spark)  # before Spark, which takes its time to start
         stop, metrics = threading.Event(), StreamMetrics(about)
-        with _stopping(stop), _served(metrics, settings.stream):
+        listen = partial(MetricsServer, metrics, settings.stream.metrics_address)
+        with _stopping(stop), serving(listen, settings.stream.metrics_port, METRICS_PORT):
             try:
                 session = spark()
                 with _stopping(stop):  # again, for Spark has taken SIGINT
@@ -106,16 +108,6 @@ def _sink(settings: Settings, chosen: str, sink: SinkSettings, spark: SparkOnce)
     log.info("streaming into sink %s: %s", chosen, sink.location)
     store = store_of(identity_of(sink))
     return target, Target(chosen, sink.type, sink.location, SINKS[sink.type].document, store)
-
-
-@contextmanager
-def _served(metrics: StreamMetrics, settings: StreamSettings) -> Iterator[None]:
-    """While inside, the metrics are served where the settings say so."""
-    if settings.metrics_port is None:
-        yield
-        return
-    with MetricsServer(metrics, settings.metrics_address, settings.metrics_port):
-        yield
 
 
 @contextmanager

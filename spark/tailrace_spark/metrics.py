@@ -23,13 +23,17 @@ QueryProgress = Callable[[], Mapping[str, Any] | None]
 
 _BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _LONGEST_LABEL: Final = 200
-PATHS: Final = ("/metrics", "/status")
+PATHS: Final = ("/health/live", "/health/ready", "/status", "/metrics")
+# A sweep of a large store takes minutes, and the loop that asks for it stands meanwhile.
+_STUCK_SECONDS: Final = 600.0
 
 
 class StreamMetrics:
     """Counts what a Stream does, in a registry of its own. Any thread may read, the stream's writes."""
 
-    def __init__(self, target: Target = NOWHERE) -> None:
+    def __init__(self, target: Target = NOWHERE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._alive: float | None = None
         self.registry = CollectorRegistry()
         self._report = Report(target)
         self._query: QueryProgress = _nothing
@@ -126,6 +130,20 @@ class StreamMetrics:
         self._query, self._ends = query, ends
         self.registry.register(_Query(query, ends))
 
+    def alive(self) -> None:
+        """The loop around the query moves."""
+        self._alive = self._clock()
+
+    @property
+    def live(self) -> bool:
+        """Whether that loop has moved within ten minutes; before it runs, Spark may take its time to start."""
+        return self._alive is None or self._clock() - self._alive <= _STUCK_SECONDS
+
+    @property
+    def ready(self) -> bool:
+        """Whether the query runs, and no batch of it waits for the generations or the sink."""
+        return self._alive is not None and self.live and not self._report.waits
+
     def status(self) -> dict[str, object]:
         """What /status answers."""
         return self._report.as_json(None if self._ends is None else behind(self._query(), self._ends))
@@ -182,14 +200,23 @@ class _Query(Collector):
 
 
 class MetricsServer(WebServer):
-    """Serves /metrics and /status, from a thread of its own. Raises SettingsError when the address is taken."""
+    """Serves metrics, status and probes, from a thread of its own. Raises SettingsError when the address is taken."""
 
     def __init__(self, metrics: StreamMetrics, address: str, port: int) -> None:
         super().__init__(partial(_answer, metrics), address, port, setting="stream.metrics_address")
 
 
+def _probe(name: str, well: bool) -> Answer:
+    status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, "application/json", json.dumps({name: well}).encode())
+
+
 def _answer(metrics: StreamMetrics, path: str, _accepts: str) -> Answer:
     match path:
+        case "/health/live":
+            return _probe("live", metrics.live)
+        case "/health/ready":
+            return _probe("ready", metrics.ready)
         case "/metrics":
             return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
         case "/status":

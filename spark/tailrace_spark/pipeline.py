@@ -162,6 +162,7 @@ class Stream:
         query = self.start(**trigger)
         try:
             while query.isActive and not self._stop.wait(0.2):
+                self._metrics.alive()
                 self._sweep()
                 if self._upkeep is not None:
                     self._upkeep.run(self._read_to)

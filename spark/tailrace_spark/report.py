@@ -93,6 +93,11 @@ class Report:
         self._counts["retries"] += 1
         self.trouble = self._held = Trouble(what, words, self._action(what), now)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a batch waits."""
+        return self._held is not None
+
     def goes_on(self) -> None:
         """The batch waits no more."""
         self._held = None

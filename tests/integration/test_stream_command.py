@@ -57,6 +57,7 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
         stream.until(lambda: shows(2) and metrics()["tailrace_stream_dead_letters_total"] == 1)
         stream.until(lambda: metrics()[behind] == 0)
         found, status = metrics(), json.loads(read_metrics(port, "status"))
+        assert json.loads(read_metrics(port, "health/ready")) == {"ready": True}
         assert stream.stop() == 0, stream.words()
     assert found['tailrace_stream_records_total{table="shop.plain"}'] == 3
     assert found["tailrace_stream_changes_merged_total"] == 3

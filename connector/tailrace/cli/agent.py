@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from uuid import uuid4
 
@@ -48,7 +49,8 @@ from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.schemas import SchemaReader
-from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
+from tailrace_common.settings import HEALTH_PORT, AgentSettings, ClusterSettings, SchemaSettings, Settings
+from tailrace_common.web import serving
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.ring import RingError
@@ -132,8 +134,8 @@ def agent(
     stop = _Stop(wakeup)
     with _on_signals(stop), ExitStack() as stack:
         health = HealthBoard(time.monotonic)
-        if settings.agent.health_port is not None:
-            stack.enter_context(HealthServer(health, settings.agent.health_address, settings.agent.health_port))
+        listen = partial(HealthServer, health, settings.agent.health_address)
+        stack.enter_context(serving(listen, settings.agent.health_port, HEALTH_PORT))
         _Start(settings, keys, wakeup, stop, health, stack, take_over).run()
         if stop.reason is not None:
             raise FencedError(stop.reason)

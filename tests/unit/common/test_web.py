@@ -15,7 +15,8 @@ from http import HTTPStatus
 import pytest
 
 from tailrace_common import web
-from tailrace_common.web import MOST_CONNECTIONS, Answer, WebServer
+from tailrace_common.web import MOST_CONNECTIONS, Answer, WebServer, serving
+from tailrace_schemas.errors import SettingsError
 
 IDLE = 1100
 DESCRIPTORS = 256
@@ -123,3 +124,21 @@ def test_an_answer_that_takes_long_holds_up_no_other_for_good() -> None:
         assert turned_away.recv(1) == b""
         over.set()
         assert read(server.port) == HTTPStatus.OK
+
+
+def test_a_default_port_that_is_taken_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    """A second agent or stream on a machine runs; a port that somebody chose has to be free."""
+
+    def listen(port: int) -> WebServer:
+        return WebServer(answered, "127.0.0.1", port, setting="agent.health_address")
+
+    with listen(0) as first:
+        with serving(listen, first.port, default=first.port):
+            assert f"127.0.0.1:{first.port}: Address already in use; this process serves no probes" in caplog.text
+        with pytest.raises(SettingsError, match="Address already in use"), serving(listen, first.port, default=1):
+            pass
+        with serving(listen, 0, default=first.port):
+            pass
+        port = first.port
+    with serving(listen, port, default=port), urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=10) as answer:
+        assert answer.read() == b"here"

@@ -119,12 +119,40 @@ def test_a_taken_port_is_a_setting_to_change() -> None:
             MetricsServer(StreamMetrics(), "127.0.0.1", port)
 
 
+def test_probes() -> None:
+    """Alive before Spark runs, ready while the query runs and no batch waits, neither once the loop is stuck."""
+    now = 0.0
+    metrics = StreamMetrics(clock=lambda: now)
+
+    def answers(server: MetricsServer) -> list[int]:
+        codes = []
+        for path in ("live", "ready"):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/health/{path}", timeout=10) as answer:
+                    codes.append(answer.status)
+            except urllib.error.HTTPError as error:
+                codes.append(error.code)
+                error.close()
+        return codes
+
+    with MetricsServer(metrics, "127.0.0.1", 0) as server:
+        now = 5000.0
+        assert answers(server) == [200, 503]
+        metrics.alive()
+        assert answers(server) == [200, 200]
+        metrics.failed("sink", "no answer")
+        assert answers(server) == [200, 503]
+        metrics.goes_on()
+        now += 601
+        assert answers(server) == [503, 503]
+
+
 def test_nothing_else_is_answered() -> None:
     with MetricsServer(StreamMetrics(), "127.0.0.1", 0) as server:
         with pytest.raises(urllib.error.HTTPError) as raised:
             urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=10)
         with raised.value as answer:
-            assert (answer.code, answer.read()) == (404, b"paths: /metrics, /status\n")
+            assert (answer.code, answer.read()) == (404, b"paths: /health/live, /health/ready, /status, /metrics\n")
 
 
 def status(metrics: StreamMetrics) -> dict[str, Any]:
