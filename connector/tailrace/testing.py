@@ -186,6 +186,7 @@ class MemoryCapture:
         self._told = -1
         self._kept: frozenset[int] = frozenset()
         self.durable = log.durable
+        self.unjudged = False
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -315,6 +316,9 @@ class MemorySchemaLog:
                 if first_table(payload, self._log.version)[1] in _SCHEMA_IDS:
                     entries.append(_entry(at, payload, self._log.version))
         return entries
+
+    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None:
+        """Every segment of a MemoryLog has an index."""
 
 
 def _entry(at: Position, payload: bytes, version: int) -> Entry:

@@ -19,7 +19,8 @@ class CdcRawSettings(Section):
     commitlog_directory: Path | None = Field(
         default=None,
         examples=["/var/lib/cassandra/commitlog"],
-        description="The node's commitlog_directory, for `tailrace check` to look at. Unset: it does not",
+        description="The node's commitlog_directory: segments that somebody else deleted from cdc_raw are read from "
+        "there, and `tailrace check` looks at it. Unset: what the node says of it, if it looks like it here",
     )
     early: bool = Field(
         default=False,

@@ -213,14 +213,20 @@ class _Run:
     def _read(self) -> None:
         self._looked = self._parts.milliseconds()
         try:
-            self._entries.extend(self._capture.read(self._limits.read))
-            # What the index has released stands in the file: so does all DDL before it.
-            changed = self._parts.schema.follow(self._entries[-1].position if self._entries else None)
+            changed = self._read_more()
+            if self._capture.unjudged:  # it is judged now, by its DDL
+                changed |= self._read_more()
         except ServiceError:
             self.finish()  # what stands before the file that cannot be read is not held up by it
             raise
         self._report()
         self._look_again(changed)
+
+    def _read_more(self) -> bool:
+        """Whether the schema changed."""
+        self._entries.extend(self._capture.read(self._limits.read))
+        # What the index has released stands in the file: so does all DDL before it.
+        return self._parts.schema.follow(self._entries[-1].position if self._entries else None)
 
     def _look_again(self, changed: bool) -> None:
         """Follow events, and try what was refused or parked: at once where the schema has changed."""

@@ -7,27 +7,30 @@ segment's index. So once a later segment has an index, an earlier one is final, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tailrace.capture.ahead import Ahead
-from tailrace.capture.directory import SegmentFiles, pair
-from tailrace.capture.index import Index, advance, parse_index
+from tailrace.capture.ddl import KeptSegments
+from tailrace.capture.directory import SegmentFiles
+from tailrace.capture.finality import has_begun, index_of, is_final
+from tailrace.capture.index import Index, advance
 from tailrace.capture.ledger import Ledger, SegmentKey
 from tailrace.capture.listings import Listings
 from tailrace.capture.missing import Loss, Register, Span, starts_run
+from tailrace.capture.recovery import Recovery
 from tailrace.capture.resume import FIRST_EPOCH, Quarantined, Resume
-from tailrace.capture.segment import OpenSegment, entries_at, header_checksum, is_genuine
+from tailrace.capture.segment import OpenSegment, entries_at, header_checksum, require_keys
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
-from tailrace.errors import LogEpochError, MissingKeyError, WrongKeyError
+from tailrace.errors import LogEpochError
 from tailrace.position import Position
-from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
+from tailrace_schemas.errors import DecodeError, ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 
@@ -37,6 +40,8 @@ class CdcRaw:
 
     `keys` open encrypted segments; `release` says what becomes of those that are done; `register` outlives sessions.
     `early`: read up to the last valid marker, ahead of the index (capture.ahead), segments without one too.
+    `kept` has the open files of segments without an index, and `commitlog` is the commit log's own directory: segments
+    with changes that cdc_raw has no longer are read from there (capture.recovery).
     """
 
     def __init__(
@@ -49,6 +54,8 @@ class CdcRaw:
         register: Register | None = None,
         release: Release = DELETED,
         early: bool = False,
+        kept: KeptSegments | None = None,
+        commitlog: Callable[[], Path | None] = lambda: None,
     ) -> None:
         self._directory = directory
         self._listings = Listings(directory, spool)
@@ -62,10 +69,13 @@ class CdcRaw:
         self._before = self._at
         self._epoch = self._at.epoch
         self._early = early
-        self._ahead = Ahead(self._epoch, _index_of)
+        self._ahead = Ahead(self._epoch, index_of)
         self._ledger = Ledger(released=dict(resume.open))
         self._segments: dict[int, SegmentFiles] = {}
         self._finished: dict[int, Position] = {}
+        self._recovery = Recovery(kept, self._epoch, commitlog, keys)
+        self.unjudged = False
+        """Whether reading waits until the DDL of a segment without an index was read."""
         self._current: OpenSegment | None = None
         self._index: Index | None = None
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
@@ -99,15 +109,20 @@ class CdcRaw:
             # The index and finality are judged before the bytes are read: what they promise is there by then.
             self._read_index(segment)
             final = self._is_final(segment)
-            entries, error = segment.read(limit, None if final or self._early else self._released())
+            entries, error = self._take(segment, limit, final)
             self._at = segment.position
             if entries:
                 self._opened |= segment.encrypted
                 return entries
-            self._check_keys(error)
+            require_keys(error, opened=self._opened)
             if not final:
                 return []
             self._finish(segment, error)
+
+    def _take(self, segment: OpenSegment, limit: int, final: bool) -> tuple[list[Entry], DecodeError | None]:
+        if segment.id == self._recovery.segment:
+            return self._recovery.read(segment)
+        return segment.read(limit, None if final or self._early else self._released())
 
     @property
     def durable(self) -> Position | None:
@@ -137,9 +152,15 @@ class CdcRaw:
         except OSError as error:
             raise self._refused("read", error) from error
         unread = (
-            id for id in self._segments if id >= self._at.segment and id not in {*self._finished, *self.quarantined}
+            id
+            for id in {*self._segments, *self._recovery.holding}
+            if id >= self._at.segment and id not in {*self._finished, *self.quarantined}
         )
-        return not any(self._segments[id].index is not None for id in unread if id <= position.segment)
+        return not any(self._has_changes(id) for id in unread if id <= position.segment)
+
+    def _has_changes(self, segment: int) -> bool:
+        files = self._segments.get(segment)
+        return segment in self._recovery.holding or (files is not None and files.index is not None)
 
     def unread(self, position: Position | None) -> tuple[Span, ...]:
         """Segments that have an index and are not published to their end: `unread` of the offsets record."""
@@ -153,6 +174,8 @@ class CdcRaw:
         """Kafka has a record with this position, its `unread` and `reported`, and these losses."""
         self._told = self._done(position)
         self._register.committed(self._told, losses)
+        if position is not None:
+            self._recovery.forget(min(self._told + 1, position.segment))
 
     def news(self, position: Position) -> bool:
         """Whether a record with this position would say more than the last: a loss, or a segment's end."""
@@ -244,48 +267,21 @@ class CdcRaw:
         files = self._segments.get(segment.id)
         if files is None or files.index is None:
             return
-        read = _index_of(files)
+        read = index_of(files)
         if read is not None and self._index is not None and read.offset < self._index.offset and not read.completed:
             _LOG.warning("the index of segment %d went from %d to %d", segment.id, self._index.offset, read.offset)
         self._index = advance(self._index, read)
 
     def _is_final(self, segment: OpenSegment) -> bool:
-        here = self._segments.get(segment.id)
-        if here is not None and here.spooled:
-            return True
-        later = (files for id, files in self._segments.items() if id > segment.id and files.index is not None)
-        if any(is_genuine(files) for files in later):
-            return True
-        if self._index is not None and self._index.completed:
-            return True
-        return segment.unlinked_by_cassandra or (self._early and (segment.unlinked or self._has_successor(segment.id)))
-
-    def _has_successor(self, segment: int) -> bool:
-        """Whether the next segment has begun: the last marker of this one stands by then."""
-        later = (files.log for id, files in sorted(self._segments.items()) if id > segment and files.log is not None)
-        path = next(later, None)
-        return path is not None and self._has_begun(path)
-
-    def _has_begun(self, path: Path) -> bool:
-        (files,) = pair(path.parent, [path.name]).segments
-        try:
-            with closing(OpenSegment(path, files.id, self._epoch, 0, self._keys)) as other:
-                return other.begun
-        except OSError:
-            return False
-
-    def _check_keys(self, error: DecodeError | None) -> None:
-        """Raise SettingsError for keys that cannot be right, as far as is known."""
-        if isinstance(error, MissingKeyError):
-            raise SettingsError(f"{error}: set agent.keystore, or agent.segment_key")
-        if isinstance(error, WrongKeyError) and not self._opened:
-            raise SettingsError(
-                f"{error}. Nothing was read yet that says which: see agent.keystore and agent.segment_key. If they "
-                "are right, move this file and its index away: the rest can be published then"
-            )
+        return segment.id == self._recovery.segment or is_final(
+            segment, self._index, self._segments, self._keys, early=self._early
+        )
 
     def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
         """The end of a final segment, clean or broken."""
+        if segment.id == self._recovery.segment:
+            self._finish_recovered(segment, error)
+            return
         torn = self._index is not None and not self._index.completed and segment.logical >= self._index.offset
         if error is not None and not torn:
             self.quarantine(segment.position, error)
@@ -305,31 +301,55 @@ class CdcRaw:
         self._read_up_to = max(self._read_up_to, segment.id)
         self._close_current()
 
+    def _finish_recovered(self, segment: OpenSegment, error: DecodeError | None) -> None:
+        if error is not None:
+            _LOG.error("segment %d, which has no index, cannot be read behind %s: %s", segment.id, self._at, error)
+            self._register.lose(segment.id, self._at)
+        self._finished[segment.id] = self._recovery.upto
+        self._read_up_to = max(self._read_up_to, segment.id)
+        self._recovery.segment = None
+        self._close_current()
+
     def _open_next(self) -> OpenSegment | None:
-        for id, files in sorted(self._segments.items()):
-            done = id < self._at.segment or id in self._finished or id in self.quarantined
-            if done or files.log is None or id in self._register.left or id in self._ahead.unindexed:
-                continue
-            if files.index is None:
-                if not self._early:
-                    continue
-                if not self._has_begun(files.log):
-                    return None
-            after = self._at.offset if id == self._at.segment else 0
-            try:
+        files = self._next_files()
+        if files is None:
+            return None
+        id, recovered = files.id, self._recovery.applies(files, self._segments, early=self._early)
+        after = self._at.offset if id == self._at.segment else 0
+        try:
+            segment = self._recovery.open(id, after) if recovered else None
+            if segment is None and files.log is not None:
                 segment = OpenSegment(files.log, id, self._epoch, after, self._keys)
-            except FileNotFoundError:
-                self._scan()  # moved, or lost
-                return self._open_next()
-            self._before, self._current, self._at = self._at, segment, segment.position
-            # Whatever the record said of it: a release that was cut off may have left it.
-            self._read_up_to, self._told = min(self._read_up_to, id - 1), min(self._told, id - 1)
-            if files.index is not None:
-                self._register.opened(id)
-            self._ahead.opened(id)
-            self._pass_over(id)
-            _LOG.info("reading segment %d", id)
-            return segment
+        except FileNotFoundError:
+            segment = None
+        if segment is None:
+            self._scan()  # moved, or lost
+            return self._open_next()
+        self._before, self._current, self._at = self._at, segment, segment.position
+        # Whatever the record said of it: a release that was cut off may have left it.
+        self._read_up_to, self._told = min(self._read_up_to, id - 1), min(self._told, id - 1)
+        if files.index is not None or recovered:
+            self._register.opened(id)
+        self._ahead.opened(id)
+        self._pass_over(id)
+        _LOG.info("reading segment %d", id)
+        return segment
+
+    def _next_files(self) -> SegmentFiles | None:
+        """The next segment with something to read, if all before it are judged."""
+        self.unjudged = False
+        for id in sorted({*self._segments, *self._recovery.holding}):
+            files = self._segments.get(id, SegmentFiles(id, None, None))
+            done = id < self._at.segment or id in self._finished or id in self.quarantined
+            if done or id in self._register.left or id in self._ahead.unindexed:
+                continue
+            if not self._recovery.applies(files, self._segments, early=self._early):
+                if files.log is None or (files.index is None and not self._early):
+                    continue
+                if files.index is None and not has_begun(files.log, self._keys):
+                    return None
+            self.unjudged = not self._recovery.judged(id)
+            return None if self.unjudged else files
         return None
 
     def _pass_over(self, reached: int) -> None:
@@ -350,7 +370,9 @@ class CdcRaw:
             self._ahead.unindexed.remove(id)
             if id in present and id not in self._register.left:
                 self._finished[id] = Position(self._epoch, id, 0)
-        known = (*self.quarantined, -1 if self._current is None else self._current.id)
+        self._recovery.look(listing, self._read_up_to, self._register, self.quarantined)
+        known = {*self.quarantined, *self._recovery.open_files, -1 if self._current is None else self._current.id}
+        self._register.suspect(id for id in self._recovery.holding if id > self._read_up_to)
         starts = partial(starts_run, present, self._keys)
         for loss in self._register.look(self._at, self._read_up_to, listing, known, starts):
             _LOG.error("%s", loss)
@@ -376,15 +398,3 @@ class CdcRaw:
             self._register.left |= {id}
         elif read:
             self._finished[id] = Position(self._epoch, id, 0)
-
-
-def _index_of(files: SegmentFiles) -> Index | None:
-    """What a segment's index says now; None where it is gone, or says nothing. Raises OSError, which names it."""
-    if files.index is None:
-        return None
-    try:
-        return parse_index(files.index.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(files.index)) from error

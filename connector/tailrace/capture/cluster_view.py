@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 from uuid import UUID
@@ -45,6 +45,8 @@ class SchemaSource(Protocol):
     def begin(self, at: Position | None, epoch: int) -> None: ...
 
     def read(self, until: Position | None) -> list[Entry]: ...
+
+    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None: ...
 
 
 class ClusterView:

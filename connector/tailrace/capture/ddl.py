@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tailrace.capture.index import parse_index
 from tailrace.capture.resume import FIRST_EPOCH
 from tailrace.capture.segment import OpenSegment, is_genuine
 from tailrace.capture.spool import Spool, list_both
+from tailrace.capture.unindexed import Unindexed
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.position import Position
@@ -41,6 +43,8 @@ _READ_BYTES: Final = 2 << 20
 _PAUSE: Final = 32
 # Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest become a gap.
 _MOST_KEPT: Final = 64
+# Those that still have a name cost a descriptor each.
+_MOST_OPEN: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,12 @@ class Gap:
 class KeptSegments:
     """Open files of segments, so that they can be read after Cassandra has deleted them. `keep` from any thread.
 
-    At most 64, which matters where the agent waits for Kafka's first answer; in all other waits they are read.
+    At most 64 deleted ones, which matters where the agent waits for Kafka's first answer; in all other waits they are
+    read. `unindexed` keeps them too, for their changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unindexed: Unindexed | None = None) -> None:
+        self.unindexed = unindexed or Unindexed()
         self._lock = threading.Lock()
         self._files: dict[int, BinaryIO] = {}
         self._paths: dict[int, Path] = {}
@@ -77,8 +83,12 @@ class KeptSegments:
                 self._files[files.id], self._paths[files.id] = path.open("rb"), path
             except OSError as error:
                 _LOG.debug("%s is gone before it could be opened: %s", path, error)
-            while len(self._files) > _MOST_KEPT:
-                self._drop(min(self._files))
+                return
+            self.unindexed.keep(files.id, path, self._files[files.id].fileno())
+            deleted = [id for id, file in sorted(self._files.items()) if os.fstat(file.fileno()).st_nlink == 0]
+            most = max(len(self._files) - _MOST_OPEN, 0)
+            for id in {*deleted[: 1 - _MOST_KEPT], *sorted(self._files)[:most]}:
+                self._drop(id)
 
     def paths(self) -> dict[int, Path]:
         """The segments that are kept."""
@@ -105,6 +115,7 @@ class KeptSegments:
         with self._lock:
             for id in list(self._files):
                 self._drop(id)
+        self.unindexed.close()
 
     def _drop(self, segment: int) -> None:
         self._files.pop(segment).close()
@@ -175,6 +186,12 @@ class SchemaLog:
                 if not self._final:
                     break
         return entries
+
+    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None:
+        """Of the segments that were read and have no index, forget those that hold nothing of these tables; all DDL
+        that was read has been taken into account."""
+        if self._at is not None:
+            self._kept.unindexed.sift(tables, self._at.segment)
 
     def close(self) -> None:
         """Close every file."""
@@ -251,6 +268,7 @@ class SchemaLog:
     def _list(self) -> None:
         segments = list_both(self._directory, self._spool).segments
         self._files = {files.id: files for files in segments}
+        self._kept.unindexed.indexed([files.id for files in segments if files.index is not None])
         for files in segments:
             # One with an index stays until it is released, and that comes behind its reading.
             if files.log is not None and files.index is None:

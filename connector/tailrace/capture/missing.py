@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import Listing, SegmentFiles
+from tailrace.capture.directory import Listing, SegmentFiles, pair
 from tailrace.capture.segment import OpenSegment
 from tailrace.commitlog.encryption import Keys
 from tailrace.position import Position
@@ -196,6 +197,26 @@ class Register:
         with self._lock:
             self._done = min(self._done, segment - 1)
             self._indexed.add(segment)
+
+    def appeared(self, index: Path) -> None:
+        """An index was seen, which may be gone by now, and its segment with it."""
+        self.suspect(files.id for files in pair(index.parent, [index.name]).segments)
+
+    def suspect(self, segments: Iterable[int]) -> None:
+        """These hold changes, though they have no index: they count as unread, as if they had one."""
+        with self._lock:
+            self._indexed |= {id for id in segments if id > self._done}
+
+    def lose(self, segment: int, at: Position) -> None:
+        """What stands in a segment behind a position is lost."""
+        with self._lock:
+            self._add(Missing.LOST, (segment, segment), at)
+
+    def misses(self, listing: Listing, read: int) -> bool:
+        """Whether a segment behind `read` is gone that had an index."""
+        present = {files.id for files in listing.segments if files.log is not None}
+        with self._lock:
+            return any(id > read for id in self._indexed - present)
 
     def look(
         self, at: Position, read: int, listing: Listing, known: Collection[int], starts_run: Callable[[int], bool]

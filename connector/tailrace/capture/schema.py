@@ -21,6 +21,7 @@ from tailrace.capture.cluster_view import SYSTEM, ClusterView, SchemaReader, Sch
 from tailrace.capture.ddl import WATCHED, Gap
 from tailrace.capture.resume import Resume
 from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncations_in
+from tailrace.capture.unindexed import ids_to_publish
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
@@ -166,6 +167,7 @@ class LiveSchema:
                 changed |= self._apply(one)
         self._waiting.clear()
         self._place = self._log.place
+        self._log.sift(lambda: ids_to_publish(self.history))
         return changed
 
     def as_read(self, entry: Entry) -> SchemaHistory:

@@ -17,8 +17,9 @@ from tailrace.commitlog.entry import Entry, Stretch
 from tailrace.commitlog.frames import frames, frames_of
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
 from tailrace.commitlog.times import oldest_write
+from tailrace.errors import MissingKeyError, WrongKeyError
 from tailrace.position import Position
-from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.errors import DecodeError, SettingsError
 
 _HEADER_BYTES: Final = 1 << 16
 # A mutation can have half a segment; what is read ahead is bounded in bytes too.
@@ -261,3 +262,15 @@ def entries_at(segment: OpenSegment, offsets: Collection[int]) -> Iterator[Entry
                 if entry.offset in wanted:
                     wanted.discard(entry.offset)
                     yield entry
+
+
+def require_keys(error: DecodeError | None, *, opened: bool) -> None:
+    """Raise SettingsError for keys that cannot be right, as far as is known: `opened` says whether they have opened a
+    segment."""
+    if isinstance(error, MissingKeyError):
+        raise SettingsError(f"{error}: set agent.keystore, or agent.segment_key")
+    if isinstance(error, WrongKeyError) and not opened:
+        raise SettingsError(
+            f"{error}. Nothing was read yet that says which: see agent.keystore and agent.segment_key. If they "
+            "are right, move this file and its index away: the rest can be published then"
+        )

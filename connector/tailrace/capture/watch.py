@@ -18,9 +18,10 @@ _KINDS: Final = frozenset({"created", "modified", "moved", "closed", "deleted"})
 
 
 class _Hint(FileSystemEventHandler):
-    def __init__(self, signal: Signal, appeared: Callable[[Path], None]) -> None:
+    def __init__(self, signal: Signal, appeared: Callable[[Path], None], indexed: Callable[[Path], None]) -> None:
         self._signal = signal
         self._appeared = appeared
+        self._indexed = indexed
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         # Only an index releases bytes. The logs change all the time and say nothing by it, but that they are there.
@@ -29,19 +30,27 @@ class _Hint(FileSystemEventHandler):
             self._appeared(Path(path))
             self._signal.set()
         elif event.event_type in _KINDS and path.endswith(".idx"):
+            self._indexed(Path(path))
             self._signal.set()
 
 
 class Watch(Closing):
     """A running observer of one directory. Without notification (inotify's limits) the caller's poll has to do.
 
-    `appeared` is told of each new log, in the observer's thread.
+    `appeared` is called with each new log, `indexed` with an index at each event of it, in the observer's thread: both
+    files may be gone by then.
     """
 
-    def __init__(self, directory: Path, signal: Signal, appeared: Callable[[Path], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        signal: Signal,
+        appeared: Callable[[Path], None] = lambda _: None,
+        indexed: Callable[[Path], None] = lambda _: None,
+    ) -> None:
         self._observer = Observer()
         try:
-            self._observer.schedule(_Hint(signal, appeared), str(directory), recursive=False)
+            self._observer.schedule(_Hint(signal, appeared, indexed), str(directory), recursive=False)
             self._observer.start()
         except OSError as error:
             _LOG.warning("no file notification for %s (%s): it is polled only", directory, error)

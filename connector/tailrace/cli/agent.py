@@ -22,6 +22,7 @@ from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
 from tailrace.capture.ddl import KeptSegments, SchemaLog
 from tailrace.capture.schema import LiveSchema
+from tailrace.capture.unindexed import Unindexed
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
@@ -180,13 +181,13 @@ class _Start:
         owned = self.stack.enter_context(
             own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
         )
-        directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments()
-        care = Care(self.settings.agent, node.host, self.health, lambda: node_settings(cluster))
+        directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
+        care = Care(self.settings.agent, node.host, self.health, lambda: node_settings(cluster), kept)
         if owned.taken_from is not None:
             care.register.distrust()
         log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys, care.spool)))
         # From now on no segment comes and goes unseen, however long the services take.
-        self.stack.enter_context(Watch(directory, self.wakeup, kept.keep))
+        self.stack.enter_context(Watch(directory, self.wakeup, kept.keep, care.register.appeared))
         self.stack.enter_context(closing(care.begin()))
         schema = LiveSchema(cluster, log)
         hints.insert(0, schema.hint)

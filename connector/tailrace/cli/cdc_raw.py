@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.ddl import KeptSegments
 from tailrace.capture.missing import Register
 from tailrace.capture.pressure import Mode, Policy, Tender, Tending
+from tailrace.capture.recovery import is_commitlog_of
 from tailrace.capture.resume import Resume
 from tailrace.capture.spool import Spool
 from tailrace.capture.storage import DELETED, KEPT, Release, archived
@@ -29,11 +32,18 @@ class Care:
     """One agent's; outlives its sessions with Kafka. `node` reads the node's settings, empty where that fails."""
 
     def __init__(
-        self, settings: AgentSettings, host: str, health: HealthBoard, node: Callable[[], Mapping[str, str]]
+        self,
+        settings: AgentSettings,
+        host: str,
+        health: HealthBoard,
+        node: Callable[[], Mapping[str, str]],
+        kept: KeptSegments | None = None,
     ) -> None:
         self._settings = settings
         self._host = host
         self._health = health
+        self._kept = kept
+        self._node = node
         self._limits = _Limits(node, time.monotonic)
         self.register = Register(lambda: self._limits().may_delete, time.monotonic)
         # Also where nothing is to be moved now: what an earlier agent moved there must be read.
@@ -63,6 +73,8 @@ class Care:
             register=self.register,
             release=release_of(self._settings, self._host, epoch),
             early=self._settings.early,
+            kept=self._kept,
+            commitlog=self._commitlog,
         )
         for left in self.spool.left_behind():
             words = (
@@ -71,6 +83,14 @@ class Care:
             )
             self._health.degrade("spool of an earlier log epoch", words)
         return capture
+
+    def _commitlog(self) -> Path | None:
+        """The commit log's directory, as the settings or the node say; None where it does not look like it here."""
+        directory = self._settings.commitlog_directory
+        if directory is None and (theirs := self._node().get("commitlog_directory")):
+            directory = Path(theirs)
+        ours = self._settings.cdc_raw_directory
+        return directory if directory is not None and is_commitlog_of(directory, ours) else None
 
 
 class _Limits:

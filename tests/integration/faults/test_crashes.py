@@ -6,11 +6,25 @@ import os
 import re
 import signal
 import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
-from tests.integration.agents import AgentProcess
+from tests.integration.agents import (
+    AgentProcess,
+    cql,
+    create_keyspace,
+    in_log_order,
+    ints,
+    published,
+    roll_over,
+    settings_for,
+    start_here,
+)
 from tests.integration.faults.trial import Settings, Trial
 
 
@@ -111,6 +125,40 @@ def test_a_cassandra_that_crashes(trial: Trial) -> None:
         load.end()
         trial.settle(agent)
     assert load.refused, "nothing was written while it was away: this shows nothing"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_tracking_that_ends_right_before_a_crash(
+    kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    """Cassandra's default sync period of 10 s: rows are acknowledged, cdc goes off or the table is dropped, kill -9.
+    Replay restores the rows, but makes no index and deletes the segment: its changes are published all the same."""
+    settings = CassandraSettings(heap_mib=384, sync_period_ms=10_000)
+    with LocalCassandra(tmp_path / "node", settings) as node:
+        with cql(node) as session:
+            create_keyspace(session, keyspace_name)
+            start_here(session, node, kafka, prefix, keyspace_name)
+        with AgentProcess(tmp_path, settings_for(node, kafka, prefix, keyspace_name)) as agent:
+            agent.until_ready()
+            for name, end in (("altered", "ALTER TABLE {} WITH cdc = false"), ("dropped", "DROP TABLE {}")):
+                table = f"{keyspace_name}.{name}"
+                with cql(node) as session:
+                    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text) WITH cdc = true")
+                    roll_over(session, node, keyspace_name)  # no other table with cdc stands in the segment
+                    for key in range(100):
+                        session.execute(f"INSERT INTO {table} (k, v) VALUES ({key}, 'v')")
+                    session.execute(end.format(table))
+                node.kill()
+                node.start()
+                topic = f"{prefix}.{table}"
+                agent.until(partial(_are_published, kafka, prefix, topic), 60)
+                assert in_log_order(published(kafka, prefix, topic))
+            assert agent.stop() == 0, agent.words()
+
+
+def _are_published(kafka: LocalKafka, prefix: str, topic: str) -> bool:
+    return ints(published(kafka, prefix, topic)) == Counter(range(100))
 
 
 def linked(trial: Trial) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,9 +16,11 @@ from tailrace.cli.cdc_raw import QUARANTINED
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, sections
-from tests.integration.agents import AgentProcess
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
+from tests.integration.agents import AgentProcess, cql, ints
 from tests.integration.faults.test_crashes import until_more
 from tests.integration.faults.trial import Trial
+from tests.integration.test_cdc_raw_life import Bench
 
 LOG_BYTES: Final = 4_000_000
 """More than the agent's log, debug lines included, has in these tests; a loop writes it in a second."""
@@ -220,3 +223,52 @@ def test_an_older_segment_of_another_log(trial: Trial) -> None:
         until_more(agent)
         load.end()
         trial.settle(agent)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_segments_that_somebody_deletes(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
+    """With their indexes, while no agent runs: published from the commit log, which has them still. While one stands
+    still, and the commit log has deleted them too: lost, exactly these ids, and everything else is published."""
+    yaml = {"commitlog_total_space": "16MiB"}
+    with LocalCassandra(tmp_path / "node", CassandraSettings(heap_mib=384, cdc_total_mib=256, yaml=yaml)) as node:
+        bench = Bench(node, kafka, prefix, keyspace_name, tmp_path)
+        bench.begin()
+        with cql(node) as session:
+            with bench.agent() as agent:
+                bench.write(session, range(100))
+                agent.until(lambda: agent.count("changes") >= 100)
+                assert agent.stop() == 0, agent.words()
+                bench.write(session, range(100, 400))
+                removed = remove_finished(node, lambda name: (node.commitlog / name).exists())
+                assert len(removed) >= 3, "this shows nothing"
+                agent.start()
+                agent.until(lambda: ints(bench.records()) == Counter(range(400)))
+                assert agent.stop() == 0, agent.words()
+            with bench.agent() as agent:
+                agent.until_ready()
+                agent.signal(signal.SIGSTOP)
+                bench.write(session, range(400, 2000))
+                removed = remove_finished(node, lambda name: not (node.commitlog / name).exists())
+                assert len(removed) >= 3, "this shows nothing"
+                agent.signal(signal.SIGCONT)
+                bench.write(session, range(2000, 2100))
+                agent.until(lambda: ints(bench.records()).keys() >= set(range(2000, 2100)))
+                assert agent.stop() == 4, agent.words()
+    spans = [loss["segments"] for loss in bench.losses().values() if loss["kind"] == "lost"]
+    lost = {id for first, last in spans for id in range(first, last + 1)}
+    segments = {record.change.source.segment for record in bench.records() if record.change.source is not None}
+    assert len(lost) >= 3
+    assert lost == removed - segments, "those that the agent had open are read all the same"
+    assert set(ints(bench.records()).values()) == {1}
+
+
+def remove_finished(node: LocalCassandra, which: Callable[[str], bool]) -> set[int]:
+    """Delete finished segments of cdc_raw with their indexes, those of these names; their ids."""
+    indexes = [path for path in node.cdc_raw.glob("*_cdc.idx") if b"COMPLETED" in path.read_bytes()]
+    names = {index: index.name.replace("_cdc.idx", ".log") for index in indexes}
+    chosen = {index: name for index, name in names.items() if which(name)}
+    for index, name in chosen.items():
+        (node.cdc_raw / name).unlink()
+        index.unlink()
+    return {number(node.cdc_raw / name) for name in chosen.values()}

@@ -1,0 +1,125 @@
+"""Reads segments that hold changes and never got an index, from their open files (capture.unindexed); and segments that
+another process deleted from cdc_raw, from the commit log, where Cassandra still has them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tailrace.capture.ddl import KeptSegments
+from tailrace.capture.directory import Listing, SegmentFiles, list_segments
+from tailrace.capture.finality import has_begun
+from tailrace.capture.missing import Register
+from tailrace.capture.segment import OpenSegment, is_genuine
+from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.entry import Entry
+from tailrace.position import Position
+from tailrace_schemas.errors import DecodeError
+
+_LOG: Final = logging.getLogger("tailrace.capture")
+_READ_BYTES: Final = 8 << 20
+
+
+class Recovery:
+    """What one reader does with such segments, one at a time. Without `kept` there are none.
+
+    `commitlog` says where the commit log's own directory is, None where that is unknown.
+    """
+
+    def __init__(self, kept: KeptSegments | None, epoch: int, commitlog: Callable[[], Path | None], keys: Keys) -> None:
+        self._kept = kept
+        self._unindexed = None if kept is None else kept.unindexed
+        self._epoch = epoch
+        self._commitlog = commitlog
+        self._keys = keys
+        self._looked = False
+        self.segment: int | None = None
+        """The one that is read now."""
+        self.upto = Position(epoch, -1, 0)
+        """Up to where mutations of it were handed out."""
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """Segments without an index that hold changes."""
+        return frozenset() if self._unindexed is None else self._unindexed.holding
+
+    @property
+    def open_files(self) -> frozenset[int]:
+        """Segments without an index of which the file is open, whatever they hold."""
+        return frozenset() if self._unindexed is None else self._unindexed.segments
+
+    def look(self, listing: Listing, behind: int, register: Register, quarantined: Collection[int]) -> None:
+        """Keep the segments behind `behind` that cdc_raw has no longer and the commit log still has; looked for once,
+        and where an index is known whose segment is missing. A new host (-1) misses nothing."""
+        if self._kept is None or behind < 0 or (self._looked and not register.misses(listing, behind)):
+            return
+        self._looked = True
+        present = {files.id for files in listing.segments if files.log is not None}
+        present |= {*quarantined, *self.open_files}
+        reported = register.reported(behind)
+        commitlog = self._commitlog()
+        logs = () if commitlog is None else only_logged(commitlog, present, behind, self._keys)
+        paths = [path for id, path in logs if not any(first <= id <= last for first, last in reported)]
+        if paths:
+            names = ", ".join(path.name for path in paths)
+            _LOG.warning("not in cdc_raw, so read from the commit log (%s): %s", commitlog, names)
+        for path in paths:
+            self._kept.keep(path)
+            with suppress(FileNotFoundError), path.open("rb") as file:  # its DDL may have been read before
+                self._kept.unindexed.keep(int(path.stem.rpartition("-")[2]), path, file.fileno())
+
+    def judged(self, segment: int) -> bool:
+        """Whether it is known of all segments before this one whether they hold changes."""
+        return self._unindexed is None or self._unindexed.judged(segment)
+
+    def applies(self, files: SegmentFiles, segments: Mapping[int, SegmentFiles], *, early: bool) -> bool:
+        """Whether a segment holds changes and gets no index any more: it is gone, or a later one of `segments` has its
+        index. Early mode reads what still stands by itself."""
+        if files.id not in self.holding or files.index is not None:
+            return False
+        later = (other for id, other in segments.items() if id > files.id and other.index is not None)
+        return files.log is None or (not early and any(is_genuine(other) for other in later))
+
+    def open(self, segment: int, after: int) -> OpenSegment | None:
+        """Read it from here on."""
+        if self._unindexed is None:
+            return None
+        _LOG.warning("segment %d holds changes and has no index, or is deleted: read from its open file", segment)
+        self.segment, self.upto = segment, Position(self._epoch, segment, 0)
+        return self._unindexed.open(segment, self._epoch, after)
+
+    def read(self, segment: OpenSegment) -> tuple[list[Entry], DecodeError | None]:
+        """Its next mutations of tables with changes, and what broke behind them."""
+        tables = frozenset[bytes]() if self._unindexed is None else self._unindexed.tables
+        entries, error = segment.select(tables, _READ_BYTES)
+        if entries:
+            self.upto = entries[-1].position
+        return entries, error
+
+    def forget(self, before: int) -> None:
+        """Segments before this one are published."""
+        if self._unindexed is not None:
+            self._unindexed.forget(before)
+
+
+def only_logged(commitlog: Path, present: Collection[int], behind: int, keys: Keys) -> tuple[tuple[int, Path], ...]:
+    """The finished segments behind `behind` that the commit log has, and that are not `present` elsewhere, by id; none
+    where it cannot be listed. Cassandra links each to cdc_raw for as long as it has it, unless cdc_raw is full."""
+    try:
+        logs = {files.id: files.log for files in list_segments(commitlog).segments if files.log is not None}
+    except OSError:
+        return ()
+    newest = next((id for id in sorted(logs, reverse=True) if id > behind and has_begun(logs[id], keys)), behind)
+    return tuple((id, logs[id]) for id in sorted(logs) if behind < id < newest and id not in present)
+
+
+def is_commitlog_of(commitlog: Path, cdc_raw: Path) -> bool:
+    """Whether a directory has the files that cdc_raw has links of."""
+    try:
+        names = [path.name for path in cdc_raw.glob("CommitLog-*.log")]
+        return any((commitlog / name).samefile(cdc_raw / name) for name in names if (commitlog / name).exists())
+    except OSError:
+        return False

@@ -1,0 +1,134 @@
+"""Open files of segments that have no index, so that what they hold can be published after they were deleted.
+
+Cassandra gives a segment with cdc data an index when it flushes it, and deletes one without index. A crash within the
+sync period breaks that rule: its replay makes no index for tables that are no longer tracked (ALTER ... cdc = false,
+DROP TABLE), or that were flushed before. Another process may delete a segment too. The open file outlives both.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from tailrace.capture.segment import OpenSegment
+from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.history.schema import SchemaHistory
+
+_LOG: Final = logging.getLogger("tailrace.capture")
+# Deleted files take disk space for as long as they are open: 2 GiB by default.
+_MOST_DELETED: Final = 64
+_READ_BYTES: Final = 8 << 20
+
+
+class Unindexed:
+    """Segments without an index, by id. `keep` from any thread, everything else from the run loop's.
+
+    A segment is kept from when it appears until it has an index, or `sift` finds no mutation of interest in it, or it
+    is published. `keys` open encrypted segments.
+    """
+
+    def __init__(self, keys: Keys = NO_KEYS) -> None:
+        self._keys = keys
+        self._lock = threading.Lock()
+        self._files: dict[int, tuple[Path, int]] = {}
+        self._holding: set[int] = set()
+        self._first = -1
+        self._judged = -1
+        self.tables: frozenset[bytes] = frozenset()
+        """The ids of the tables of interest, as of the last `sift`."""
+
+    @property
+    def segments(self) -> frozenset[int]:
+        """All that are kept."""
+        with self._lock:
+            return frozenset(self._files)
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """The segments that hold mutations of interest."""
+        with self._lock:
+            return frozenset(self._holding)
+
+    def keep(self, segment: int, path: Path, descriptor: int) -> None:
+        """Keep the open file of a segment that has appeared; a published segment is passed over."""
+        with self._lock:
+            if segment < self._first or segment in self._files:
+                return
+            self._files[segment] = path, os.dup(descriptor)
+            unsifted = (id for id in sorted(self._files) if id not in self._holding)
+            deleted = [id for id in unsifted if os.fstat(self._files[id][1]).st_nlink == 0]
+            for id in deleted[: 1 - _MOST_DELETED]:
+                _LOG.debug("segment %d was deleted without an index before it was read: taken for empty", id)
+                self._drop(id)
+
+    def indexed(self, segments: Collection[int]) -> None:
+        """These have an index now: they are read by that."""
+        with self._lock:
+            for id in self._files.keys() & set(segments):
+                self._drop(id)
+
+    def sift(self, tables: Callable[[], frozenset[bytes]], before: int) -> None:
+        """Of segments before this one, which are final, drop those without a mutation that begins with one of these
+        tables, named by the bytes of their ids."""
+        with self._lock:
+            unsifted = sorted(id for id in self._files if id < before and id not in self._holding)
+        if unsifted:
+            self.tables = tables()
+        for id in unsifted:
+            holds = self._holds(id)
+            with self._lock:
+                if holds and id in self._files:
+                    self._holding.add(id)
+                else:
+                    self._drop(id)
+        self._judged = max(self._judged, before)
+
+    def judged(self, segment: int) -> bool:
+        """Whether all segments before this one were sifted."""
+        with self._lock:
+            unsifted = any(id < segment and id not in self._holding for id in self._files)
+        return segment <= self._judged and not unsifted
+
+    def open(self, segment: int, epoch: int, after: int) -> OpenSegment:
+        """A segment of `holding`, to be read behind a logical position."""
+        path, descriptor = self._files[segment]
+        return OpenSegment(path, segment, epoch, after, self._keys, os.fdopen(os.dup(descriptor), "rb"))
+
+    def forget(self, before: int) -> None:
+        """Segments before this one are published."""
+        with self._lock:
+            self._first = max(self._first, before)
+            for id in [id for id in self._files if id < before]:
+                self._drop(id)
+
+    def close(self) -> None:
+        """Close every file."""
+        with self._lock:
+            for id in list(self._files):
+                self._drop(id)
+
+    def _holds(self, segment: int) -> bool:
+        with closing(self.open(segment, 0, 0)) as file:
+            while True:
+                entries, error = file.select(self.tables, _READ_BYTES)
+                if entries:
+                    return True
+                if error is not None or file.ended:
+                    return False
+
+    def _drop(self, segment: int) -> None:
+        _, descriptor = self._files.pop(segment, (None, None))
+        self._holding.discard(segment)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def ids_to_publish(history: SchemaHistory) -> frozenset[bytes]:
+    """The ids of the tables with which a mutation may begin that holds something to publish, at any position."""
+    keyspaces = history.cdc_keyspaces
+    return frozenset(id.bytes for id, timeline in history.timelines.items() if timeline.newest.keyspace in keyspaces)

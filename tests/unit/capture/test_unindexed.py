@@ -1,0 +1,318 @@
+"""Segments without an index: published from their open files where they hold changes, passed over where not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.capture.ddl import KeptSegments, SchemaLog
+from tailrace.capture.missing import Missing, Register
+from tailrace.capture.resume import Resume
+from tailrace.capture.unindexed import Unindexed, ids_to_publish
+from tailrace.history.schema import SchemaHistory
+from tailrace.position import Position
+from tests.unit.capture.segments import SegmentWriter
+from tests.unit.mutations import EPOCH, deletion, mutation
+from tests.unit.tables import table
+
+TRACKED = table({"id": "text"})
+PLAIN = replace(table({"id": "text"}, name="plain", table_id=UUID(int=2)), cdc=False)
+FAR = 1 << 30
+
+
+class Node:
+    """A node's directories, and an agent's process beside it: both of its readers, and what outlives sessions."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        self.root = root
+        self._stack = stack
+        self.start()
+
+    def start(self, resume: Resume | None = None, *, early: bool = False) -> None:
+        """A process, in which nothing is known but the record."""
+        resume = resume or Resume()
+        (self.root / "cdc_raw").mkdir(exist_ok=True)
+        self.kept, self.register = KeptSegments(Unindexed()), Register()
+        self.log = SchemaLog(self.root / "cdc_raw", self.kept)
+        self._stack.callback(self.log.close)
+        self.log.begin(resume.schema, 1)
+        self.session(resume, early=early)
+
+    def session(self, resume: Resume, *, early: bool = False) -> None:
+        """A session with Kafka in this process."""
+        self.capture = CdcRaw(
+            self.root / "cdc_raw",
+            resume,
+            register=self.register,
+            early=early,
+            kept=self.kept,
+            commitlog=lambda: self.root / "commitlog",
+        )
+        self._stack.callback(self.capture.close)
+
+    def follow(self) -> None:
+        """As the loop does it."""
+        self.log.read(None)
+        self.log.sift(lambda: frozenset({TRACKED.id.bytes}))
+
+    def read(self) -> list[tuple[int, bytes]]:
+        """What is released now: segments and payloads."""
+        entries = []
+        while some := self.capture.read(100):
+            entries += some
+            self.follow()
+        self.follow()
+        while some := self.capture.read(100):
+            entries += some
+        return [(entry.position.segment, entry.payload) for entry in entries]
+
+    def record(self, position: Position) -> Resume:
+        """Commit a position: what Kafka then has."""
+        unread, reported = self.capture.unread(position), self.capture.reported(position)
+        resume = Resume(position, self.capture.open_segments(), unread=unread, reported=reported, schema=self.log.place)
+        self.capture.committed(position, self.capture.losses)
+        return resume
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with ExitStack() as stack:
+        yield Node(tmp_path, stack)
+
+
+def some(number: int) -> bytes:
+    return deletion(TRACKED, b"k%d" % number)
+
+
+def other(number: int) -> bytes:
+    return deletion(PLAIN, b"k%d" % number)
+
+
+def test_a_replay_that_makes_no_index_loses_nothing(node: Node) -> None:
+    """The segment is gone from both directories when it is read, before a later one, each change once."""
+    segment = SegmentWriter(node.root, 5)
+    segment.write(some(1), other(2), some(3))
+    node.follow()
+    assert node.read() == []
+    later = SegmentWriter(node.root, 6)
+    later.write(some(4))
+    segment.link.unlink()
+    segment.discard()
+    assert node.read() == [(5, some(1)), (5, some(3))]
+    later.sync(completed=True)
+    assert node.read() == [(6, some(4))]
+    assert node.capture.losses == ()
+
+
+def test_order_is_kept_where_both_come_together(node: Node) -> None:
+    """The later segment has its index by the time at which the earlier one is found to be gone."""
+    for id in (5, 6):
+        segment = SegmentWriter(node.root, id)
+        segment.write(some(id))
+    node.follow()
+    segment.sync(completed=True)
+    (node.root / "cdc_raw" / "CommitLog-7-5.log").unlink()
+    assert [id for id, _ in node.read()] == [5, 6]
+
+
+def test_one_that_still_stands_is_read_before_it_is_passed_over(node: Node) -> None:
+    """Replay has written the later index, and is about to delete the earlier segment."""
+    for id in (5, 6):
+        segment = SegmentWriter(node.root, id)
+        segment.write(some(id))
+    segment.sync(completed=True)
+    assert [id for id, _ in node.read()] == [5, 6]
+
+
+def test_no_segment_is_passed_over_before_it_is_judged(node: Node) -> None:
+    for id in (5, 6):
+        segment = SegmentWriter(node.root, id)
+        segment.write(some(id))
+    segment.sync(completed=True)
+    assert node.capture.read(9) == []
+    assert node.capture.unjudged
+    node.follow()
+    assert [entry.position.segment for entry in node.capture.read(9)] == [5]
+    assert not node.capture.unjudged
+
+
+def test_what_holds_no_change_is_let_go_at_once(node: Node) -> None:
+    """Its disk space too."""
+    segment = SegmentWriter(node.root, 5)
+    segment.write(other(1))
+    SegmentWriter(node.root, 6).write(some(1))
+    node.follow()
+    segment.link.unlink()
+    segment.discard()
+    node.follow()
+    assert node.kept.unindexed.holding == frozenset()
+    assert node.read() == []
+    assert node.capture.losses == ()
+
+
+def test_an_index_that_comes_later_counts(node: Node) -> None:
+    """The normal life of a segment: it is read by its index, and can be released."""
+    segment = SegmentWriter(node.root, 5)
+    segment.write(some(1), other(2))
+    SegmentWriter(node.root, 6).write(some(3))
+    node.follow()
+    assert node.kept.unindexed.holding == {5}
+    assert node.read() == []
+    segment.sync(completed=True)
+    assert node.read() == [(5, some(1)), (5, other(2))]
+    node.record(Position(1, 5, FAR))
+    assert node.capture.release(Position(1, 5, FAR)) == (5,)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_session_that_ends_before_its_commit_repeats_it(node: Node, read: bool) -> None:
+    """The open file outlives sessions with Kafka, up to the commit that is behind it."""
+    first = SegmentWriter(node.root, 4)
+    ends = first.write(some(0))
+    first.sync(completed=True)
+    assert node.read() == [(4, some(0))]
+    resume = node.record(Position(1, 4, ends[-1]))
+    segment = SegmentWriter(node.root, 5)
+    segment.write(some(1))
+    node.follow()
+    SegmentWriter(node.root, 6).write(other(1))
+    segment.link.unlink()
+    segment.discard()
+    if read:
+        assert node.read() == [(5, some(1))]
+    node.session(resume)
+    assert node.read() == [(5, some(1))]
+    node.record(Position(1, 6, 1))
+    assert node.kept.unindexed.holding == frozenset()
+
+
+def test_a_successor_reports_what_it_cannot_read_any_more(node: Node) -> None:
+    """The agent dies too: its record names the segment as unread, so that the loss is reported, by its id."""
+    first = SegmentWriter(node.root, 4)
+    ends = first.write(some(0))
+    first.sync(completed=True)
+    node.read()
+    segment = SegmentWriter(node.root, 5)
+    segment.write(some(1))
+    SegmentWriter(node.root, 6).write(other(1))
+    node.follow()
+    assert node.read() == []
+    resume = node.record(Position(1, 4, ends[-1]))
+    assert (5, 5) in resume.unread
+    segment.link.unlink()
+    segment.discard()
+    node.start(resume)
+    assert node.read() == []
+    assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (5, 5))]
+
+
+def test_damage_in_an_open_file_is_a_loss(node: Node) -> None:
+    """There is no file to keep in quarantine."""
+    segment = SegmentWriter(node.root, 5)
+    segment.write(some(1))
+    begun = segment.at
+    segment.write(some(2))
+    segment.patch(begun + 16, b"\x7f")
+    node.follow()
+    SegmentWriter(node.root, 6).write(other(1))
+    segment.link.unlink()
+    segment.discard()
+    assert node.read() == [(5, some(1))]
+    assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (5, 5))]
+
+
+def test_early_mode_reads_what_was_deleted_before_it_came_there(node: Node) -> None:
+    node.session(Resume(), early=True)
+    segment = SegmentWriter(node.root, 5)
+    segment.write(some(1))
+    node.follow()
+    SegmentWriter(node.root, 6).write(some(2))
+    segment.link.unlink()
+    segment.discard()
+    assert node.read() == [(5, some(1)), (6, some(2))]
+    assert node.read() == []
+
+
+def test_an_index_that_was_deleted_at_once_is_missed(node: Node) -> None:
+    """Notification has its name, though no listing ever showed it."""
+    node.register.appeared(node.root / "cdc_raw" / "CommitLog-7-7_cdc.idx")
+    node.register.appeared(node.root / "cdc_raw" / "notes.idx")
+    assert node.read() == []
+    assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (7, 7))]
+
+
+def deleted(node: Node, *ids: int) -> None:
+    """By another process, with their indexes."""
+    for id in ids:
+        for path in (node.root / "cdc_raw").glob(f"CommitLog-7-{id}*"):
+            path.unlink()
+
+
+def test_what_somebody_deleted_from_cdc_raw_is_read_from_the_commit_log(node: Node) -> None:
+    """While no agent ran, with indexes that no record names; before what is still there, each change once."""
+    writers = [SegmentWriter(node.root, id) for id in range(4, 10)]
+    ends = writers[0].write(some(4), some(40))
+    for writer in writers[1:]:
+        writer.write(some(writer.id))
+    for writer in writers[:-1]:
+        writer.sync(completed=True)
+    assert node.read()[0] == (4, some(4))
+    resume = replace(node.record(Position(1, 4, ends[0])), schema=Position(1, 6, 0))
+    deleted(node, 4, 5, 6, 7)
+    node.start(resume)
+    assert node.read() == [(4, some(40)), *((id, some(id)) for id in (5, 6, 7, 8))]
+    node.record(Position(1, 8, FAR))
+    assert node.capture.losses == ()
+    assert node.capture.release(Position(1, 8, FAR)) == (4, 5, 6, 7, 8)
+    assert node.capture.read(9) == []
+
+
+def test_what_somebody_deleted_under_a_running_agent_is_read_or_reported_by_ids(node: Node) -> None:
+    """From the commit log, where that still has it; else each id is lost, once. No listing ever showed them."""
+    first = SegmentWriter(node.root, 4)
+    ends = first.write(some(4))
+    first.sync(completed=True)
+    assert node.read() == [(4, some(4))]
+    node.record(Position(1, 4, ends[-1]))
+    writers = [SegmentWriter(node.root, id) for id in range(5, 10)]
+    for writer in writers:
+        writer.write(some(writer.id))
+        writer.sync(completed=True)
+        node.register.appeared(writer.index)
+    deleted(node, 5, 6, 7, 8)
+    for writer in writers[:2]:
+        writer.discard()
+    assert [id for id, _ in node.read()] == [7, 8, 9]
+    assert [(loss.kind, loss.segments) for loss in node.capture.losses] == [(Missing.LOST, (5, 6))]
+
+
+def test_what_was_never_linked_holds_no_changes(node: Node) -> None:
+    """cdc_raw was full: such a segment is judged as any other, and nothing of it is missed."""
+    first = SegmentWriter(node.root, 4)
+    ends = first.write(some(4))
+    first.sync(completed=True)
+    assert node.read() == [(4, some(4))]
+    resume = node.record(Position(1, 4, ends[-1]))
+    full = SegmentWriter(node.root, 5)
+    full.write(other(1))
+    full.link.unlink()
+    later = SegmentWriter(node.root, 6)
+    later.write(some(6))
+    later.sync()
+    node.start(resume)
+    assert node.read() == [(6, some(6))]
+    assert node.capture.losses == ()
+
+
+def test_tables_of_a_keyspace_without_cdc_are_of_no_interest() -> None:
+    """A mutation is of one keyspace, and may begin with another of its tables."""
+    silent = replace(table({"id": "text"}, keyspace="silent", table_id=UUID(int=3)), cdc=False)
+    history = SchemaHistory().learn([TRACKED, PLAIN, silent])[0]
+    assert ids_to_publish(history) == {TRACKED.id.bytes, PLAIN.id.bytes}
+    assert mutation((PLAIN, b"k", EPOCH), (TRACKED, b"k", EPOCH))[1:17] == PLAIN.id.bytes
