@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from tailrace_common.closing import Closing
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.progress import Progress
 from tailrace_spark.completeness import Ends, Marks, published_to
 from tailrace_spark.sinks.protocol import AnnouncedSink, Watermark, WatermarkedSink
@@ -81,9 +81,12 @@ class Upkeep(Closing):
             self._announce()
             if isinstance(self._sink, WatermarkedSink):
                 self._mark(self._sink, written)
-        except ServiceError as error:
+        except Exception as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
             if str(error) != self._problem:
-                _LOG.warning("log tables or their watermarks are not up to date; trying again: %s", error)
+                trace = None if isinstance(error, TailraceError) else error
+                _LOG.warning(
+                    "log tables or their watermarks are not up to date; trying again: %s", error, exc_info=trace
+                )
             self._problem = str(error)
         else:
             self._problem = ""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import Piece, Summary, Watermark
@@ -24,7 +24,7 @@ OTHERS = table({"id": "int"}, keyspace="shop", name="others")
 class Schemas(dict[bytes, SchemaEntry]):
     """`.schemas`, as far as it is written."""
 
-    failure: ServiceError | None = None
+    failure: Exception | None = None
 
     def announce(self, definition: Table, part: str = "value") -> None:
         """The next record."""
@@ -53,7 +53,7 @@ class Sink:
 
     def __init__(self, using: threading.Lock) -> None:
         self.announced: list[list[tuple[int, Table]]] = []
-        self.failure: ServiceError | None = None
+        self.failure: Exception | None = None
         self._using = using
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
@@ -142,15 +142,19 @@ def test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_
     assert len(sink.announced) == 2, "nothing is new"
 
 
+@pytest.mark.parametrize("failure", [ServiceError, UnsupportedError, ZeroDivisionError])
 @pytest.mark.parametrize("where", ["Kafka", "sink"])
-def test_what_fails_is_said_once_and_tried_again(where: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_is_said_once_and_tried_again(
+    where: str, failure: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also a bug of ours: the stream goes on."""
     schemas, using, clock = Schemas(), threading.Lock(), Clock()
     sink = Sink(using)
     schemas.announce(ORDERS)
     upkeep = Upkeep(sink, schemas, Hosts(), lambda _: True, using, clock)
     for _ in range(2):
-        schemas.failure = ServiceError("away") if where == "Kafka" else None
-        sink.failure = ServiceError("away") if where == "sink" else None
+        schemas.failure = failure("away") if where == "Kafka" else None
+        sink.failure = failure("away") if where == "sink" else None
         upkeep.run(dict)
         clock.seconds += 2
     schemas.failure = sink.failure = None
