@@ -111,7 +111,6 @@ class _Run:
             self._transaction,
             self._parked,
             self._commit_what_is_open,
-            self._make_room,
         )
         self._progress = ProgressNotes(
             parts.cluster, node.host, limits.progress_seconds, parts.clock, parts.milliseconds
@@ -140,7 +139,7 @@ class _Run:
         while self._entries and not self._parts.stop():
             if self._publish_plain():
                 continue
-            entry = self._entries[0]
+            entry, learned = self._entries[0], self._translation.learned
             try:
                 self._truncate(entry.position)
                 outgoing = self._translation.records(entry)
@@ -152,8 +151,10 @@ class _Run:
             except DecodeError as error:
                 self._quarantine(entry, error)
                 continue
+            if self._translation.learned > learned:
+                self._parking.retry_what_is_explained()
             self._go_on()
-            self._make_room(outgoing.size)
+            self._transaction.make_room(outgoing.size, self._commit_what_is_open)
             outgoing.send(self._transaction.send_some)
             self._transaction.end_mutation()
             self._entries.popleft()
@@ -172,7 +173,7 @@ class _Run:
         if not done:
             return False
         self._go_on()
-        self._make_room(size_of(records))
+        self._transaction.make_room(size_of(records), self._commit_what_is_open)
         self._transaction.send(records, done)
         self._done = self._entries[done - 1].position
         if done == len(self._entries):
@@ -182,20 +183,6 @@ class _Run:
         if self._transaction.full:
             self._commit()
         return True
-
-    def _make_room(self, size: int) -> None:
-        """See to it that the transaction takes so many bytes more, of one mutation or of several that fit into it.
-
-        Raises RenewalError where that needs a producer whose transactions may last longer, or no longer so long.
-        """
-        if size > self._transaction.bytes_left:
-            self._commit_what_is_open()
-        self._require_time(size)
-
-    def _require_time(self, size: int) -> None:
-        pace = self._parts.pace
-        if not self._transaction.open and not pace.suits(size):
-            raise RenewalError(f"transactions may last {pace.seconds} s from now on: the next one has {size} bytes")
 
     @property
     def proven(self) -> bool:
@@ -307,7 +294,7 @@ class _Run:
         ):
             self._commit(caught_up=True)
         else:
-            self._require_time(0)
+            self._transaction.require_time(0)
             # What an earlier run committed and did not come to delete.
             self._release()
             self._parts.wait(self._limits.poll_seconds)

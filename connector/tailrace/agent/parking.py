@@ -22,8 +22,7 @@ _LOG: Final = logging.getLogger("tailrace.agent")
 
 
 class Parking:
-    """The parked mutations of one session. `commit` ends the open transaction, in the middle of a long retry;
-    `make_room` sees to it that the transaction takes so many bytes more.
+    """The parked mutations of one session. `commit` ends the open transaction, in the middle of a long retry.
 
     A mutation is parked whole, and published whole when it can be: with `origin = parked`, behind what came later.
     Those that wait for a table are published before any later change of that table.
@@ -39,7 +38,6 @@ class Parking:
         transaction: Transaction,
         lot: ParkingLot,
         commit: Callable[[], None],
-        make_room: Callable[[int], None],
     ) -> None:
         self._parts = parts
         self._limits = limits
@@ -49,7 +47,6 @@ class Parking:
         self._transaction = transaction
         self._state = lot
         self._commit = commit
-        self._make_room = make_room
         self._backoff = Backoff(limits)
         self._next = float("-inf")
         self._begun = False
@@ -86,6 +83,15 @@ class Parking:
             self._next = self._parts.clock() + self._backoff.next()
         self._bury()
         self._tell()
+
+    def retry_what_is_explained(self) -> None:
+        """The schema was read for a mutation, amid others that were read before: what waits for a table that is known
+        by now goes before its later changes."""
+        history = self._parts.schema.history
+        lots = [lot for lot in self._state.lots if history.newest(lot.table) is not None]
+        if lots:
+            self._retry(lots)
+            self._tell()
 
     # -- trying again
 
@@ -128,7 +134,7 @@ class Parking:
         except DecodeError as error:
             _LOG.warning("parked at %s in %s: %s", entry.position, entry.file, error)
             return
-        self._make_room(outgoing.size)
+        self._transaction.make_room(outgoing.size, self._commit)
         outgoing.send(self._transaction.send_some)
         self._transaction.end_mutation()
         self._state.remove(lot, (entry.position.offset,))

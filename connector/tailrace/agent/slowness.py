@@ -33,7 +33,9 @@ class Slowness:
         self._told = now
         pace = self._pace
         self._health.gauge(
-            transaction_bytes=pace.limit, transaction_seconds=pace.seconds, kafka_bytes_per_second=pace.rate or 0
+            transaction_bytes=pace.limit,
+            transaction_seconds=pace.seconds,
+            kafka_bytes_per_second=(pace.rate or 0) if pace.slow else 0,
         )
         if pace.slow:
             self._tell_slow(now)

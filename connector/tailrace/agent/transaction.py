@@ -7,6 +7,7 @@ from typing import Final
 
 from tailrace.agent.parts import Limits, Publisher
 from tailrace.capture.resume import Resume
+from tailrace.errors import RenewalError
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally
@@ -74,6 +75,20 @@ class Transaction:
     def bytes_left(self) -> int:
         """How many more bytes it takes."""
         return self._pace.limit - self._tally.size
+
+    def make_room(self, size: int, commit: Callable[[], None]) -> None:
+        """See to it, where need be by a `commit`, that so many bytes more can be sent: of one mutation, or of several
+        that fit. Raises RenewalError as `require_time` does."""
+        if self.open and size > self.bytes_left:
+            commit()
+        self.require_time(size)
+
+    def require_time(self, size: int) -> None:
+        """Raise RenewalError where none is open, and one of so many bytes needs a producer whose transactions may last
+        longer, or no longer so long."""
+        if not self.open and not self._pace.suits(size):
+            seconds = self._pace.seconds
+            raise RenewalError(f"transactions may last {seconds} s from now on: the next one has {size} bytes")
 
     def relax(self) -> None:
         """Nothing waits behind what was sent: the next is as small, and as young, as can be."""

@@ -92,6 +92,8 @@ class Translation:
         self._unreadable_until = float("-inf")
         self._ahead: tuple[Position, float] | None = None
         self._careful = 0
+        self.learned = 0
+        """How often the cluster's schema was read."""
 
     def records(self, entry: Entry) -> Outgoing:
         """The records of a mutation, in order; none for what is no table's of ours.
@@ -178,6 +180,7 @@ class Translation:
             if health.degrade("schema", str(error)):
                 _LOG.warning("%s", error)
             return False
+        self.learned += 1
         self._backoff.reset()
         if health.recover("schema"):
             _LOG.info("the schema can be read again")

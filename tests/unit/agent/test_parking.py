@@ -378,3 +378,20 @@ def test_a_failing_service_at_any_step_of_parking_is_retried(faults: Faults) -> 
     assert sorted(world.keys()) == list("abcdefghi")
     assert (parked(world), world.log.segments) == ([], {})
     assert world.health.now.degraded == {}
+
+
+def test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_waits() -> None:
+    """Read because of another table, in the midst of mutations that were read before."""
+    world = World(limits=Limits(read=100))
+    world.log.append(1, [*entries("a", SECRET), *entries("x", OTHER), *entries("bc", SECRET)], final=False)
+
+    class Coming(Faults):
+        """The third time the schema is read, the table is there."""
+
+        def at(self, step: str) -> None:
+            self.seen[step] += 1
+            if step == "schema" and self.seen["schema"] == 3:
+                world.tables.append(SECRET)
+
+    world.live(Coming(), idle_waits=6)
+    assert world.keys() == list("abc")
