@@ -53,13 +53,15 @@ class Faults:
 
 @dataclass(slots=True)
 class MemoryKafka:
-    """What read_committed readers see, the agent's offsets, and who may write. `announced` is `.schemas`."""
+    """What read_committed readers see, the agent's offsets, and who may write. `announced` is `.schemas`, `ends` how
+    many records there were after each commit."""
 
     records: list[Record] = field(default_factory=list)
     resume: Resume = field(default_factory=Resume)
     history: list[HistoryRecord] = field(default_factory=list)
     generation: int = 0
     commits: int = 0
+    ends: list[int] = field(default_factory=list)
     announced: dict[bytes, bytes] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
@@ -113,6 +115,7 @@ class MemoryPublisher:
         self._kafka.history += history
         self._kafka.resume = resume
         self._kafka.commits += 1
+        self._kafka.ends.append(len(self._kafka.records))
         self._open, self._notes = [], []
         self._faults.at("committed")
 

@@ -53,6 +53,21 @@ BREAKAGES: Final = (
         reds=(Red("integration/common/test_producer.py", "test_a_leader_that_is_new_loses_nothing", ASSERTED),),
     ),
     Breakage(
+        name="a-partition-knows-us-for-ever",
+        promise="a partition that may have forgotten a producer gets one record first again",
+        file=PRODUCER,
+        old="_KNOWN_SECONDS: Final = 3600.0\n",
+        new="_KNOWN_SECONDS: Final = 86_400.0\n",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(
+                "integration/common/test_producer.py",
+                "test_after_two_hours_a_partition_gets_one_record_first_again",
+                "overtaken|out of order|out of sequence|sequence",
+            ),
+        ),
+    ),
+    Breakage(
         name="release-before-commit",
         promise="a segment is released after its commit, not when it was handed to the producer",
         file=LOOP,
@@ -287,16 +302,67 @@ BREAKAGES: Final = (
         reds=(Red(AGENTS, "test_every_change_arrives_once_where_its_token_says", r"record\.partition == partition"),),
     ),
     Breakage(
+        name="transactions-end-anywhere",
+        promise="a mutation is never split over two transactions",
+        file=LOOP,
+        old="        self._transaction.send(records, done)\n",
+        new=(
+            "        for record in records:\n"
+            "            self._transaction.send_some([record])\n"
+            "            if self._transaction.full and record is not records[-1]:\n"
+            "                self._commit(release=False)\n"
+            "        self._transaction.end_mutation(done)\n"
+        ),
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/agent/test_loop.py",
+                "test_no_transaction_ends_inside_a_mutation[1-small]",
+                "source.index == source",
+            ),
+        ),
+    ),
+    Breakage(
+        name="what-waits-comes-last",
+        promise="what waits for a table is published before its later changes",
+        file=LOOP,
+        old=("            changed |= self._open_topics()\n        self._parking.tend(changed)\n"),
+        new=(
+            "            changed |= self._open_topics()\n"
+            "        if not self._entries:\n"
+            "            self._parking.tend(changed)\n"
+        ),
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/agent/test_parking.py", "test_what_waits_for_a_table_comes_before_its_later_changes", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="what-a-read-explains-comes-last",
+        promise="what waits for a table is published before its later changes, whatever made the definition known",
+        file=LOOP,
+        old="                self._parking.retry_what_is_explained()\n",
+        new="                pass\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/agent/test_parking.py",
+                "test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_waits",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
         name="transactions-of-any-size",
         promise="a slow Kafka gets transactions that it can take in their time",
         file=PACE,
-        old="        self.limit = self._bounded(min(self.limit // 2, most))\n",
-        new="",
+        old="        return min(max(size, _LEAST_BYTES), _MOST_BYTES)\n",
+        new="        return _MOST_BYTES\n",
         needs=Needs.NODE,
         session="agent",
         reds=(
             Red(SLOW, "test_a_backlog_at_a_slow_kafka", "not in 50 s"),
-            Red(SLOW, "test_many_rows_come_in_smaller_transactions", "not in 120 s"),
+            Red(SLOW, "test_many_rows_come_in_smaller_transactions", "not in 200 s"),
         ),
     ),
     Breakage(

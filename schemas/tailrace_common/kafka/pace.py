@@ -68,8 +68,6 @@ class Pace:
             return
         if waited:
             self.rate = measured
-        elif self.rate is not None:
-            self.rate = max(self.rate, measured)
         if 2 * size >= self.limit:
             self._grow(bool(waited))
 

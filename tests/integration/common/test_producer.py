@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,8 @@ class NewLeader(Proxy):
     """
 
     topic = b"-"
+    overtaken = False
+    """Whether the next batch had gone by when the last one that was refused got its answer."""
     _next: asyncio.Event | None = None
 
     def refuse_one(self, topic: str) -> None:
@@ -75,6 +77,7 @@ class NewLeader(Proxy):
     async def _refuse_batch(self, correlation: int, answers: asyncio.StreamWriter, next: asyncio.Event) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(next.wait(), PATIENCE)
+        self.overtaken = next.is_set()
         partition = struct.pack(">ihqqq", 0, NOT_LEADER, -1, -1, -1) + b"\x01\x00\x00"
         topics = b"\x02" + bytes([len(self.topic) + 1]) + self.topic + b"\x02" + partition + b"\x00"
         answer = struct.pack(">i", correlation) + b"\x00" + topics + struct.pack(">i", 0) + b"\x00"
@@ -107,14 +110,12 @@ class Desk:
             "bootstrap.servers": f"{self.proxy.address}:{self.proxy.port}"
         }
 
-    def producer(self, topic: str, exactly: bool) -> KafkaProducer:
+    def producer(self, topic: str, exactly: bool, clock: Callable[[], float] = time.monotonic) -> KafkaProducer:
         """One of small batches."""
         sizes = Sizes(limits={topic: BATCH})
         if not exactly:
-            return KafkaAppends(self.config, clock=time.monotonic, timeout=TIMEOUT, sizes=sizes)
-        return KafkaTransactions(
-            self.config, topic, topic, clock=time.monotonic, timeout=TIMEOUT, sizes=sizes, fenced="fenced"
-        )
+            return KafkaAppends(self.config, clock=clock, timeout=TIMEOUT, sizes=sizes)
+        return KafkaTransactions(self.config, topic, topic, clock=clock, timeout=TIMEOUT, sizes=sizes, fenced="fenced")
 
     def numbers(self, topic: str) -> list[int]:
         """The records that readers have."""
@@ -147,3 +148,26 @@ def test_a_leader_that_is_new_loses_nothing(desk: Desk, exactly: bool, together:
                 producer.send(record)
         producer.end()
     assert desk.numbers(topic) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("exactly", [True, False])
+@pytest.mark.parametrize("together", [True, False])
+def test_after_two_hours_a_partition_gets_one_record_first_again(desk: Desk, exactly: bool, together: bool) -> None:
+    """A broker forgets producers that wrote nothing for long: the first batch is answered before the next one goes."""
+    topic, ahead = f"later-{exactly}-{together}", 0.0
+    TopicMaker(desk.config).ensure(topic, 1, {})
+    with closing(desk.producer(topic, exactly, lambda: time.monotonic() + ahead)) as producer:
+        producer.open()
+        producer.send_all([One(topic, 0, number) for number in range(4)])
+        producer.end()
+        ahead = 2 * 3600.0
+        desk.proxy.refuse_one(topic)
+        records: Sequence[Outgoing] = [One(topic, 0, number) for number in range(4, 8)]
+        if together:
+            producer.send_all(records)
+        else:
+            for record in records:
+                producer.send(record)
+        producer.end()
+    assert not desk.proxy.overtaken
+    assert desk.numbers(topic) == list(range(8))

@@ -124,6 +124,25 @@ def test_a_mutation_is_never_split_over_transactions() -> None:
     assert world.kafka.commits == 1
 
 
+@pytest.mark.parametrize("size", [1, 60_000], ids=["small", "large"])
+@pytest.mark.parametrize("changes", [1, 2, 3, 7])
+def test_no_transaction_ends_inside_a_mutation(changes: int, size: int) -> None:
+    """Mutations of several changes behind one that showed that their table can be published, whatever a transaction
+    takes; the large ones have several pieces."""
+    world = World(limits=Limits(changes=changes, read=100))
+    several = [mutation(*[(ORDERS, name * size, EPOCH)] * 5) for name in (b"b", b"c", b"d")]
+    world.log.append(1, [*entries("a"), *several, *entries("ef")])
+    world.live()
+    keys = world.keys()
+    assert [key[0] for key in keys] == list("a" + "bbbbb" + "ccccc" + "ddddd" + "ef")
+    published = world.changes()
+    assert len(world.kafka.ends) > 1 or changes > 3
+    for end in world.kafka.ends:
+        source = published[end - 1].source
+        assert source is not None
+        assert source.index == source.count - 1
+
+
 def test_only_tables_with_cdc_are_published() -> None:
     """Others move the position, and their finished segment is released, in one transaction and not one a poll."""
     world = World()
