@@ -186,6 +186,35 @@ BREAKAGES: Final = (
         reds=(Red(CRASHES, "test_a_cassandra_that_crashes", r"exit code 1\b"),),
     ),
     Breakage(
+        name="a-log-of-few-segments",
+        promise="what the node's replay links again is not taken for another log's, at any size of the log",
+        file=LEDGER,
+        old=(
+            "            most = max(REMEMBERED, self._counted, self.capacity() or 0)\n"
+            "            unseen = (segment for segment in sorted(self.released)"
+            " if segment < min(self._held, default=segment + 1))\n"
+        ),
+        new="            most, unseen = REMEMBERED, sorted(self.released)\n",
+        needs=Needs.MORE,
+        session="life",
+        reds=(Red(CRASHES, "test_a_cassandra_that_crashes_with_hundreds_of_segments", r"exit code 1\b"),),
+    ),
+    Breakage(
+        name="four-segments-are-remembered",
+        promise="copies of segments are remembered as far as the log has room",
+        file=LEDGER,
+        old="REMEMBERED: Final = 256\n",
+        new="REMEMBERED: Final = 4\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/capture/test_ledger.py",
+                "test_copies_are_remembered_as_far_as_the_log_has_room[None-256]",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
         name="released-and-left",
         promise="released segments make room in a full cdc_raw, and writes go on",
         file="connector/tailrace/cli/cdc_raw.py",

@@ -39,9 +39,8 @@ class CdcRaw:
     """Reads one directory, and the spool with it. Not thread-safe. Files may vanish at any time, by any hand.
 
     `keys` open encrypted segments; `release` says what becomes of those that are done; `register` outlives sessions.
-    `early`: read up to the last valid marker, ahead of the index (capture.ahead), segments without one too.
-    `kept` has the open files of segments without an index, and `commitlog` is the commit log's own directory: segments
-    with changes that cdc_raw has no longer are read from there (capture.recovery).
+    `early`: read up to the last valid marker, ahead of the index (capture.ahead), segments without one too. `kept` and
+    `commitlog`: where segments are read that cdc_raw has no longer (capture.recovery). `capacity`: see Ledger.
     """
 
     def __init__(
@@ -56,6 +55,7 @@ class CdcRaw:
         early: bool = False,
         kept: KeptSegments | None = None,
         commitlog: Callable[[], Path | None] = lambda: None,
+        capacity: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._directory = directory
         self._listings = Listings(directory, spool)
@@ -70,7 +70,7 @@ class CdcRaw:
         self._epoch = self._at.epoch
         self._early = early
         self._ahead = Ahead(self._epoch, index_of)
-        self._ledger = Ledger(released=dict(resume.open))
+        self._ledger = Ledger(released=dict(resume.open), capacity=capacity)
         self._segments: dict[int, SegmentFiles] = {}
         self._finished: dict[int, Position] = {}
         self._recovery = Recovery(kept, self._epoch, commitlog, keys)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,9 @@ from tailrace.capture.segment import header_checksum
 from tailrace.capture.storage import DELETED, Release
 
 _LOG: Final = logging.getLogger("tailrace.capture")
-# As many as fit into commitlog_total_space by default (8 GiB of 32 MiB segments): Cassandra cannot hold more.
+# Where nobody says how many the log can hold: as many as commitlog_total_space takes by default, 8 GiB of 32 MiB each.
 REMEMBERED: Final = 256
+_MOST_OPEN: Final = 256
 
 SegmentKey = tuple[int, int]
 """Segment id and header checksum."""
@@ -31,12 +33,19 @@ class Ledger:
     `linked` are segments in the directory that were read or passed over. `released` are segments whose files we
     took away while the commit log's own link still stood: when the node replays its log after a crash, it links them
     into cdc_raw again, and they must not be taken for a new log's. The file is held open to see the last link go.
-    Of a copy, as the spool may have it, nobody can see that: such a segment is remembered for as long as there is room.
+    Of a copy, of what an earlier process released, and beyond the files that are held, nobody can see that. Such a
+    segment is remembered while an older one is in the log, or as many are known as the log can hold: `capacity` of the
+    node's word (None: unknown), or what an earlier process has counted.
     """
 
     linked: dict[int, int] = field(default_factory=dict)
     released: dict[int, int] = field(default_factory=dict)
+    capacity: Callable[[], int | None] = lambda: None
+    _counted: int = 0
     _held: dict[int, tuple[int, int]] = field(default_factory=dict)  # the open file, and how many links of it are ours
+
+    def __post_init__(self) -> None:
+        self._counted = len(self.released)
 
     def keys(self) -> tuple[SegmentKey, ...]:
         """Every known segment, by id: `open` of the offsets record."""
@@ -66,8 +75,11 @@ class Ledger:
         for segment, (descriptor, ours) in list(self._held.items()):
             if os.fstat(descriptor).st_nlink <= ours:
                 self._drop(segment)
-        for segment in sorted(self.released)[:-REMEMBERED]:
-            self._drop(segment)
+        if len(self.released) > max(REMEMBERED, self._counted):
+            most = max(REMEMBERED, self._counted, self.capacity() or 0)
+            unseen = (segment for segment in sorted(self.released) if segment < min(self._held, default=segment + 1))
+            for segment in tuple(unseen)[: max(0, len(self.released) - most)]:
+                self._drop(segment)
 
     def release(self, files: SegmentFiles, release: Release = DELETED) -> None:
         """Take a segment's files away, the log first: an index alone is litter, a log alone would look unreleased.
@@ -104,11 +116,11 @@ class Ledger:
             os.close(previous)
         held = os.fstat(descriptor)
         ours = int(release.target is not None and _is_file(release.target(log), held))
-        if held.st_nlink > ours:
+        if held.st_nlink > ours and len(self._held) < _MOST_OPEN:
             self._held[segment] = (descriptor, ours)
             return
         os.close(descriptor)
-        if not copied:
+        if not copied and held.st_nlink <= ours:
             self._drop(segment)
 
     def _drop(self, segment: int) -> None:

@@ -75,6 +75,7 @@ class Care:
             early=self._settings.early,
             kept=self._kept,
             commitlog=self._commitlog,
+            capacity=lambda: self._limits().log_segments,
         )
         for left in self.spool.left_behind():
             words = (

@@ -20,11 +20,14 @@ class NodeLimits:
     """What the node says of cdc_raw. `total` is its limit in bytes, `segment` a segment's size; None: unknown.
 
     `may_delete`: whether Cassandra may delete segments that nobody read, as cdc_block_writes is false, or unknown.
+    `log_segments` is how many segments the commit log can hold: twice commitlog_total_space, as Cassandra begins to
+    flush there, and goes on to write.
     """
 
     total: int | None = None
     segment: int | None = None
     may_delete: bool = True
+    log_segments: int | None = None
 
 
 def limits_of(settings: Mapping[str, str]) -> NodeLimits:
@@ -36,7 +39,9 @@ def limits_of(settings: Mapping[str, str]) -> NodeLimits:
         return NodeLimits()
     total = _bytes(settings.get("cdc_total_space"), settings.get("cdc_total_space_in_mb"))
     segment = _bytes(settings.get("commitlog_segment_size"), settings.get("commitlog_segment_size_in_mb"))
-    return NodeLimits(total or None, segment or None, settings.get("cdc_block_writes", "true") != "true")
+    log = _bytes(settings.get("commitlog_total_space"), settings.get("commitlog_total_space_in_mb"))
+    may_delete = settings.get("cdc_block_writes", "true") != "true"
+    return NodeLimits(total or None, segment or None, may_delete, 2 * log // segment if log and segment else None)
 
 
 def _bytes(text: str | None, mebibytes: str | None) -> int | None:

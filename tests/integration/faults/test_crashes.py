@@ -157,6 +157,52 @@ def test_tracking_that_ends_right_before_a_crash(
             assert agent.stop() == 0, agent.words()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_cassandra_that_crashes_with_hundreds_of_segments(
+    kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    """320 segments in its log, all of them released: its replay links them again. The agent that lives through it, and
+    one that starts after another crash, publish none twice and take none for another log's."""
+    yaml = {
+        "commitlog_total_space": "1024MiB",
+        "memtable_allocation_type": "offheap_objects",
+        "memtable_offheap_space": "1024MiB",
+    }
+    with LocalCassandra(tmp_path / "node", CassandraSettings(heap_mib=512, yaml=yaml)) as node:
+        table = f"{keyspace_name}.t"
+        with cql(node) as session:
+            create_keyspace(session, keyspace_name)
+            start_here(session, node, kafka, prefix, keyspace_name)
+            session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v blob) WITH cdc = true")
+        with AgentProcess(tmp_path, settings_for(node, kafka, prefix, keyspace_name)) as agent:
+            agent.until_ready()
+            with cql(node) as session:
+                insert = session.prepare(f"INSERT INTO {table} (k, v) VALUES (?, ?)")
+                for key in range(640):  # two fill a segment
+                    session.execute(insert, (key, b"x" * 400_000))
+            agent.until(lambda: agent.count("released") >= 300, 120)
+            assert len(list(node.commitlog.glob("*.log"))) > 300, "flushed: this shows nothing"
+            for dies in (False, True):
+                if dies:
+                    agent.kill()
+                node.kill()
+                node.start()
+                if dies:
+                    agent.start()
+                with cql(node) as session:
+                    session.execute(f"INSERT INTO {table} (k) VALUES ({1000 + dies})")
+                agent.until(partial(_has_key, kafka, prefix, f"{prefix}.{table}", 1000 + dies), 120)
+                agent.until(lambda: len(list(node.cdc_raw.glob("*.log"))) < 10, 120)
+            assert agent.stop() == 0, agent.words()
+    keys = ints(published(kafka, prefix, f"{prefix}.{table}"))
+    assert keys == Counter([*range(640), 1000, 1001])
+
+
+def _has_key(kafka: LocalKafka, prefix: str, topic: str, key: int) -> bool:
+    return key in ints(published(kafka, prefix, topic))
+
+
 def _are_published(kafka: LocalKafka, prefix: str, topic: str) -> bool:
     return ints(published(kafka, prefix, topic)) == Counter(range(100))
 

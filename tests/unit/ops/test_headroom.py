@@ -19,6 +19,11 @@ MIB = 1 << 20
             {"cdc_total_space": "4096MiB", "commitlog_segment_size": "32MiB", "cdc_block_writes": "true"},
             NodeLimits(4096 * MIB, 32 * MIB, False),
         ),
+        (
+            {"commitlog_total_space": "8GiB", "commitlog_segment_size": "1MiB", "cdc_block_writes": "true"},
+            NodeLimits(None, MIB, False, 16_384),
+        ),
+        ({"commitlog_total_space": "8GiB"}, NodeLimits(None, None, False)),
         ({"cdc_total_space": "1GiB", "cdc_block_writes": "false"}, NodeLimits(1024 * MIB, None, True)),
         (
             {"cdc_total_space_in_mb": "512", "commitlog_segment_size_in_mb": "32"},  # 4.0
