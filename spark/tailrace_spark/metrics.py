@@ -57,6 +57,12 @@ class StreamMetrics:
             "Changes that the sink keeps until the store takes those of their table.",
             registry=self.registry,
         )
+        self._refused = Counter(
+            "tailrace_stream_refused",
+            "Batches of which the sink set changes of a table aside, or keeps them, by table.",
+            ["table"],
+            registry=self.registry,
+        )
         self._filtered = Counter(
             "tailrace_stream_filtered", "Changes that filters left out, by table.", ["table"], registry=self.registry
         )
@@ -97,6 +103,8 @@ class StreamMetrics:
         self._rows.inc(summary.rows)
         self._letters.inc(summary.dead_letters)
         self._kept.inc(summary.held)
+        for name in summary.refused:
+            self._refused.labels(name).inc()
         for mark, count in done.marks.items():
             self._marked.labels(mark).inc(count)
         for name, count in done.left_out.items():

@@ -85,6 +85,7 @@ class Report:
             batches=0, records=0, changes=0, rows=0, dead_letters=0, kept=0, filtered=0, retries=0
         )
         self._tables: dict[str, TableProgress] = {}
+        self._refused: dict[str, str] = {}
         self._last: tuple[Progress, float] | None = None
         self._held: Trouble | None = None
 
@@ -118,12 +119,15 @@ class Report:
             before = self._tables.get(name)
             records = table.records + (0 if before is None else before.records)
             self._tables[name] = TableProgress(records, table.lag_seconds)
+            self._refused.pop(name, None)
+        self._refused.update(dict(summary.refused))
         self._last = done, now
         if summary.dead_letters:
-            words = f"batch {done.batch}: {summary.dead_letters} records set aside"
+            words = f"batch {done.batch}: {summary.dead_letters} records set aside{_why(summary)}"
             self.trouble = Trouble("dead letters", words, self._action("dead letters"), now)
         elif summary.held:
             words = f"batch {done.batch}: {summary.held} changes kept until the store takes those of their table"
+            words += _why(summary)
             self.trouble = Trouble("kept changes", words, self._action("kept changes"), now)
 
     def swept(self, rows: int) -> None:
@@ -142,6 +146,7 @@ class Report:
                 name: {"records": table.records, "lag_seconds": round(table.lag_seconds, 3)}
                 for name, table in sorted(dict(self._tables).items())
             },
+            "refused_tables": dict(self._refused),
             "behind_records": None if behind is None else dict(behind),
             "last_error": _said(self.trouble),
         }
@@ -158,6 +163,11 @@ class Report:
                 return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
             case _:
                 return f"`tailrace sink-letters list {name}` says why, or the place that {document} names; then replay"
+
+
+def _why(summary: Summary) -> str:
+    """Which tables, and why."""
+    return "".join(f"; {table}: {reason}" for table, reason in sorted(summary.refused.items()))
 
 
 def _batch(done: Progress, at: float) -> dict[str, object]:

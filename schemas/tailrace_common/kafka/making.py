@@ -16,6 +16,11 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 
 _BROKERS_DEFAULT: Final = -1
 _GRACE_SECONDS: Final = 5
+_OF_THE_TOPIC: Final = (KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG)
+
+
+class InvalidTopicError(SettingsError):
+    """Kafka has no topic of such a name, or not with these settings; others can be made."""
 
 
 class TopicMaker:
@@ -51,6 +56,8 @@ class TopicMaker:
                     continue
                 if cause.retriable():
                     raise service_error(f"creating topic {topic}", cause, self._errors) from error
+                if cause.code() in _OF_THE_TOPIC:
+                    raise InvalidTopicError(f"topic {topic} cannot be created: {redact(cause.str())}") from error
                 raise SettingsError(
                     f"topic {topic} is missing and cannot be created: {redact(cause.str())}; make it, or give the right"
                 ) from error

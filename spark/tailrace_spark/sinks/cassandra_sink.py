@@ -12,6 +12,7 @@ from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.cassandra_parts import Letters, Store
 from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 _Target = TypeVar("_Target")
 
@@ -25,7 +26,8 @@ class Targets(Generic[_Target]):
     """What writes the changes of each definition, made when it is first asked for."""
 
     def __init__(self, make: Callable[[Table], _Target], letters: str, clock: Callable[[], float]) -> None:
-        """`make` raises UnsupportedError where there can be none; `letters` is where its changes go then."""
+        """`make` raises what is its table's (table_faults) where there can be none; `letters` is where its changes go
+        then."""
         self._make = make
         self._letters = letters
         self._clock = clock
@@ -38,9 +40,12 @@ class Targets(Generic[_Target]):
             look_again = inf
             try:
                 found: _Target | UnsupportedError = self._make(table)
-            except UnsupportedError as error:
-                found, look_again = error, self._clock() + UNSUPPORTED_SECONDS
-                log.error("%s; its changes go to %s", error, self._letters)
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+                found = error if isinstance(error, UnsupportedError) else UnsupportedError(reason_of(error))
+                look_again = self._clock() + UNSUPPORTED_SECONDS
+                log.error("%s: its changes go to %s, all other tables go on: %s", table, self._letters, found)
             known = self._known[id(table)] = table, found, look_again
         if isinstance(known[1], UnsupportedError):
             raise known[1]

@@ -11,13 +11,14 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType, quote_identifier
-from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError, UnsupportedError
+from tailrace_schemas.errors import ServiceError, SettingsError, UnsupportedError
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.sinks.cassandra import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, Letters, Store, make_types
 from tailrace_spark.sinks.cassandra_sink import CassandraSink, Targets
 from tailrace_spark.sinks.cql_writes import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -73,22 +74,31 @@ class CassandraTablesSink(CassandraSink):
         written = self._made(piece.changes, letters, now)
         try:
             self._store.apply(one.mutation for one in written)
-        except RefusedError:
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
             self._forget()  # somebody may have dropped a table, which is made anew then
             again = self._made([one.delivered for one in written], letters, now)
             written = [one for one in again if self._alone(one, letters)]
         self._letters.bury(letters)
         set_aside += letters
-        refused = len(letters) - len(piece.dead_letters)
-        return Summary(changes=len(piece.changes) - refused, rows=len(written), dead_letters=len(letters))
+        refused = letters[len(piece.dead_letters) :]
+        return Summary(
+            changes=len(piece.changes) - len(refused),
+            rows=len(written),
+            dead_letters=len(letters),
+            refused=refusals_of(piece.changes, refused),
+        )
 
     def _made(self, changes: Iterable[Delivered], letters: list[DeadLetter], now: int) -> list[_Written]:
         found: list[_Written] = []
         for delivered in changes:
             try:
                 mutation = self._targets.of(delivered.change.table).mutation(delivered.change, now)
-            except DecodeError as error:
-                letters.append(DeadLetter(delivered.place, str(error), delivered.message))
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+                letters.append(DeadLetter(delivered.place, reason_of(error), delivered.message))
                 continue
             if mutation is not None and mutation.size > self._largest:
                 reason = f"{mutation.size} bytes are more than largest_mutation_kibibytes, {self._largest >> 10}"
@@ -101,9 +111,12 @@ class CassandraTablesSink(CassandraSink):
         """Write one change, since the cluster refused it or another; False where it is this one."""
         try:
             self._store.apply([one.mutation])
-        except RefusedError as error:
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
             delivered = one.delivered
-            letters.append(DeadLetter(delivered.place, f"Cassandra refuses it: {error}", delivered.message))
+            words = f"Cassandra refuses it: {error if isinstance(error, RefusedError) else reason_of(error)}"
+            letters.append(DeadLetter(delivered.place, words, delivered.message))
             return False
         return True
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace_spark.sinks.change_columns import ChangeColumns, ValueColumn
+from tailrace_spark.sinks.lake_names import relabelled
 from tailrace_spark.sinks.lake_times import FIRST_DAY, LAST_DAY
 from tailrace_spark.sinks.lake_types import delta_type
 from tailrace_spark.sinks.value_arrays import Odd, column_array, either
@@ -19,7 +20,8 @@ _DAY: Final = 86_400_000_000
 def change_batch(columns: ChangeColumns, numbers: Any, schema: Any) -> tuple[Any, list[int]]:
     """The RecordBatch of all that is in the columns, and the rows that are left out of it, to be made of records.
 
-    `numbers` is the schema of a definition's records (parquet_schema), `schema` the history's (lake_types).
+    `numbers` is the schema of a definition's records (parquet_schema), `schema` the history's (lake_types), in whose
+    structs names may be others (lake_names).
     """
     keys, odd = _struct(columns.keys, numbers.field("key").type, columns.rows)
     written = pa.array(columns.written, pa.int64())
@@ -33,7 +35,7 @@ def change_batch(columns: ChangeColumns, numbers: Any, schema: Any) -> tuple[Any
     if columns.columns:
         made["columns"], more = _struct(columns.columns, numbers.field("columns").type, columns.rows)
         odd = either(odd, more)
-    arrays = [_array(made[field.name], field.type, columns.rows) for field in schema]
+    arrays = [relabelled(_array(made[field.name], field.type, columns.rows), field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     if odd is None:
         return batch, []

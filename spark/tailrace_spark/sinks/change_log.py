@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -12,6 +13,9 @@ from tailrace_schemas.change_json import ChangeForms, plain
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.row_image import Imaged
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of
+
+log = logging.getLogger("tailrace_spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,10 @@ class Batch(Protocol):
     """One micro-batch on its way out. Ended by either `commit` or `abandon`."""
 
     def put(self, record: LogRecord) -> None:
-        """Take the next record; they come by topic, partition and offset. Raises ServiceError."""
+        """Take the next record; they come by topic, partition and offset. Raises ServiceError.
+
+        Of a record that raises what is its table's (table_faults) nothing goes out, and it is set aside.
+        """
 
     def set_aside(self, letter: DeadLetter) -> None:
         """Take a record that is not a change, or that cannot be written."""
@@ -124,28 +131,34 @@ class ChangeLogSink:
 
     def into(self, batch: Batch, pieces: Iterable[Piece]) -> Summary:
         """Put the pieces into a batch and end it."""
-        changes = 0
+        changes, refused = 0, dict[str, str]()
         try:
             for piece in pieces:
                 changes += len(piece.changes)
                 for letter in piece.dead_letters:
                     batch.set_aside(letter)
                 for delivered in batch.put_all(piece.changes) if isinstance(batch, BulkBatch) else piece.changes:
-                    self._put(batch, delivered)
+                    self._put(batch, delivered, refused)
             done = batch.commit()
         except BaseException:
             batch.abandon()
             raise
-        return done + Summary(changes=changes - done.changes)
+        for table, reason in refused.items():
+            log.warning("%s: changes go to the dead letters, all other tables go on: %s", table, reason)
+        return done + Summary(changes=changes - done.changes, refused=refused)
 
-    def _put(self, batch: Batch, delivered: Delivered) -> None:
+    def _put(self, batch: Batch, delivered: Delivered, refused: dict[str, str]) -> None:
+        """Put a change, or set it aside; `refused` gets why, by table."""
+        message, images = delivered.message, delivered.images
         try:
             record = self._forms.of(delivered.change.table).record(delivered.change)
-        except ValueError as error:
-            batch.set_aside(DeadLetter(delivered.place, str(error), delivered.message))
-        else:
-            message, images = delivered.message, delivered.images
             batch.put(LogRecord(delivered.place, delivered.change, delivered.assignment, record, message, images))
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            reason = reason_of(error)
+            refused[str(delivered.change.table)] = reason
+            batch.set_aside(DeadLetter(delivered.place, reason, message))
 
     def close(self) -> None:
         """Let go of the outlet, and of the images."""

@@ -50,8 +50,8 @@ class _Lines:
         self._letters = 0
 
     def put(self, record: LogRecord) -> None:
-        self._rows += 1
         self._print(record.value)
+        self._rows += 1
 
     def set_aside(self, letter: DeadLetter) -> None:
         self._letters += 1

@@ -11,7 +11,13 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
@@ -19,12 +25,16 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.lake import Condition, plain_type
 from tailrace_spark.sinks.local_root import directories, require_writable, taking_turns
+from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _S3: Final = "s3://"
 # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
 _PATIENCE: Final = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
 _Mode = Literal["error", "append", "overwrite"]
 _LOOKED_AT: Final = 200_000  # rows whose keys are looked for at once: to hash these takes longer than most files' rows
+# What delta-rs says of a table, its columns or its constraints, in errors of the type that S3's have too.
+_OF_THE_TABLE: Final = ("Schema error", "Invalid data found", "Invariant violation", "Cast error")
+_ROWS: Final = "Preview of invalid data"
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -252,13 +262,18 @@ def _answering(uri: str) -> Iterator[None]:
         yield
     except CommitFailedError as error:
         raise ServiceError(f"{uri}: another writer came first: {_said(error)}") from error
+    except (SchemaMismatchError, DeltaProtocolError) as error:
+        raise TableRefusedError(f"{uri}: {_said(error)}") from error
     except (DeltaError, OSError) as error:
-        raise ServiceError(f"{uri}: {_said(error)}") from error
+        said = _said(error)
+        refused = isinstance(error, DeltaError) and any(words in said for words in _OF_THE_TABLE)
+        raise (TableRefusedError if refused else ServiceError)(f"{uri}: {said}") from error
 
 
 def _said(error: Exception) -> str:
-    """A message in one line, without colours."""
-    return " ".join(_COLOURS.sub("", str(error)).replace("↳", "").split())
+    """A message in one line, without colours and without rows of the table."""
+    words = str(error).split(_ROWS)[0]
+    return " ".join(_COLOURS.sub("", words).replace("↳", "").split())
 
 
 def _options(settings: DeltaSinkSettings) -> dict[str, str]:

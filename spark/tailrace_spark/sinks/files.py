@@ -20,6 +20,7 @@ from tailrace_spark.sinks.file_formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends
 from tailrace_spark.sinks.file_store import FileStore, answering, hidden
 from tailrace_spark.sinks.protocol import At, DeadLetter, Place, Summary
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -126,11 +127,14 @@ class FilesBatch:
         self._files = 0
         self._buffered = 0
         self._left_out = 0
+        self._refused: dict[int, tuple[Table, str]] = {}
 
     def put(self, record: LogRecord) -> None:
         if not self.take(record.place):
             return
         change, day = record.change, day_of(record_times(record.change)[0])
+        if (refused := self._refused.get(id(change.table))) is not None:
+            raise TableRefusedError(refused[1])
         file = self._open.pop((id(change.table), day), None) or self._new(change.table, day)
         self._open[(id(change.table), day)] = file  # the last one used stands last
         file.waiting.append(record)
@@ -163,35 +167,54 @@ class FilesBatch:
         path = f"{directory}/{self._name}-{self._files}{suffix[self._settings.format]}"
         self._files += 1
         stream = self._store.open(hidden(path) if self._store.renames else path)
-        with answering(path):
-            writer = _FORMATS[self._settings.format](stream, table, compress=self._settings.compress)
+        try:
+            with answering(path):
+                writer = _FORMATS[self._settings.format](stream, table, compress=self._settings.compress)
+        except BaseException as error:
+            if is_of_table(error):
+                self._refused[id(table)] = table, reason_of(error)
+            _close_quietly(stream)
+            raise
         name = self._outlet.name_of(table)
         file = CommittedFile(path=path, table=str(table), day=day, definition=name, records=0, bytes=0)
         return _Open(path, writer, file)
 
     def _flush(self, file: _Open) -> None:
         """Write what waits, and end the file where it is large enough."""
-        if file.waiting:
-            with answering(file.path):
-                file.writer.write(file.waiting)
-            file.file = replace(file.file, records=file.file.records + len(file.waiting))
-            self._buffered -= len(file.waiting)
-            file.waiting = []
+        self._write(file)
         if file.writer.size() >= self._settings.file_mebibytes << 20:
             self._open = {key: other for key, other in self._open.items() if other is not file}
             self._end(file)
 
     def _end(self, file: _Open) -> None:
-        if file.waiting:
-            with answering(file.path):
-                file.writer.write(file.waiting)
-            self._buffered -= len(file.waiting)
+        self._write(file)
         with answering(file.path):
             file.writer.close()
         path = hidden(file.path) if self._store.renames else file.path
         self._store.settle(path)
-        records = file.file.records + len(file.waiting)
-        self._done.append(replace(file.file, records=records, bytes=self._store.size(path)))
+        self._done.append(replace(file.file, bytes=self._store.size(path)))
+
+    def _write(self, file: _Open) -> None:
+        """Write what waits for a file."""
+        waiting, file.waiting = file.waiting, []
+        self._buffered -= len(waiting)
+        written = self._written(file, waiting) if waiting else 0
+        file.file = replace(file.file, records=file.file.records + written)
+
+    def _written(self, file: _Open, records: Sequence[LogRecord]) -> int:
+        """How many records a file's format takes; where it has no way to say one, halves, until that stands alone."""
+        try:
+            with answering(file.path):
+                file.writer.write(records)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            if len(records) == 1:
+                self.set_aside(DeadLetter(records[0].place, reason_of(error), records[0].message))
+                return 0
+            middle = len(records) // 2
+            return self._written(file, records[:middle]) + self._written(file, records[middle:])
+        return len(records)
 
     def commit(self) -> Summary:
         files = self.ended()

@@ -112,12 +112,11 @@ class _Requests:
         self._refused = 0
 
     def put(self, record: LogRecord) -> None:
+        key, text = record.change.key, encoded(record.value)
         self._records += 1
-        key = record.change.key
         if key is None:  # of all keys: behind what was before it, ahead of what comes
             self._flush()
         lane = self._lanes[crc32(key or b"") % len(self._lanes)]
-        text = encoded(record.value)
         lane.records.append(_Encoded(record, text))
         lane.size += len(text)
         if key is None:

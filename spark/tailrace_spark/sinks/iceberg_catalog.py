@@ -8,18 +8,20 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.java_errors import java_class, java_said
+from tailrace_spark.sinks.table_faults import TableRefusedError
 
 CATALOG: Final = "tailrace"
 """What the catalog is called in a store's session."""
 _SETTING: Final = f"spark.sql.catalog.{CATALOG}"
 # What they say is that somebody was faster, by an older version or a file that is no longer there.
 _OVERTAKEN: Final = ("CommitFailedException", "AlreadyExistsException", "ValidationException", "TABLE_OR_VIEW_ALREADY")
+_NOT_FOUND: Final = "NOT_FOUND"
 _GONE: Final = ("NoSuchTableException", "NoSuchNamespaceException", "NotFoundException")
 
 
@@ -120,8 +122,10 @@ class Catalog:
             said = java_said(error)
             for secret in self._secrets:
                 said = said.replace(secret, "*****")
-            overtaken = any(name in said for name in _OVERTAKEN)
-            raise ServiceError(f"{where}: {'another writer came first: ' if overtaken else ''}{said}") from error
+            if any(name in said for name in _OVERTAKEN):
+                raise ServiceError(f"{where}: another writer came first: {said}") from error
+            refused = isinstance(error, AnalysisException) and _NOT_FOUND not in said
+            raise (TableRefusedError if refused else ServiceError)(f"{where}: {said}") from error
 
     def _namespace(self, levels: tuple[str, ...]) -> Any:
         array = self._new_array(self._jvm.java.lang.String, len(levels))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, Sizes, read_to_end
-from tailrace_common.kafka.making import TopicMaker
+from tailrace_common.kafka.making import InvalidTopicError, TopicMaker
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import SchemaRefusedError, SettingsError, UnsupportedError
+from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import topic_component
@@ -22,6 +23,7 @@ from tailrace_spark.sinks.kafka_avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka_forms import ChangeForm, CloudEvents, Headers, JsonChanges, event_headers
 from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
 from tailrace_spark.sinks.row_image import Imaged
+from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]
 Next = dict[tuple[str, int], int]
@@ -102,6 +104,7 @@ class KafkaOutlet:
         self._open_producer = open_producer or transactions
         self._topics = TopicMaker(config)
         self._counts: dict[str, int] = {}
+        self._refusals = Refusals()
         self._producer: KafkaTransactions | None = None
         self._next: Next = {}
         self._registry = registry
@@ -152,8 +155,26 @@ class KafkaOutlet:
         self._ensure(self._target.dead_letters, 1, _KEPT)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions it has; made if it is missing. Raises SettingsError, ServiceError."""
-        return self._ensure(topic, self._target.partitions, _KEPT)
+        """How many partitions a table's topic has; made if it is missing.
+
+        Raises TableRefusedError where Kafka has no such topic or takes no records for it; SettingsError, ServiceError.
+        """
+        self._refusals.check(topic)
+        try:
+            return self._ensure(topic, self._target.partitions, _KEPT)
+        except InvalidTopicError as error:
+            self._refusals.note(topic, error)
+            raise TableRefusedError(str(error)) from error
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """While inside, a topic of a table's that Kafka refuses is remembered: the batch comes again without it."""
+        try:
+            yield
+        except RefusedError as error:
+            if error.topic not in (self._target.progress, self._target.dead_letters):
+                self._refusals.note(error.topic, error)
+            raise
 
     def abandon(self) -> None:
         """End the transaction without its records; how far the sink is, the next one reads."""
@@ -216,15 +237,18 @@ class KafkaBatch:
                 found += self._events(record, self._outlet.events.events)
             else:
                 found.append(self._change(record))
-        except (UnsupportedError, SchemaRefusedError) as error:
-            self.letter(DeadLetter(record.place, str(error), record.message))
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            self.letter(DeadLetter(record.place, reason_of(error), record.message))
         small = [one for one in found if _size(one) <= largest]
         if len(small) < len(found):
             size = max(map(_size, found))
             words = f"{size} bytes as a record, more than the sink's largest_record, {largest}"
             self.letter(DeadLetter(record.place, words, record.message))
-        for sent in small:
-            self._producer.send(sent)
+        with self._outlet.sending():
+            for sent in small:
+                self._producer.send(sent)
         self._rows += len(small)
 
     def _change(self, record: LogRecord) -> Sent:
@@ -272,9 +296,10 @@ class KafkaBatch:
     def commit(self) -> Summary:
         notes = list(self.notes())
         if notes or self._rows or self._letters:
-            for sent in notes:
-                self._producer.send(sent)
-            self._producer.end()
+            with self._outlet.sending():
+                for sent in notes:
+                    self._producer.send(sent)
+                self._producer.end()
             self._after.update(self._next)
         return Summary(rows=self._rows, dead_letters=self._letters)
 

@@ -28,6 +28,7 @@ from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.lake_history import LakeHistory, table_name
+from tailrace_spark.sinks.lake_names import Names
 from tailrace_spark.sinks.lake_puts import Puts, puts_of, rows_of
 from tailrace_spark.sinks.lake_reading import StateReading, read_now, reading
 from tailrace_spark.sinks.lake_spool import Spool
@@ -50,6 +51,7 @@ from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
 from tailrace_spark.sinks.sql_held import newest_definition
 from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_stored import RowKey
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
 log = logging.getLogger("tailrace_spark")
 
@@ -108,9 +110,15 @@ class LakeCurrent:
         summary = Summary()
         for changes in by_table.values():
             refused = list[DeadLetter]()
-            rows = self._table(changes, refused)
-            summary += Summary(len(changes) - len(refused), rows)
-            letters += refused
+            try:
+                rows = self._table(changes, refused)
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+                summary += set_aside(changes[0].change.table, changes, error, letters)
+            else:
+                summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
+                letters += refused
         self._bury(letters)
         return summary + Summary(dead_letters=len(letters)), letters
 
@@ -127,8 +135,17 @@ class LakeCurrent:
         for name in states:
             followed = _Followed.open(self._store, name.removesuffix(_STATE))
             if followed is not None:
-                swept += followed.sweep(int(self._clock()), self._ring_delay)
+                swept += self._sweep(followed)
         return swept
+
+    def _sweep(self, followed: _Followed) -> int:
+        try:
+            return followed.sweep(int(self._clock()), self._ring_delay)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            log.warning("%s: what has expired still stands in it: %s", followed.name, reason_of(error))
+            return 0
 
     def close(self) -> None:
         """Nothing is kept open between batches."""
@@ -137,20 +154,21 @@ class LakeCurrent:
         table, announced = newest_definition(changes)
         name, followed = self._followed(table)
         if followed is None:
-            about = About(table, announced, self._buckets)
+            about = About(table, announced, self._buckets, names={})
             followed = _Followed(self._store, name, StateTable(self._store.open(state_name(name))), about, made=True)
         else:
             about = followed.about
             newer = announced >= about.announced
             definition = merge_definitions(about.definition, table, second_newer=newer)
             about = replace(about, definition=definition, announced=max(announced, about.announced))
+        about = replace(about, names=_names(about))
         at = int(self._clock())
         with held_off():
             try:
                 with reading(followed.state, _keys_of(changes), about.buckets) as known:
                     return followed.merge(gather(changes), about, at, self._ring_delay, known)
             except DecodeError:
-                good = mergeable(changes, Shown(about.definition, about.buckets), refused)
+                good = mergeable(changes, Shown(about.definition, about.buckets, about.names), refused)
                 known = read_now(followed.state, _keys_of(good), about.buckets)
                 return followed.merge(gather(good), about, at, self._ring_delay, known)
 
@@ -223,7 +241,7 @@ class _Followed:
         Raises DecodeError before anything is written.
         """
         about, erases = _erasing(about, found, at, ring_delay)
-        shown = Shown(about.definition, about.buckets)
+        shown = Shown(about.definition, about.buckets, about.names)
         plain = PlainRows(about.definition, about.buckets, len(found.rows))
         if erases:
             keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows), *self.state.all_keys()}
@@ -378,12 +396,20 @@ def _erasing(about: About, found: Gathered, at: int, ring_delay: float) -> tuple
     return replace(about, truncations=known, erased=floor if erases else about.erased), erases
 
 
+def _names(about: About) -> Names:
+    """What a table calls its columns and fields now, by what it called them before."""
+    if about.names is None:  # an older version made it
+        about = replace(about, names=Shown(about.definition, about.buckets, None).names)
+    return Shown(about.definition, about.buckets, about.names).names
+
+
 def _widens(before: About, after: About) -> bool:
     """Whether all that another definition changes of what is shown are columns more."""
     old, new = before.definition, after.definition
-    if old == new:
+    if old == new and before.names == after.names:
         return True
-    there, wanted = Shown(old, before.buckets).schema, Shown(new, after.buckets).schema
+    there = Shown(old, before.buckets, before.names).schema
+    wanted = Shown(new, after.buckets, after.names).schema
     same = all(field.name in wanted.names and wanted.field(field.name) == field for field in there)
     return same and old.dropped == new.dropped and [c.name for c in old.key] == [c.name for c in new.key]
 

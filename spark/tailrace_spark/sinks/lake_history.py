@@ -22,11 +22,13 @@ from tailrace_spark.sinks.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
 from tailrace_spark.sinks.files import day_of
 from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake_names import distinct, names_of, relabelled_batch
 from tailrace_spark.sinks.lake_spool import Spool
 from tailrace_spark.sinks.lake_times import within
 from tailrace_spark.sinks.lake_types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.parquet_schema import arrow_schema
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Place, Summary
+from tailrace_spark.sinks.table_faults import Refusals, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -51,6 +53,7 @@ class LakeHistory:
     """
 
     def __init__(self, store: LakeStore) -> None:
+        self.refusals = Refusals()
         self._store = store
         self._routes: dict[int, _Route] = {}
         self._forms = ChangeForms()
@@ -64,24 +67,27 @@ class LakeHistory:
         return HistoryBatch(self, self._store)
 
     def route(self, table: Table, batch: HistoryBatch) -> _Route:
-        """Where the changes of a definition go: the first of NAME, NAME-2, ... whose columns it fits."""
+        """Where the changes of a definition go: the first of NAME, NAME-2, ... whose columns it fits.
+
+        Raises TableRefusedError where the store refused that a moment ago.
+        """
         known = self._routes.get(id(table))
         if known is None:
-            numbers = arrow_schema(table)
-            wanted = self._store.typed(history_schema(table))
-            known = _Route(table, numbers, wanted, self._fitting(table, wanted, batch))
-            self._routes[id(table)] = known
+            known = self._routes[id(table)] = self._fitting(table, arrow_schema(table), batch)
+        self.refusals.check(known.name)
         return known
 
-    def _fitting(self, table: Table, wanted: Any, batch: HistoryBatch) -> str:
+    def _fitting(self, table: Table, numbers: Any, batch: HistoryBatch) -> _Route:
         name = table_name(table)
         for number in count(1):
             candidate = name if number == 1 else f"{name}-{number}"
             schema = batch.schema_of(candidate)
             if schema is not None and DAY not in schema.names:
                 raise SettingsError(f"{candidate} is a table of another kind: give this sink another path")
+            labels = distinct(numbers, {} if schema is None else names_of(schema))
+            wanted = self._store.typed(history_schema(labels))
             if schema is None or grown(schema, wanted) is not None:
-                return candidate
+                return _Route(table, numbers, labels, wanted, candidate)
         raise AssertionError("numbers do not end")
 
     def record(self, one: Delivered) -> LogRecord:
@@ -122,10 +128,14 @@ def replays(topic: str, partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """Where a definition's changes go; `numbers` is what a record is in Arrow, `schema` what it is in the lake."""
+    """Where a definition's changes go; `numbers` is what a record is in Arrow, `schema` what it is in the lake.
+
+    `labels` is `numbers` with the lake's names.
+    """
 
     table: Table  # kept, so that its id stays its own
     numbers: Any
+    labels: Any
     schema: Any
     name: str
 
@@ -223,11 +233,21 @@ class HistoryBatch:
             by_table.setdefault(id(one.change.table), []).append(one)
         with held_off():
             for some in by_table.values():
-                at, table = 0, some[0].change.table
-                filling = self._fillings.get(id(table)) or self._filling(table)
-                while (at := fill(filling.columns, some, at, filling.writing.ends, left)) < len(some):
-                    self._pour(filling)
+                self._put_table(some, left)
         return left
+
+    def _put_table(self, some: Sequence[Delivered], left: list[Delivered]) -> None:
+        """Take changes of one definition; `left` gets what is to be put by itself, or set aside."""
+        at, table = 0, some[0].change.table
+        try:
+            filling = self._fillings.get(id(table)) or self._filling(table)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            left += some  # each of them says why
+            return
+        while (at := fill(filling.columns, some, at, filling.writing.ends, left)) < len(some):
+            self._pour(filling)
 
     def _filling(self, table: Table) -> _Filling:
         route = self._outlet.route(table, self)
@@ -238,14 +258,49 @@ class HistoryBatch:
 
     def _pour(self, filling: _Filling) -> None:
         """Put what is in the columns into the spool, and what only records can say as these."""
-        columns, route, spool = filling.columns, filling.route, filling.writing.spool
+        columns, route = filling.columns, filling.route
         if not columns.rows:
             return
-        batch, odd = change_batch(columns, route.numbers, route.schema)
-        spool.add(batch)
-        if odd:
-            spool.add(rows_of(route, [self._outlet.record(columns.taken[row]) for row in odd]))
+        try:
+            batch, odd = change_batch(columns, route.numbers, route.schema)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            self._add_each(filling.writing, route, columns.taken)
+        else:
+            filling.writing.spool.add(batch)
+            self._add_each(filling.writing, route, [columns.taken[row] for row in odd])
         filling.columns = ChangeColumns(route.table, columns.capacity, columns.octets)
+
+    def _add_each(self, writing: Writing, route: _Route, changes: Sequence[Delivered]) -> None:
+        """Put changes into the spool as the records that they are, or set them aside."""
+        records: list[LogRecord] = []
+        for one in changes:
+            try:
+                records.append(self._outlet.record(one))
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+                self.set_aside(DeadLetter(one.place, reason_of(error), one.message))
+        self._add(writing, route, records)
+
+    def _add(self, writing: Writing, route: _Route, records: Sequence[LogRecord]) -> None:
+        """Put records into the spool; where there is no way to say one, halves of them, until that stands alone."""
+        if not records:
+            return
+        try:
+            rows = rows_of(route, records)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            if len(records) == 1:
+                self.set_aside(DeadLetter(records[0].place, reason_of(error), records[0].message))
+                return
+            middle = len(records) // 2
+            self._add(writing, route, records[:middle])
+            self._add(writing, route, records[middle:])
+        else:
+            writing.spool.add(rows)
 
     def _writing(self, route: _Route) -> Writing:
         return self._tables.get(route.name) or self._open(route.name, route.schema, f"Changes of {route.table}", DAY)
@@ -285,33 +340,40 @@ class HistoryBatch:
 
     def _flush(self, writing: Writing) -> None:
         if writing.waiting and writing.route is not None:
-            writing.spool.add(rows_of(writing.route, writing.waiting))
-            writing.waiting = []
+            waiting, writing.waiting = writing.waiting, []
+            self._add(writing, writing.route, waiting)
 
     def commit(self) -> Summary:
         if self._left_out:
             log.info("%d records left out: an earlier commit has them", self._left_out)
         for filling in self._fillings.values():
             self._pour(filling)
+        for writing in list(self._tables.values()):  # what is set aside by that may open one more
+            self._flush(writing)
         rows = 0
         for writing in self._tables.values():
             if writing.name == DEAD_LETTERS:
                 writing.spool.add(letter_rows(self._letters))
-            self._flush(writing)
             if moved := writing.moved:
-                self._store.append(
-                    writing.name,
-                    writing.stored,
-                    writing.spool.reader(),
-                    moved,
-                    partitioned_by=writing.partitioned_by,
-                    says=writing.says,
-                )
+                self._append(writing, moved)
             rows += writing.spool.rows
         if self._letters:
             self._outlet.forget()
         self._close()
         return Summary(rows=rows - len(self._letters), dead_letters=len(self._letters))
+
+    def _append(self, writing: Writing, moved: Mapping[str, int]) -> None:
+        """Commit one table. What the store refuses of it is set aside when the batch comes again: ServiceError."""
+        rows, by, says = writing.spool.reader(), writing.partitioned_by, writing.says
+        try:
+            self._store.append(writing.name, writing.stored, rows, moved, partitioned_by=by, says=says)
+        except BaseException as error:
+            if writing.name == DEAD_LETTERS or not is_of_table(error):
+                raise
+            self._outlet.refusals.note(writing.name, error)
+            raise ServiceError(
+                f"{self._store.uri(writing.name)} is refused: {reason_of(error)}; its changes will be set aside"
+            ) from error
 
     def abandon(self) -> None:
         """What of its tables is committed stays, and is left out when the batch comes again."""
@@ -330,6 +392,7 @@ def rows_of(route: _Route, records: Sequence[LogRecord]) -> Any:
     batch = _arrow(rows, route.numbers)
     if not all(map(sayable, batch.columns)):
         batch = _arrow([within(route.table, row) for row in rows], route.numbers)
+    batch = relabelled_batch(batch, route.labels)
     batch = conform(batch, pa.schema([route.schema.field(name) for name in route.numbers.names]))
     return pa.RecordBatch.from_arrays([*batch.columns, days], schema=route.schema)
 

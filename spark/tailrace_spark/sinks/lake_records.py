@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace_schemas.change_json import plain
+from tailrace_spark.sinks.lake_names import relabelled_batch, source_names
 from tailrace_spark.sinks.lake_types import DAY, conform
 
 
@@ -18,7 +19,9 @@ def change_records(table: str, rows: Any) -> Iterator[dict[str, Any]]:
     change of each, by a definition of the table that has its columns.
     """
     for batch in rows.to_batches():
-        milliseconds = conform(_whole(batch), _schema(batch.schema, _milliseconds))
+        batch = conform(_whole(batch), _schema(batch.schema, _same))
+        batch = relabelled_batch(batch, source_names(batch.schema))
+        milliseconds = conform(batch, _schema(batch.schema, _milliseconds))
         for row in conform(milliseconds, _schema(milliseconds.schema, _numbers)).to_pylist():
             del row[DAY]
             columns = {name: value for name, value in (row.get("columns") or {}).items() if value is not None}
@@ -40,6 +43,10 @@ def _converted(of: Any, convert: Any) -> Any:
     if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_list_view(of):
         return pa.list_(_converted(of.value_type, convert))
     return convert(of)
+
+
+def _same(of: Any) -> Any:
+    return of
 
 
 def _milliseconds(of: Any) -> Any:

@@ -22,6 +22,7 @@ from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.lake import Condition, LakeTable, Number
+from tailrace_spark.sinks.lake_names import Names
 from tailrace_spark.sinks.partition_merge import Kept, Known, KnownRow
 from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.sql_heads import HeadRow, head_of
@@ -48,7 +49,8 @@ _MICROS: Final = 1_000_000
 class About:
     """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
 
-    `since`: the number of the batch that last changed any of it.
+    `since`: the number of the batch that last changed any of it. `names`: what the table that shows it calls columns
+    and fields (lake_names); None: as versions did that noted none.
     """
 
     definition: Table
@@ -57,6 +59,7 @@ class About:
     truncations: TruncationState = field(default_factory=TruncationState)
     erased: Deletion | None = None
     since: int = 0
+    names: Names | None = None
 
 
 class StateTable:
@@ -73,7 +76,8 @@ class StateTable:
             return None
         said = json.loads(rows[_DEFINITION]["state"])
         since = max(row["batch"] for row in rows.values())
-        about = About(table_from_json(said), said["announced"], said["buckets"], since=since)
+        names = said.get("names")
+        about = About(table_from_json(said), said["announced"], said["buckets"], since=since, names=names)
         truncations = rows.get(_TRUNCATIONS)
         if truncations is None:
             return about
@@ -160,6 +164,8 @@ def state_rows(kept: Iterable[Kept], gone: Iterable[RowKey], batch: int, buckets
 def about_rows(about: About) -> list[dict[str, Any]]:
     """What is known of a whole table, as `state_rows`."""
     said = {**table_to_json(about.definition), "announced": about.announced, "buckets": about.buckets}
+    if about.names is not None:
+        said["names"] = about.names
     definition = json.dumps(said, sort_keys=True).encode()
     erased = None if about.erased is None else about.erased.written
     one = {"key": b"", "batch": about.since, "bucket": _WHOLE_TABLE, "gone": False}

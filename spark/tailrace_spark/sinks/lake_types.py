@@ -8,17 +8,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace_schemas.table import Table
 from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.parquet_schema import arrow_schema
 
 DAY: Final = "day"
 """What a history is partitioned by: the day (UTC) of the write time."""
 
 
-def history_schema(table: Table) -> Any:
-    """The pyarrow Schema of a definition's history: that of its Parquet files, in types that Delta has, and the day."""
-    return pa.schema([*delta_schema(arrow_schema(table)), pa.field(DAY, pa.date32())])
+def history_schema(records: Any) -> Any:
+    """The pyarrow Schema of a history of records of this one (parquet_schema): in types that Delta has, and the day."""
+    return pa.schema([*delta_schema(records), pa.field(DAY, pa.date32())])
 
 
 def delta_schema(schema: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
+from tailrace_spark.sinks.lake_names import Names, names_of, relabelled, relabelled_batch, shown
 from tailrace_spark.sinks.lake_times import nearest
 from tailrace_spark.sinks.lake_types import conform, delta_schema, sayable
 from tailrace_spark.sinks.parquet_schema import value_type
@@ -26,27 +28,32 @@ from tailrace_spark.sinks.value_arrays import column_array, either
 
 BUCKET: Final = "__bucket"
 _HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))
+HIDDEN: Final = tuple(name for name, _ in _HIDDEN)
+"""The columns that are not the source's: they name a row."""
+NO_NAMES: Final[Names] = MappingProxyType({})
+"""Of a table that is not there yet."""
 _LONGEST_NAME: Final = 255
 
 
 class Shown:
     """The rows of one source table, by one definition of it, in so many buckets."""
 
-    def __init__(self, table: Table, buckets: int) -> None:
+    def __init__(self, table: Table, buckets: int, there: Names | None = NO_NAMES) -> None:
+        """`there`: the names that its table has (lake_names); None: those that an older version gave it."""
         self.table = table
         self._buckets = buckets
         self._regular = VisibleColumns(table)
         self._static = VisibleColumns(table, static=True)
         self._columns: tuple[Column, ...] = (*table.key, *self._static.columns, *self._regular.columns)
-        self._names = _names(self._columns)
         self._decoders = [codec(column.type).decode for column in table.key]
         self._key_types = tuple(column.type for column in table.partition_key)
-        plain = [
-            pa.field(name, value_type(column.type)) for name, column in zip(self._names, self._columns, strict=True)
-        ]
+        plain = [pa.field(avro_name(column.name), value_type(column.type)) for column in self._columns]
         self._plain = pa.schema([*plain, *(pa.field(name, of) for name, of in _HIDDEN)])
-        self.schema: Any = delta_schema(self._plain)
+        self._labels = _older(self._plain) if there is None else shown(self._plain, there, HIDDEN)
+        self.schema: Any = delta_schema(self._labels)
         """The pyarrow Schema of a row: the source's columns in its order, then those that name the row."""
+        self.names: Names = names_of(self._labels)
+        """Those of `schema`."""
 
     @property
     def whole_partitions(self) -> bool:
@@ -103,6 +110,7 @@ class Shown:
         keys, clusterings = [key for key, _ in columns.row_keys], [clustering for _, clustering in columns.row_keys]
         buckets = [plain.buckets[place] for place in plain.places]
         arrays += [pa.array(keys, pa.binary()), pa.array(clusterings, pa.binary()), pa.array(buckets, pa.int32())]
+        arrays = [relabelled(array, field.type) for array, field in zip(arrays, self.schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if odd is None:
             return [batch]
@@ -118,7 +126,7 @@ class Shown:
             if rename is not None:
                 values = [None if value is None else rename(value) for value in values]
             arrays.append(pa.array(values, type=field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._plain)
+        return relabelled_batch(pa.RecordBatch.from_arrays(arrays, schema=self._plain), self._labels)
 
     def _keys(self, key: bytes, clustering: Clustering) -> list[object]:
         parts = (*split_key(self._key_types, key), *clustering)
@@ -128,12 +136,13 @@ class Shown:
         return (*row_key, bucket_of(row_key[0], self._buckets))
 
 
-def _names(columns: Sequence[Column]) -> list[str]:
-    """The columns' names in Delta, none of them twice where case is folded, as most readers do."""
-    taken = {name for name, _ in _HIDDEN}
-    names = []
-    for column in columns:
-        name = claim(avro_name(column.name), _LONGEST_NAME, taken)
+def _older(schema: Any) -> Any:
+    """The Schema with the names of columns that versions gave which knew no others: NAME_2 where one was taken."""
+    taken = set(HIDDEN)
+    fields = []
+    columns = list(schema)[: len(schema) - len(HIDDEN)]
+    for field in columns:
+        name = claim(field.name, _LONGEST_NAME, taken)
         taken.add(name.lower())
-        names.append(name)
-    return names
+        fields.append(field.with_name(name))
+    return pa.schema([*fields, *list(schema)[len(columns) :]])

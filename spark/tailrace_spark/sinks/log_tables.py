@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import DecodeError, ServiceError, UnsupportedError
+from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
@@ -34,6 +34,7 @@ from tailrace_spark.sinks.log_layout import (
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
 from tailrace_spark.sinks.log_watermarks import Watermarks
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary, Watermark
+from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 
 _LOG: Final = logging.getLogger("tailrace_spark")
 
@@ -175,31 +176,40 @@ class LogTablesSink(CassandraSink):
         updates = [self._update(changes, letters) for changes in _updates(piece.changes)]
         try:
             self._store.write(_batches(updates, self._ttl))
-        except RefusedError:
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
             self._forget()  # somebody may have dropped a log table, which is made anew then
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
             updates = [update for update in again if self._alone(update, letters)]
         self._letters.bury(letters)
         set_aside += letters
         changes = sum(len(update.changes) for update in updates if update.target is not None)
-        return Summary(changes, sum(len(update.rows) for update in updates), len(letters))
+        why = refusals_of(piece.changes, letters[len(piece.dead_letters) :])
+        return Summary(changes, sum(len(update.rows) for update in updates), len(letters), refused=why)
 
     def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> _Update:
         try:
             self._note(changes[-1].announced, changes[-1].change.table)
             target = self._targets.of(changes[-1].change.table)
             return _Update(target, log_rows(changes), changes)
-        except DecodeError as error:
-            letters += [DeadLetter(delivered.place, str(error), delivered.message) for delivered in changes]
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            letters += letters_of(changes, reason_of(error))
             return _Update(None, [], changes)
 
     def _alone(self, update: _Update, letters: list[DeadLetter]) -> bool:
         """Write one update, since the cluster refused it or another; False where it is this one."""
         try:
             self._store.write(_batches([update], self._ttl))
-        except RefusedError as error:
-            words = f"Cassandra refuses it: {error}"
-            letters += [DeadLetter(delivered.place, words, delivered.message) for delivered in update.changes]
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            letters += letters_of(
+                update.changes,
+                f"Cassandra refuses it: {error if isinstance(error, RefusedError) else reason_of(error)}",
+            )
             return False
         return True
 

@@ -33,6 +33,8 @@ from tailrace_spark.sinks.sql_held import newest_definition
 from tailrace_spark.sinks.sql_joined import joined
 from tailrace_spark.sinks.sql_names import ROW, STATIC
 from tailrace_spark.sinks.sql_stored import RowKey
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
+from tailrace_spark.sinks.table_faults import set_aside as refuse
 
 log = logging.getLogger("tailrace_spark")
 
@@ -109,7 +111,7 @@ class OpensearchSink:
         at, swept = int(self._clock()), 0
         try:
             for index in list(self._indexes.all()):
-                swept += self._sweep(index, at)
+                swept += self._sweep_index(index, at)
         except StaleError:
             self._indexes.forget()
         except BaseException:
@@ -129,9 +131,16 @@ class OpensearchSink:
         summary = Summary()
         for changes in by_table.values():
             refused = list[DeadLetter]()
-            rows = self._table(changes, refused)
-            summary += Summary(len(changes) - len(refused), rows)
-            letters += refused
+            try:
+                rows = self._table(changes, refused)
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+                self._indexes.forget(changes[0].change.table.id)
+                summary += refuse(changes[0].change.table, changes, error, letters)
+            else:
+                summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
+                letters += refused
         self._letters.bury(letters)
         set_aside += letters
         return summary + Summary(dead_letters=len(letters))
@@ -204,6 +213,17 @@ class OpensearchSink:
         erased = self._look_at(index, documents, ROWS, at, everything=True)
         index.note(replace(index.about, pending=False))
         return erased
+
+    def _sweep_index(self, index: TableIndex, at: int) -> int:
+        try:
+            return self._sweep(index, at)
+        except StaleError:
+            raise
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            log.warning("%s: what has expired still stands in it: %s", index.alias, reason_of(error))
+            return 0
 
     def _sweep(self, index: TableIndex, at: int) -> int:
         documents = Documents(index.about.definition)

@@ -17,11 +17,13 @@ import httpx2
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http_patience import Pace, Patience, TryAgainError, retry_after
+from tailrace_spark.sinks.table_faults import TableRefusedError
 
 STATE: Final = "__tailrace.state"
 _TRIED_AGAIN: Final = frozenset({408, 429, 502, 503, 504})
 _TOO_LARGE: Final = 413
 _CONFLICT: Final = 409
+_REFUSED: Final = 400  # every request is about one table
 _SHOWN: Final = 300
 _SCROLL: Final = "5m"
 _PAGE: Final = 1000
@@ -243,6 +245,8 @@ class SearchClient:
             raise self._failed(f"HTTP {answer.status_code}: {what}; {advice}")
         if answer.status_code >= 300 or decoded is None:
             what = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
+            if answer.status_code == _REFUSED:
+                raise TableRefusedError(f"{self._settings.location}: HTTP {answer.status_code}: {what}")
             raise self._failed(f"HTTP {answer.status_code}: {what}")
         return decoded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -69,13 +69,15 @@ class Piece:
 class Summary:
     """What became of a micro-batch: changes merged, rows whose state changed, records set aside.
 
-    `held` changes are kept until the store takes those of their table again.
+    `held` changes are kept until the store takes those of their table again. `refused` says by "keyspace.table" why
+    changes of a table were set aside or kept; of several reasons the last.
     """
 
     changes: int = 0
     rows: int = 0
     dead_letters: int = 0
     held: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __add__(self, other: Summary) -> Summary:
         return Summary(
@@ -83,6 +85,7 @@ class Summary:
             self.rows + other.rows,
             self.dead_letters + other.dead_letters,
             self.held + other.held,
+            {**self.refused, **other.refused},
         )
 
 
@@ -91,7 +94,8 @@ class Sink(Protocol):
 
     `write` takes in all pieces of one micro-batch or none of them (but see UpdateSink); a batch delivered again, whole
     or with others, changes nothing more. It raises ServiceError when the store does not answer; the batch is then
-    delivered again.
+    delivered again. What one table's changes raise, of any other type, is that table's: they are set aside or kept, and
+    all other tables' go in (table_faults).
     One thread at a time calls it. `close` may be called more than once.
     """
 

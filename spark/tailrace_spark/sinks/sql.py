@@ -24,8 +24,8 @@ from tailrace_spark.sinks.sql_catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql_engine import (
     absent,
     is_busy,
+    is_of_one_table,
     open_engine,
-    refuses_a_table,
     refuses_a_value,
     remedy,
     said,
@@ -39,6 +39,7 @@ from tailrace_spark.sinks.sql_purges import Purges
 from tailrace_spark.sinks.sql_state import chunks
 from tailrace_spark.sinks.sql_truncations import Truncations
 from tailrace_spark.sinks.sql_types import MYSQL
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -206,7 +207,9 @@ class SqlSink:
             for some in chunks(changes, _AT_A_TIME):
                 found.add(some)
             return merge.prepare(found.gathered(), int(self._clock()))
-        except DecodeError:
+        except Exception as error:
+            if not is_of_one_table(error):
+                raise
             return None  # the one that it is about is looked for when it is their turn
 
     def _piece(self, connection: sa.Connection, piece: _Read, set_aside: list[DeadLetter]) -> Summary:
@@ -242,7 +245,8 @@ class SqlSink:
         if table_id in self._waits:
             held = self._keep(connection, changes, refused, self._waits[table_id].why)
         letters += refused
-        return Summary(len(changes) - len(refused) - held, rows, len(refused) + len(late), held)
+        reasons = {str(changes[0].change.table): self._waits[table_id].why} if held else refusals_of(changes, refused)
+        return Summary(len(changes) - len(refused) - held, rows, len(refused) + len(late), held, reasons)
 
     def _take_all(
         self,
@@ -258,8 +262,8 @@ class SqlSink:
             try:
                 with connection.begin_nested():
                     return merge.merge(connection, prepared.found, prepared.at, prepared.new)
-            except (DecodeError, DBAPIError) as error:
-                if isinstance(error, DBAPIError) and not refuses_a_value(error):
+            except Exception as error:
+                if not _of_a_change(error):
                     raise
                 merge.reload(connection)
         return self._take(connection, merge, changes, letters, gather)
@@ -274,9 +278,9 @@ class SqlSink:
             try:
                 with nullcontext() if self._dialect == MYSQL else connection.begin_nested():
                     return run(), None
-            except (DBAPIError, TakenError) as error:
+            except Exception as error:
                 busy = isinstance(error, DBAPIError) and is_busy(error)
-                if isinstance(error, DBAPIError) and not busy and not refuses_a_table(error):
+                if not busy and not is_of_one_table(error):
                     raise
                 self._purges.forget()
                 self._catalog.forget()
@@ -284,7 +288,7 @@ class SqlSink:
                 pause = next(waits, None) if busy else None
                 if pause is None:
                     letters.clear()
-                    return 0, said(error) + remedy(error)
+                    return 0, _why(error)
             self._wait(pause)
 
     def _keep(
@@ -295,8 +299,10 @@ class SqlSink:
         for one in changes:
             try:
                 kept.append(held_change(one))
-            except DecodeError as error:
-                letters.append(DeadLetter(one.place, said(error), one.message))
+            except Exception as error:
+                if not is_of_table(error):
+                    raise
+                letters.append(DeadLetter(one.place, reason_of(error), one.message))
         self._held.keep(connection, table, announced, kept, why, int(self._clock()))
         log.warning(
             "%s: %d changes are kept in tailrace_held_changes until the sink takes them: %s", table, len(kept), why
@@ -384,14 +390,26 @@ class SqlSink:
             found = gather(changes)
             with connection.begin_nested():
                 return merge.merge(connection, found, int(self._clock()))
-        except (DecodeError, DBAPIError) as error:
-            if isinstance(error, DBAPIError) and not refuses_a_value(error):
+        except Exception as error:
+            if not _of_a_change(error):
                 raise
             merge.reload(connection)
             if len(changes) == 1:
-                letters.append(DeadLetter(changes[0].place, said(error), changes[0].message))
+                letters.append(DeadLetter(changes[0].place, _why(error), changes[0].message))
                 return 0
         middle = len(changes) // 2
         return sum(
             self._take(connection, merge, half, letters, gather) for half in (changes[:middle], changes[middle:])
         )
+
+
+def _of_a_change(error: Exception) -> bool:
+    """Whether one of the changes that were merged may be what an exception is about, and not the table."""
+    return refuses_a_value(error) if isinstance(error, SQLAlchemyError) else is_of_table(error)
+
+
+def _why(error: Exception) -> str:
+    """What an exception says of a table or change, and what to do about it; a text that every database takes."""
+    if isinstance(error, DBAPIError | TakenError | DecodeError):
+        return (said(error) + remedy(error)).replace("\0", "\ufffd")
+    return reason_of(error)

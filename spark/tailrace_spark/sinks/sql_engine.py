@@ -10,15 +10,19 @@ from sqlalchemy.exc import (
     DataError,
     DBAPIError,
     IntegrityError,
+    InvalidRequestError,
     NoSuchModuleError,
+    NotSupportedError,
     OperationalError,
     ProgrammingError,
     SQLAlchemyError,
 )
+from sqlalchemy.exc import TimeoutError as SQLAlchemyTimeoutError
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL, SQLITE
+from tailrace_spark.sinks.table_faults import is_of_table
 
 _BUSY_SECONDS: Final = 10
 _DRIVERS: Final = {
@@ -36,6 +40,10 @@ _BUSY: Final = ("23505", "40001", "40P01", "55P03", 1062, 1205)  # not 1213: tha
 _TOO_LARGE: Final = ("54", 1118, 1406)
 # MySQL of values: too long, out of range, of another character set, no JSON.
 _VALUES: Final = (1264, 1292, 1366, 1367, 3140, 4025)
+
+# Of tables: too many columns or keys, names and keys that are too long, a form that the database does not make.
+_UNFIT: Final = ("0A", "42", "54", 1005, 1059, 1069, 1071, 1074, 1117, 1118, 1166, 1300)
+_UNFIT_WORDS: Final = ("too many columns", "too many terms", "string or blob too big", "row is too big")  # SQLite's
 
 
 def open_engine(url: str) -> sa.Engine:
@@ -82,13 +90,13 @@ def remedy(error: BaseException) -> str:
     return ""
 
 
-def refuses_a_value(error: DBAPIError) -> bool:
+def refuses_a_value(error: SQLAlchemyError) -> bool:
     """Whether the database refuses these values, rather than being out of order itself.
 
     PostgreSQL says "program limit exceeded" (class 54) of a key too long for an index; psycopg counts that as
     operational. PyMySQL counts some of MySQL's numbers so.
     """
-    if is_busy(error):
+    if not isinstance(error, DBAPIError) or is_busy(error):
         return False
     if isinstance(error, DataError | IntegrityError):
         return True
@@ -108,6 +116,24 @@ def refuses_a_table(error: DBAPIError) -> bool:
     if error.connection_invalidated:
         return False
     return bool(remedy(error)) or isinstance(error, ProgrammingError)
+
+
+def is_of_one_table(error: Exception) -> bool:
+    """Whether what was raised by work on one table is that table's, so that the others go on (table_faults).
+
+    Of what the database says these are refusals of the table, or of what goes into it; all else is the database's.
+    """
+    if isinstance(error, DBAPIError):
+        if error.connection_invalidated or is_busy(error):
+            return False
+        words = said(error).lower()
+        return (
+            refuses_a_table(error) or refuses_a_value(error) or isinstance(error, NotSupportedError)
+            or _is(error, _UNFIT) or any(one in words for one in _UNFIT_WORDS)
+        )  # fmt: skip
+    if isinstance(error, SQLAlchemyError):
+        return not isinstance(error, InvalidRequestError | SQLAlchemyTimeoutError)
+    return is_of_table(error)
 
 
 def is_busy(error: DBAPIError) -> bool:

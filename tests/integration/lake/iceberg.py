@@ -15,6 +15,7 @@ from tailrace_spark.sinks.iceberg_store import IcebergStore
 from tailrace_spark.sinks.lake_current import LakeCurrent
 from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake_records import change_records
+from tailrace_spark.sinks.lake_visible import HIDDEN
 from tests.held import jar_version
 from tests.unit.spark.sinks.delta_stores import Following
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
@@ -136,7 +137,7 @@ class FollowedIceberg(Lake, Following):
     def columns(self, of: Table) -> list[str]:
         found = self.rows_of(self.name(of))
         assert found is not None
-        return [name for name in found.schema.names if not name.startswith("__")]
+        return [name for name in found.schema.names if name not in HIDDEN]
 
     def everything(self) -> object:
         """By name the newest snapshot and all rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -25,7 +26,8 @@ from tailrace_spark.sinks.protocol import DeadLetter, Delivered, OrderedSink, Pi
 from tailrace_spark.sinks.sql import SqlSink
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
-from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.contract import Database, broken
+from tests.unit.spark.sinks.hostile import FIELDS, NAMES, row
 from tests.unit.spark.sinks.test_sql import ORDERS, one_change
 from tests.unit.tables import table
 
@@ -182,6 +184,35 @@ class ChangeLogContract:
             (("t.shop.plain", 0, 1), "no change", "006279746573"),
         ]
         assert list(outside.records()) == []
+
+    def test_an_error_of_any_type_is_one_table_s(self, stores: Callable[[], Outside]) -> None:
+        """All other tables of the batch, and of those behind it, go out; what was set aside says which and why."""
+        outside, topic, log = stores(), Topic(), Log(PLAIN)
+        first = topic.piece(log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b"))
+        bad = Delivered(Place("t.shop.broken", 0, 0, b"12345678"), broken(), STREAM, message=b"\0message")
+        second = topic.piece(log.insert((1,), (), 2, v="c"))
+        done = deliver(outside, replace(first, changes=(bad, *first.changes)), second)
+        assert done == Summary(4, 3, 1)
+        assert done.refused.keys() == {"shop.broken"}
+        third = topic.piece(log.insert((2,), (), 2, v="d"))
+        deliver(outside, third)
+        assert changes_of(once(outside.records()), PLAIN) == delivered_by(first, second, third)
+        [letter] = once(outside.dead_letters())
+        assert (place_of(letter), letter["message"]) == (("t.shop.broken", 0, 0), b"\0message".hex())
+        assert done.refused["shop.broken"] == letter["reason"]
+
+    @pytest.mark.parametrize("what", [*NAMES, *FIELDS])
+    def test_a_table_of_any_names_goes_out(self, stores: Callable[[], Outside], what: str) -> None:
+        """Beside one of common names; also when columns and fields of other such names come behind it."""
+        outside, topic = stores(), Topic()
+        of, healthy = {**NAMES, **FIELDS}[what], Log(PLAIN).insert((1,), (), 1, v="a")
+        pieces = [topic.piece(*row(of), healthy), topic.piece(*row(of, 100))]
+        for piece in pieces:
+            assert deliver(outside, piece) == Summary(len(piece.changes), len(piece.changes), 0)
+        forms, tables = ChangeForms(), {"shop.hostile": of, "shop.plain": PLAIN}
+        records = once(outside.records())
+        found = {place_of(record): forms.of(tables[record["table"]]).read(record) for record in records}
+        assert found == delivered_by(*pieces)
 
     def test_an_empty_batch_is_nothing(self, stores: Callable[[], Outside]) -> None:
         outside = stores()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 import sqlalchemy as sa
 
 from tailrace_schemas.change import Change
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.sinks.protocol import Delivered, Piece, Place
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
 
 _offsets = count()
 
@@ -62,6 +66,20 @@ class Database:
 def piece(changes: Iterable[Change], assignment: Assignment | None = None, announced: int = -1) -> Piece:
     """The changes as one piece, each at an offset of its own."""
     return Piece(tuple(delivered(change, assignment, announced) for change in changes))
+
+
+BROKEN: Final = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="broken", table_id=UUID(int=666))
+
+
+def broken() -> Change:
+    """What is no change at all: work on it raises KeyError, TypeError or whatever, and no error of Tailrace's.
+
+    Nobody knows the type of its column, and its cell was written at no time.
+    """
+    column = replace(BROKEN.regular[0], type=CqlType("unheard of"))
+    change = Log(BROKEN).insert((1,), (), 1, v="a")
+    cells = tuple(replace(cell, column=column, written="yesterday") for cell in change.cells)  # type: ignore[arg-type]
+    return replace(change, table=replace(BROKEN, regular=(column,)), cells=cells)
 
 
 def delivered(change: Change, assignment: Assignment | None = None, announced: int = -1) -> Delivered:

@@ -20,6 +20,7 @@ from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.lake_records import change_records
 from tailrace_spark.sinks.lake_state import StateTable
+from tailrace_spark.sinks.lake_visible import HIDDEN
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tailrace_spark.sinks.sink_type import no_session
@@ -175,7 +176,7 @@ class FollowedDelta(DeltaLake, Following):
         return by_repr(zip(*(found[column] for column in columns), strict=True))
 
     def columns(self, of: Table) -> list[str]:
-        return [field.name for field in self.table(of).schema().fields if not field.name.startswith("__")]
+        return [field.name for field in self.table(of).schema().fields if field.name not in HIDDEN]
 
     def everything(self) -> object:
         """By name the version and all rows."""

@@ -16,6 +16,7 @@ from tailrace_spark.sinks.lake_current import LakeCurrent
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, Topic, deliver
 from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.hostile import FIELDS, NAMES, row
 from tests.unit.spark.sinks.merging_contract import WIDE, Followed, MergingContract, selected, write
 from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table
@@ -133,3 +134,36 @@ class LakeCurrentContract(MergingContract):
         write(other, change)
         with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
             deliver(other.histories(), Topic().piece(change))
+
+    def test_names_that_differ_by_case_stay_what_they_are(self, another: Callable[[], FollowedLake]) -> None:
+        """Whichever comes first has its own name, also once it is dropped; nothing later changes that."""
+        followed = another()
+        first, second = [
+            table({"id": "int"}, regular=columns, keyspace="shop", name="plain")
+            for columns in ({"v": "text"}, {"V": "int", "v": "text"})
+        ]
+        third = table({"id": "int"}, regular={"V": "int", "w": "int"}, dropped={"v": ("text", 20)}, keyspace="shop",
+                      name="plain")  # fmt: skip
+        write(followed, Log(first).insert((1,), (), 1, v="a"))
+        write(followed, Log(second).update((1,), (), 2, V=5), Log(second).insert((2,), (), 2, v="b", V=6))
+        assert followed.rows(PLAIN, "id", "v", "_x56_") == [(1, "a", 5), (2, "b", 6)]
+        write(followed, Log(third).update((1,), (), 30, w=9))
+        assert set(followed.columns(PLAIN)) == {"id", "_x56_", "w"}
+        assert followed.rows(PLAIN, "id", "_x56_", "w") == [(1, 5, 9), (2, 6, None)]
+
+    @pytest.mark.parametrize("what", [*NAMES, *FIELDS])
+    def test_a_table_of_any_names_is_followed(self, another: Callable[[], FollowedLake], what: str) -> None:
+        followed, of = another(), {**NAMES, **FIELDS}[what]
+        changes = [*row(of), *row(of, 100)]
+        for some in (changes[: len(changes) // 2], changes):
+            assert write(followed, *some, Log(PLAIN).insert((1,), (), 1, v="a")).dead_letters == 0
+        found = followed.rows(of, *followed.columns(of))
+        names = [column.name for column in (*of.key, *of.static, *of.regular)]
+        assert sorted(map(_values, found)) == sorted(map(_values, selected(of, changes, *names)))
+        assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
+
+
+def _values(found: Sequence[object]) -> list[str]:
+    """The values of a row, without the names that they have, sorted."""
+    parts = [list(one.values()) if isinstance(one, dict) else [one] for one in found]
+    return sorted(str(value) for part in parts for value in part)

@@ -148,6 +148,34 @@ class LakeHistoryContract(ChangeLogContract):
             [{"street": "S", "zip": None}], [{"street": "T", "zip": 5}],
         ]  # fmt: skip
 
+    def test_names_that_differ_by_case_stay_what_they_are(self, stores: Callable[[], History]) -> None:
+        """Whichever comes first has its own name, of columns, keys and fields; nothing later changes that."""
+        stored, topic = stores(), Topic()
+        of = [
+            table({"id": "int", "ID": "int"}, regular=columns, keyspace="shop", name="plain")
+            for columns in ({"val": "int"}, {"Val": "int", "val": "int"}, {"Val": "int", "VAL": "int"})
+        ]
+        pieces = [
+            topic.piece(Log(of[0]).insert((1, 2), (), 1, val=3)),
+            topic.piece(Log(of[1]).insert((1, 2), (), 2, val=4, Val=5)),
+            topic.piece(Log(of[2]).insert((1, 2), (), 3, Val=6, VAL=7)),
+        ]
+        for piece in pieces:
+            deliver(stored, piece)
+        rows = stored.rows("shop.plain")
+        assert rows["key"].to_pylist() == [{"id": 1, "_x49__x44_": 2}] * 3
+        assert rows["columns"].to_pylist() == [
+            {"val": 3, "_x56_al": None, "_x56__x41__x4c_": None},
+            {"val": 4, "_x56_al": 5, "_x56__x41__x4c_": None},
+            {"val": None, "_x56_al": 6, "_x56__x41__x4c_": 7},
+        ]
+        records = [(one["offset"], one["key"], one["columns"]) for one in stored.records()]
+        assert records == [
+            (0, {"id": 1, "ID": 2}, {"val": 3}),
+            (1, {"id": 1, "ID": 2}, {"val": 4, "Val": 5}),
+            (2, {"id": 1, "ID": 2}, {"Val": 6, "VAL": 7}),
+        ]
+
     @pytest.mark.parametrize("whole", [True, False], ids=["in one batch", "in several"])
     def test_a_column_of_another_type_has_a_table_of_its_own(self, stores: Callable[[], History], whole: bool) -> None:
         """As of a table that was dropped and made again; also when it comes again."""

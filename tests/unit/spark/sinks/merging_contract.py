@@ -27,7 +27,7 @@ from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary, Swe
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import assignments
-from tests.unit.spark.sinks.contract import delivered, piece
+from tests.unit.spark.sinks.contract import broken, delivered, piece
 from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN, one_change
 from tests.unit.tables import table
 
@@ -242,6 +242,19 @@ class MergingContract:
         assert done == Summary(1, 1, 1)
         assert followed.dead_letters() == 1
         assert followed.rows(PLAIN, "id") == [(1,)]
+
+    def test_an_error_of_any_type_is_one_table_s(self, followed: Followed) -> None:
+        """All other tables of the batch, and of those behind it, go in; the sum says which table it was and why."""
+        log = Log(PLAIN)
+        with closing(followed.open()) as sink:
+            done = sink.write([piece([broken(), log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b")])])
+            assert done == Summary(2, 2, 1)
+            assert done.refused.keys() == {"shop.broken"}
+            sink.write([piece([log.insert((1,), (), 2, v="c"), broken()])])
+            sink.sweep()
+        write(followed, broken(), log.insert((3,), (), 2, v="d"))
+        assert followed.rows(PLAIN, "id", "v") == [(1, "c"), (2, "b"), (3, "d")]
+        assert followed.dead_letters() == 3
 
     def test_a_value_that_is_none_of_its_type_is_set_aside_alone(self, followed: Followed) -> None:
         log = Log(PLAIN)

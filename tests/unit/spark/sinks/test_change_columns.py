@@ -33,7 +33,8 @@ from tailrace_spark.sinks.value_arrays import array_of
 from tests.unit.schemas.avro.test_messages import COLUMNS, SOURCE, TABLE, row_changes, seconds, times
 from tests.unit.spark.cassandra import Log
 
-ROUTE = lake_history._Route(TABLE, arrow_schema(TABLE), history_schema(TABLE), "ks.t")
+NUMBERS = arrow_schema(TABLE)
+ROUTE = lake_history._Route(TABLE, NUMBERS, NUMBERS, history_schema(NUMBERS), "ks.t")
 FORM = ChangeJson(TABLE)
 LARGE = 1 << 20
 SIMPLE = [column for column in COLUMNS.values() if not column.type.multicell]

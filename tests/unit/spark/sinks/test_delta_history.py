@@ -35,6 +35,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     delivered_by,
 )
 from tests.unit.spark.sinks.delta_stores import DeltaStored
+from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake_history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
 
@@ -208,3 +209,27 @@ def test_other_places_are_refused(tmp_path: Path) -> None:
     path.write_text('[sink.x]\ntype = "delta"\npath = "gs://bucket/x"\n', encoding="utf-8")
     with pytest.raises(SettingsError, match="a directory or begins with s3://"):
         open_sink("x", load_settings(path, {}).sink["x"], "p")
+
+
+def test_what_a_table_s_constraint_refuses_is_set_aside_when_the_batch_comes_again(tmp_path: Path) -> None:
+    """Delta says so at the commit, when the changes are no more at hand. The other tables of the batch go in."""
+    stored, topic, others = local(tmp_path), Topic(), Topic("t.shop.hostile")
+    log, other = Log(PLAIN), FIELDS["fields that differ by case"]
+    first, second = topic.piece(log.insert((1,), (), 1, v="a")), topic.piece(log.delete((1,), (), 2))
+    deliver(stored, first)
+    found = stored.table("shop.plain")
+    assert found is not None
+    found.alter.add_constraint({"no_deletes": "op <> 'delete'"})
+    batch = [second, others.piece(*row(other))]
+    with closing(stored.open()) as sink:
+        with pytest.raises(ServiceError, match=r"shop\.plain is refused: .*; its changes will be set aside") as raised:
+            sink.write(batch)
+        assert "Preview" not in str(raised.value)
+        done = sink.write(batch)
+        assert done == Summary(2, 1, 1)
+        assert done.refused.keys() == {"shop.plain"}
+        assert sink.write([others.piece(*row(other, 50))]) == Summary(1, 1, 0)
+    records = [one for one in stored.records() if one["table"] == "shop.plain"]
+    assert changes_of(records, PLAIN) == delivered_by(first)
+    [letter] = stored.dead_letters()
+    assert "Invalid data found" in letter["reason"]

@@ -1,0 +1,122 @@
+"""Names of columns and fields in a lake: told apart though Delta and most readers fold case, and kept for ever.
+
+CQL tells `Val` from `val`. Whichever a table gets first has its own name, as Avro writes it (avro.names). In the name
+of another, upper-case letters are written as Avro writes what it has not in names, `_x`, the code point and `_`; where
+there are none, all letters. So `avro.names.cql_name` gives the source's name of either, and what a table has tells
+which is whose: no later column changes that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tailrace_schemas.avro.names import avro_name, cql_name
+from tailrace_spark.sinks.sql_names import fit
+
+Names = Mapping[str, Any]
+"""The fields of a struct by name, and likewise those of what is in them, also in lists; of all else nothing."""
+
+_UPPER: Final = re.compile(r"^[0-9]|_(?=x)|[^a-z0-9_]")
+_ALL: Final = re.compile(r"^[0-9]|_(?=x)|[^0-9_]")
+_BOUND: Final = ("count", "inclusive")
+"""What stands behind the clustering columns of a range's end (parquet_schema)."""
+_LONGEST: Final = 255  # bytes, of a column that readers see
+
+
+def spelled(name: str) -> str:
+    """The name, as Avro has it, of a column or field of which another has that but for case."""
+    source = cql_name(name)
+    letters = _UPPER if re.search("[A-Z]", source) else _ALL
+    return letters.sub(lambda match: f"_x{ord(match[0]):x}_", source)
+
+
+def names_of(schema: Any) -> Names:
+    """The names in a pyarrow Schema, or a struct."""
+    return {field.name: _inner_names(field.type) for field in schema}
+
+
+def distinct(schema: Any, there: Names, ours: Sequence[str] = (), longest: int | None = None) -> Any:
+    """A pyarrow Schema whose names are told apart at every level without case; `there` are those that its table has.
+
+    `ours` are the names of the last columns, which stay. With `longest` columns have no more bytes of UTF-8.
+    """
+    return pa.schema(_distinct(list(schema), there, len(ours), longest))
+
+
+def shown(schema: Any, there: Names, ours: Sequence[str]) -> Any:
+    """As `distinct`, of a table that people read."""
+    return distinct(schema, there, ours, _LONGEST)
+
+
+def source_names(schema: Any) -> Any:
+    """A pyarrow Schema of a history with the names that records have, as Avro writes those of the source."""
+    return pa.schema([pa.field(avro_name(cql_name(field.name)), _source_type(field.type)) for field in schema])
+
+
+def relabelled(array: Any, of: Any) -> Any:
+    """An array, which is no slice, with the names of a type of the same shape."""
+    if pa.types.is_struct(of) and array.type != of:
+        fields = [relabelled(array.field(place), field.type) for place, field in enumerate(of)]
+        labels = [pa.field(field.name, one.type) for field, one in zip(of, fields, strict=True)]
+        return pa.StructArray.from_arrays(fields, fields=labels, mask=array.is_null())
+    if pa.types.is_list(of) and array.type != of:
+        values = relabelled(array.values, of.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, type=pa.list_(values.type), mask=array.is_null())
+    return array
+
+
+def relabelled_batch(batch: Any, schema: Any) -> Any:
+    """A RecordBatch with the names of a Schema of the same shape."""
+    arrays = [relabelled(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    labels = [pa.field(field.name, array.type) for field, array in zip(schema, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(labels))
+
+
+def _distinct(fields: Sequence[Any], there: Names, ours: int, longest: int | None = None) -> list[Any]:
+    own = {field.name for field in fields[len(fields) - ours :]}
+    taken = {name.lower() for name in (*there, *own)}
+    named: dict[int, str] = {}
+    wanted = [(field.name, spelled(field.name)) for field in fields]
+    if longest is not None:
+        wanted = [(fit(first, longest), fit(second, longest)) for first, second in wanted]
+    for place, (name, other) in enumerate(wanted):
+        if place >= len(fields) - ours:
+            named[place] = name
+        elif other in there and other != name:
+            named[place] = other
+        elif name in there and name not in own:
+            named[place] = name
+    for place, (name, other) in enumerate(wanted):
+        if place not in named:
+            named[place] = other if name.lower() in taken else name
+            taken.add(named[place].lower())
+    return [
+        pa.field(named[place], _distinct_type(field.type, there.get(named[place], {})))
+        for place, field in enumerate(fields)
+    ]
+
+
+def _distinct_type(of: Any, there: Names) -> Any:
+    if pa.types.is_list(of):
+        return pa.list_(_distinct_type(of.value_type, there))
+    if not pa.types.is_struct(of):
+        return of
+    fields = list(of)
+    bound = tuple(field.name for field in fields[-len(_BOUND) :]) == _BOUND
+    return pa.struct(_distinct(fields, there, len(_BOUND) if bound else 0))
+
+
+def _source_type(of: Any) -> Any:
+    if pa.types.is_struct(of):
+        return pa.struct(list(source_names(of)))
+    return pa.list_(_source_type(of.value_type)) if pa.types.is_list(of) else of
+
+
+def _inner_names(of: Any) -> Names:
+    if pa.types.is_list(of):
+        return _inner_names(of.value_type)
+    return names_of(of) if pa.types.is_struct(of) else {}

@@ -1,0 +1,92 @@
+"""Whose fault an exception is: one table's, whose changes are set aside or kept, or the store's, which holds the batch.
+
+The one rule of all sinks (docs/contracts.md 6). While changes of one table are prepared or written, an exception of any
+type is that table's: an error of a library's or of ours must not stop the tables beside it. The store as a whole is
+what these say: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection),
+MemoryError, and all that is no Exception.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Summary
+
+log = logging.getLogger("tailrace_spark")
+
+REMEMBERED_SECONDS: Final = 60.0
+_LONGEST: Final = 500
+_OF_THE_STORE: Final = (ServiceError, SettingsError, FencedError, OSError, MemoryError)
+_BACKTRACE: Final = re.compile(r"\n\s*0: ")  # of libraries in Rust
+_PANIC: Final = "PanicException"  # of libraries in Rust: no Exception, and each has a class of its own
+
+
+class TableRefusedError(ServiceError):
+    """The store answers, and refuses one table: its definition, its name, or what is to be written into it."""
+
+
+class Refusals:
+    """What a store refused at the end of a batch, by a table's name there.
+
+    The batch is then delivered again, and the changes of that table set aside from the beginning. After a minute the
+    table is tried again: somebody may have mended it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._reasons: dict[str, tuple[str, float]] = {}
+
+    def note(self, name: str, error: BaseException) -> None:
+        """Remember it."""
+        self._reasons[name] = reason_of(error), self._clock() + REMEMBERED_SECONDS
+
+    def check(self, name: str) -> None:
+        """Raises TableRefusedError for what was refused within the last minute."""
+        reason, until = self._reasons.get(name, ("", 0.0))
+        if reason and self._clock() < until:
+            raise TableRefusedError(reason)
+        self._reasons.pop(name, None)
+
+
+def is_of_table(error: BaseException) -> bool:
+    """Whether an exception from work on one table's changes is that table's, so that the other tables go on."""
+    if isinstance(error, TableRefusedError | SchemaRefusedError):
+        return True
+    if isinstance(error, _OF_THE_STORE):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == _PANIC
+
+
+def reason_of(error: BaseException) -> str:
+    """What an exception says, in one line, without what looks like credentials; no store refuses its characters."""
+    words = " ".join(redact(_BACKTRACE.split(str(error))[0]).replace("\0", "\ufffd").split())
+    name = "" if isinstance(error, ServiceError | ValueError) and words else type(error).__name__
+    return ": ".join(filter(None, (name, words)))[:_LONGEST]
+
+
+def refusals_of(changes: Iterable[Delivered], letters: Sequence[DeadLetter]) -> dict[str, str]:
+    """By table, why changes among these were set aside; of several reasons the last. For Summary.refused."""
+    if not letters:
+        return {}
+    tables = {one.place.at: str(one.change.table) for one in changes}
+    return {tables[letter.place.at]: letter.reason for letter in letters if letter.place.at in tables}
+
+
+def letters_of(changes: Iterable[Delivered], reason: str) -> list[DeadLetter]:
+    """A dead letter of each of these changes."""
+    return [DeadLetter(one.place, reason, one.message) for one in changes]
+
+
+def set_aside(table: Table, changes: Sequence[Delivered], error: BaseException, letters: list[DeadLetter]) -> Summary:
+    """Set all of these changes of a table aside, for an exception that is its; the sum says the table and why."""
+    reason = reason_of(error)
+    letters += letters_of(changes, reason)
+    log.warning("%s: %d changes go to the dead letters, all other tables go on: %s", table, len(changes), reason)
+    return Summary(refused={str(table): reason})
