@@ -86,6 +86,10 @@ class Bench:
         """ALTER TABLE."""
         self._session.execute(f"ALTER TABLE {self.keyspace}.t {what}")
 
+    def drop(self) -> None:
+        """DROP TABLE."""
+        self._session.execute(f"DROP TABLE {self.keyspace}.t")
+
     def payloads(self, number: int) -> list[bytes]:
         """So many rows, written to the node, as they stand in its log; keys go on from one call to the next."""
         first, self._written = self._written, self._written + number
@@ -135,13 +139,17 @@ class Bench:
 
     def run(self, *words: str) -> Answer:
         """A command with the agent's settings, in this process."""
+        return Answer(*self.bare(*self._configured(words)))
+
+    def bare(self, *words: str) -> tuple[int, str, str]:
+        """A command without settings: its exit code, and what it printed."""
         root = logging.getLogger()
         handlers, level = list(root.handlers), root.level
         try:
-            done = CliRunner(env=dict.fromkeys(_OVERRIDES)).invoke(app, self._configured(words))
+            done = CliRunner(env=dict.fromkeys(_OVERRIDES)).invoke(app, list(words))
         finally:
             root.handlers[:], root.level = handlers, level
-        return Answer(done.exit_code, done.stdout, done.stderr)
+        return done.exit_code, done.stdout, done.stderr
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
@@ -369,6 +377,34 @@ def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> Non
     present = bench.run("replay", str(kept), "--present-schema")
     assert "by the definitions that hold now" in present.words
     assert {len(one.change.table.regular) for one in bench.records()} == {0, 1}
+
+
+def test_definitions_are_exported_and_segments_read_by_them(bench: Bench) -> None:
+    """Of the cluster and of the schema history, when the table is dropped too; `dump -c` reads them itself."""
+    name, payloads = f"{bench.keyspace}.t", bench.payloads(3)
+    segment = SegmentWriter(bench.root, 1000, size=1 << 20)
+    segment.write(*payloads)
+    segment.sync(completed=True)
+    kept = bench.root / "kept" / segment.link.name
+    kept.parent.mkdir()
+    os.link(segment.link, kept)
+    bench.publish(3)
+    file = bench.root / "exported.jsonl"
+    assert bench.run("schema", "export", name, "-o", str(file)).code == 0
+
+    def dumped(*words: str) -> list[dict[str, Any]]:
+        return Answer(*bench.bare("dump", str(kept), "--format", "changes", *words)).rows
+
+    by_file = dumped("--schema", str(file))
+    assert [(line["table"], line["columns"]) for line in by_file] == [(name, {"v": "v"})] * 3
+    assert bench.run("dump", str(kept), "--format", "changes", "--table", name).rows == by_file
+    assert bench.bare("dump", str(kept), "--format", "changes")[0] == 3
+    bench.drop()
+    gone = bench.run("schema", "export", name)
+    assert (gone.code, f"{name}: no such table is defined" in gone.words) == (2, True), gone.words
+    past = bench.run("schema", "export", name, "--history", "--host", bench.host)
+    file.write_text(past.out)
+    assert dumped("--schema", str(file)) == by_file
 
 
 def _origin(record: Published) -> Origin | None:

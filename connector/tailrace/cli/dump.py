@@ -13,20 +13,24 @@ from uuid import UUID
 import typer
 
 from tailrace.cli.options import existing_file
+from tailrace.cli.schema import definitions_of_cluster
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
 from tailrace.cli.segment_formats import PRINTERS, Format, Printer, Shown
-from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
+from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys_of_settings
 from tailrace.cli.segment_positions import Since, Stretch, Until, stretch_of
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
+from tailrace_common.command_options import settings_of
 from tailrace_common.console import say
+from tailrace_common.settings import Settings
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 
 
@@ -129,6 +133,16 @@ def dump(
     unknown: Annotated[
         bool, typer.Option("--unknown", help="Also mutations that no definition explains, as bytes.")
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Settings: definitions are read from their [cluster], without --schema; keys are those of [agent].",
+            show_default=False,
+        ),
+    ] = None,
     key: Key = None,
     keystore: Keystore = None,
     keystore_password_file: PasswordFile = None,
@@ -139,9 +153,11 @@ def dump(
     explains are not printed unless asked for; they are counted on stderr. A position is that behind a mutation. Exit
     code 3 when mutations were left out, or a segment is damaged: everything before the damage is printed.
 
-    Example: tailrace dump CommitLog-7-1795246977430.log --schema schema.jsonl --table shop.orders
+    Example: tailrace dump CommitLog-7-1795246977430.log -c tailrace.toml --table shop.orders
     """
-    definitions, release = definitions_of(schema)
+    settings = None if config is None else settings_of(config)
+    definitions, release = _definitions(schema, settings)
+    own_keys = keys_of(key, keystore, keystore_password_file)
     run = _Dump(
         printer=PRINTERS[output](),
         tables={definition.id: definition for definition in definitions},
@@ -150,12 +166,20 @@ def dump(
         dropped=dropped,
         unknown=unknown,
         stretch=stretch_of(since, until),
-        keys=keys_of(key, keystore, keystore_password_file),
+        keys=keys_of_settings(settings.agent) if settings is not None and own_keys is NO_KEYS else own_keys,
     )
     for path in segments:
         run.segment(path)
     if run.damaged:
         raise typer.Exit(DAMAGED)
+
+
+def _definitions(schema: Path | None, settings: Settings | None) -> tuple[tuple[Table, ...], str | None]:
+    """The file's definitions, else those of the settings' cluster; built-in ones beside them."""
+    if schema is not None or settings is None:
+        return definitions_of(schema)
+    file = definitions_of_cluster(settings)
+    return (*system_tables(), *file.definitions.tables), file.release
 
 
 def _print(values: Iterable[object]) -> None:

@@ -25,6 +25,7 @@ from tailrace.cli.local import app as local
 from tailrace.cli.offsets import app as offsets
 from tailrace.cli.parked import app as parked
 from tailrace.cli.replay import replay_
+from tailrace.cli.schema import app as schema
 from tailrace.cli.tail import tail
 from tailrace.cli.token import token
 from tailrace.cli.topics import app as topics
@@ -138,6 +139,7 @@ app.command("agent")(agent)
 app.add_typer(local, name="local")
 app.command("inspect")(inspect)
 app.command("dump")(dump)
+app.add_typer(schema, name="schema")
 app.command("verify")(verify)
 app.command("replay")(replay_)
 app.command("tail")(tail)

@@ -19,7 +19,7 @@ from tailrace.cli.segment_formats import ChangesPrinter
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
-from tailrace.history.records import history_of, read_history
+from tailrace.history.records import HistoryRecord, history_of, read_history
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
@@ -93,11 +93,16 @@ def require_selected(tables: Iterable[Table], wanted: frozenset[UUID] | None, se
         raise SettingsError(f"--table: [tables] of the settings leaves {', '.join(hidden)} out; --to FILE prints it")
 
 
-def history_of_host(kafka: Mapping[str, Scalar], prefix: str, host: str) -> SchemaHistory:
-    """What `.schema-history` says of a host; empty where it says nothing. Raises ServiceError, HistoryError."""
+def history_records(kafka: Mapping[str, Scalar], prefix: str, host: str) -> tuple[HistoryRecord, ...]:
+    """A host's records in `.schema-history`, by position. Raises ServiceError, HistoryError."""
     with TopicReader(kafka, internal_topic(prefix, Internal.SCHEMA_HISTORY), beginning=True) as reader:
         found = ((record.key, record.value) for _, record in reader.read_to_end() if record.key is not None)
-        records = read_history(host, found)
+        return read_history(host, found)
+
+
+def history_of_host(kafka: Mapping[str, Scalar], prefix: str, host: str) -> SchemaHistory:
+    """What `.schema-history` says of a host; empty where it says nothing. Raises ServiceError, HistoryError."""
+    records = history_records(kafka, prefix, host)
     known = history_of(records)
     # All epochs are met: what an update rests on is there, or gone for good.
     return known.up_to(_ALL_EPOCHS) if any(record.metadata is not None for record in records) else known

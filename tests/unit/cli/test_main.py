@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,6 +124,7 @@ WHOLE: Any = typer.main.get_command(main.complete())
 FURTHER = {
     ("generations", "lookup"): ("1",),
     ("offsets", "adopt"): ("--new-log",),
+    ("dump",): ("/dev/null",),
     ("replay",): ("/",),
 }
 
@@ -200,3 +202,15 @@ def test_an_agent_loads_nothing_of_other_packages() -> None:
     program = f"import atexit, sys; atexit.register(lambda: print({heavy} & set(sys.modules) or 'none')); {program}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "none"
+
+
+def test_the_design_lists_the_commands_that_exist_and_no_others() -> None:
+    design = (Path(__file__).resolve().parents[3] / "docs" / "design.md").read_text("utf-8")
+    section = design.partition("## 5. Command line")[2].partition("\n## 6.")[0]
+    listed = {
+        word
+        for words in re.findall(r"(?m)^    tailrace .*$", section)
+        for word in re.findall(r"tailrace ([a-z-]+)(?=[ |]|$)", words)
+    }
+    exist = {words[0] for words in commands(WHOLE) if words}
+    assert listed == exist
