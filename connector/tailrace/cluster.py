@@ -23,6 +23,7 @@ from cassandra.metadata import Metadata
 from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
 from cassandra.query import BatchStatement, BatchType, dict_factory
 
+from tailrace.errors import ForbiddenError
 from tailrace.history.objects import NodeState, epoch_of
 from tailrace.history.rows import KeyedRow, definitions_of
 from tailrace_common.secrets import redact
@@ -391,7 +392,7 @@ def _unreachable(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLE
     if isinstance(error, OperationTimedOut):
         advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
     elif isinstance(error, Unauthorized):
-        advice = unauthorized
+        return ForbiddenError(f"Cassandra at {where}: {text}; {unauthorized}")
     elif isinstance(error, NoHostAvailable | DriverException | OSError):
         advice = "is the node up, are cluster.contact_points, port, tls and credentials right?"
     else:

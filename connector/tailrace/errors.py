@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tailrace_schemas.errors import CorruptError, DecodeError, TailraceError, UnsupportedError
+from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, TailraceError, UnsupportedError
 
 
 class UnknownTableError(TailraceError):
@@ -93,3 +93,7 @@ class LogEpochError(TailraceError):
             "`tailrace offsets adopt --new-log` opens the next log epoch; if the file was put there by hand, move it "
             "away. Nothing is published until then"
         )
+
+
+class ForbiddenError(ServiceError):
+    """Cassandra refuses what was asked for to this role; the message says which right it lacks."""

@@ -198,4 +198,20 @@ BREAKAGES: Final = (
             Red("unit/common/test_secrets.py", "test_passwords_with_any_characters[{}-pa/ss]", r"secret not in shown"),
         ),
     ),
+    Breakage(
+        name="a-node-without-cdc-is-no-problem",
+        promise="an agent of a node with CDC off is not ready, and says so",
+        file="connector/tailrace/cli/node_settings.py",
+        old='        return self.values.get("cdc_enabled") == "false"\n',
+        new='        return self.values.get("cdc_enabled") == "off"\n',
+        needs=Needs.MORE,
+        session="agent",
+        reds=(
+            Red(
+                "integration/faults/test_node_settings.py",
+                "test_a_node_without_cdc_and_a_role_without_rights",
+                r'> +agent\.until\(lambda: degraded\("cdc_enabled"\)',
+            ),
+        ),
+    ),
 )

@@ -29,7 +29,8 @@ from tailrace.changes.transcode import Transcoder
 from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
 from tailrace.cli.mirroring import mirroring
-from tailrace.cli.own_directory import node_settings, own_directory, require_own_directory
+from tailrace.cli.node_settings import NodeSettings, read_node_settings, require_node_directory
+from tailrace.cli.own_directory import own_directory
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode, RingListener
 from tailrace.commitlog.encryption import Keys
@@ -177,12 +178,14 @@ class _Start:
         if cluster is None or node is None:
             return
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
-        require_own_directory(self.settings.agent.cdc_raw_directory, node_settings(cluster))
+        if self._until_done(lambda: self._require_directory(read_node_settings(cluster, node.release))) is None:
+            return
         owned = self.stack.enter_context(
             own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
         )
         directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
-        care = Care(self.settings.agent, node.host, self.health, lambda: node_settings(cluster), kept)
+        read = partial(read_node_settings, cluster, node.release)
+        care = Care(self.settings.agent, node.host, self.health, read, kept)
         if owned.taken_from is not None:
             care.register.distrust()
         log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys, care.spool)))
@@ -206,6 +209,10 @@ class _Start:
     def _connect(self, changed: Callable[[str], None], ring_changed: RingListener) -> LiveCluster:
         cluster = LiveCluster(contact_of(self.settings.cluster), changed, ring_changed)
         return self.stack.enter_context(closing(cluster))
+
+    def _require_directory(self, node: NodeSettings) -> bool:
+        require_node_directory(self.settings.agent.cdc_raw_directory, node)
+        return True
 
     def _router(self, node: LocalNode, topics: KafkaTopics) -> Router:
         """What this node publishes, of the tables that the settings select."""

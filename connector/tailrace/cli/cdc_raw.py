@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from tailrace.capture.recovery import is_commitlog_of
 from tailrace.capture.resume import Resume
 from tailrace.capture.spool import Spool
 from tailrace.capture.storage import DELETED, KEPT, Release, archived
+from tailrace.cli.node_settings import NodeSettings, tell_node_settings
 from tailrace.commitlog.encryption import Keys
 from tailrace.errors import DataLossError
 from tailrace.ops.headroom import NodeLimits, limits_of
@@ -22,21 +24,23 @@ from tailrace.ops.health import Health, HealthBoard
 from tailrace.position import Position
 from tailrace_common.settings import AgentSettings
 
+_LOG: Final = logging.getLogger("tailrace.agent")
 # The node's limits can be changed while it runs (nodetool, JMX), which nobody tells us.
 _LIMITS_SECONDS: Final = 60.0
+_WRONG_SECONDS: Final = 5.0
 _TEND_SECONDS_MOST: Final = 1.0
 QUARANTINED: Final = 3
 
 
 class Care:
-    """One agent's; outlives its sessions with Kafka. `node` reads the node's settings, empty where that fails."""
+    """One agent's; outlives its sessions with Kafka. `node` reads the node's settings, and health tells of them."""
 
     def __init__(
         self,
         settings: AgentSettings,
         host: str,
         health: HealthBoard,
-        node: Callable[[], Mapping[str, str]],
+        node: Callable[[], NodeSettings],
         kept: KeptSegments | None = None,
     ) -> None:
         self._settings = settings
@@ -44,7 +48,7 @@ class Care:
         self._health = health
         self._kept = kept
         self._node = node
-        self._limits = _Limits(node, time.monotonic)
+        self._limits = _Limits(node, health, time.monotonic)
         self.register = Register(lambda: self._limits().may_delete, time.monotonic)
         # Also where nothing is to be moved now: what an earlier agent moved there must be read.
         self.spool = Spool(settings.spool_directory / host, settings.spool_bytes)
@@ -88,26 +92,31 @@ class Care:
     def _commitlog(self) -> Path | None:
         """The commit log's directory, as the settings or the node say; None where it does not look like it here."""
         directory = self._settings.commitlog_directory
-        if directory is None and (theirs := self._node().get("commitlog_directory")):
+        if directory is None and (theirs := self._node().values.get("commitlog_directory")):
             directory = Path(theirs)
         ours = self._settings.cdc_raw_directory
         return directory if directory is not None and is_commitlog_of(directory, ours) else None
 
 
 class _Limits:
-    """What the node says of cdc_raw, asked once a minute; what it said last where it does not answer."""
+    """What the node says of cdc_raw, asked once a minute, and more often while something is wrong; what it said last
+    where it does not answer."""
 
-    def __init__(self, node: Callable[[], Mapping[str, str]], clock: Callable[[], float]) -> None:
+    def __init__(self, node: Callable[[], NodeSettings], health: HealthBoard, clock: Callable[[], float]) -> None:
         self._node = node
+        self._health = health
         self._clock = clock
-        self._asked: float | None = None
+        self._next = float("-inf")
         self._last = NodeLimits()
 
     def __call__(self) -> NodeLimits:
         now = self._clock()
-        if self._asked is None or now - self._asked >= _LIMITS_SECONDS:
-            self._asked = now
-            limits = limits_of(self._node())
+        if now >= self._next:
+            node = self._node()
+            if words := tell_node_settings(self._health, node):
+                _LOG.error("%s", words)
+            self._next = now + (_WRONG_SECONDS if node.cdc_disabled or not node.answered else _LIMITS_SECONDS)
+            limits = limits_of(node.values)
             if limits.total is not None or self._last.total is None:
                 self._last = limits
         return self._last

@@ -47,6 +47,8 @@ def test_a_node_as_it_must_be(cassandra: LocalCassandra, kafka: LocalKafka, pref
         "cassandra",
         "latency",
         "cdc_enabled",
+        "cdc_on_repair_enabled",
+        "ring",
         "tables",
     }
     assert f"{keyspace_name}.followed" in found["tables"].detail

@@ -10,6 +10,7 @@ import pytest
 from tailrace.capture.resume import Resume
 from tailrace.capture.storage import DELETED, KEPT
 from tailrace.cli.cdc_raw import Care, exit_code, release_of
+from tailrace.cli.node_settings import NodeSettings
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
@@ -52,7 +53,7 @@ def test_cdc_raw_is_looked_after_while_nothing_else_moves(tmp_path: Path) -> Non
         segment.write(b"a" * 10)
         segment.sync(completed=True)
     health = board()
-    care = Care(settings_of(tmp_path).agent, "h", health, lambda: NODE)
+    care = Care(settings_of(tmp_path).agent, "h", health, lambda: NodeSettings(NODE))
     with closing(care.begin()):
         assert wait_until(lambda: health.now.counts.get("spooled") == 2, 30)
     assert sorted(path.name for path in (tmp_path / "spool" / "h" / "1").glob("*.log")) == [
@@ -70,7 +71,7 @@ def test_segments_of_an_earlier_log_epoch_are_named(tmp_path: Path) -> None:
     old.mkdir(parents=True)
     (old / "CommitLog-7-5.log").touch()
     health = board()
-    care = Care(settings_of(tmp_path).agent, "h", health, dict)
+    care = Care(settings_of(tmp_path).agent, "h", health, NodeSettings)
     care.capture(Resume(Position(2, -1, 0)), NO_KEYS).close()
     (words,) = health.now.degraded.values()
     assert words.startswith(f"{old} has segments of an earlier log epoch")

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.check_cassandra import check_cassandra, check_latency
+from tailrace.cli.check_cassandra import check_cassandra
 from tailrace.cli.check_directories import check_directories
 from tailrace.cli.check_kafka import check_kafka, check_registry
+from tailrace.cli.check_node import check_latency
 from tailrace.cli.main import app
 from tailrace_common.checks import Check
 from tailrace_common.settings import AgentSettings, load_settings

@@ -1,0 +1,82 @@
+"""What the node's own settings mean to the agent and to the check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.check_node import check_node
+from tailrace.cli.node_settings import NodeSettings, require_node_directory, tell_node_settings
+from tailrace.ops.health import HealthBoard
+from tailrace_common.settings import Settings, load_settings
+from tailrace_schemas.errors import ServiceError, SettingsError
+
+ON = NodeSettings({"cdc_enabled": "true", "cdc_on_repair_enabled": "true"})
+OFF = NodeSettings({"cdc_enabled": "false"})
+REFUSED = NodeSettings(refusal="no SELECT on system_views")
+SILENT = NodeSettings()
+OLD = NodeSettings(absent=True)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(None, {"TAILRACE_AGENT__CDC_RAW_DIRECTORY": str(tmp_path)})
+
+
+def board() -> HealthBoard:
+    health = HealthBoard(lambda: 0.0)
+    health.ready(True)
+    return health
+
+
+@pytest.mark.parametrize(("node", "cause"), [(OFF, "cdc_enabled"), (REFUSED, "node settings")])
+def test_what_keeps_the_agent_from_its_work_is_told_once_and_until_it_is_mended(node: NodeSettings, cause: str) -> None:
+    health = board()
+    words = tell_node_settings(health, node)
+    assert words == health.now.degraded[cause]
+    assert tell_node_settings(health, node) is None
+    assert tell_node_settings(health, SILENT) is None
+    assert (list(health.now.degraded), health.now.ready) == ([cause], False), "no answer is no news"
+    assert tell_node_settings(health, ON) is None
+    assert (health.now.degraded, health.now.ready) == ({}, True)
+
+
+@pytest.mark.parametrize("node", [ON, SILENT, OLD])
+def test_nothing_is_wrong(node: NodeSettings) -> None:
+    health = board()
+    tell_node_settings(health, node)
+    assert (health.now.degraded, health.now.ready) == ({}, True)
+
+
+def test_a_directory_that_is_made_once_cdc_is_on_is_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="cdc_enabled is false on this node, and there is no"):
+        require_node_directory(tmp_path / "gone", OFF)
+    with pytest.raises(SettingsError, match="cannot list"):
+        require_node_directory(tmp_path / "gone", ON)
+    require_node_directory(tmp_path, OFF)
+
+
+@pytest.mark.parametrize(
+    ("node", "wrong"),
+    [
+        (ON, set()),
+        (OLD, set()),
+        (OFF, {"cdc_enabled"}),
+        (REFUSED, {"node settings", "cdc_enabled"}),
+        (SILENT, {"node settings", "cdc_enabled"}),
+        (NodeSettings({"cdc_total_space": "1MiB"}), {"cdc_enabled"}),
+    ],
+)
+def test_no_row_is_left_out_in_silence(node: NodeSettings, wrong: set[str], settings: Settings) -> None:
+    rows = {row.name: row for row in check_node(settings, node)}
+    assert {name for name, row in rows.items() if not row.ok} == wrong
+    assert "cdc_enabled" in rows
+    assert all(row.advice for row in rows.values() if not row.ok)
+
+
+def test_streamed_data_in_the_log_is_named(settings: Settings) -> None:
+    (row,) = [row for row in check_node(settings, ON) if row.name == "cdc_on_repair_enabled"]
+    assert row.ok
+    assert "a join" in row.detail
+    assert "cdc_on_repair_enabled: false in cassandra.yaml" in row.advice
