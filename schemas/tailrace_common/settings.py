@@ -171,7 +171,8 @@ class SchemaSettings(Section):
 
     store: Literal["topic", "registry"] = Field(
         default="topic",
-        description='"topic": our own topic alone; "registry": a registry too, and its ids in Confluent\'s format',
+        description='"topic": our own topic alone; "registry": a registry too, and its ids in Confluent\'s format, '
+        "which stock deserializers of Confluent's need",
     )
     subjects: Literal["TopicName", "RecordName", "TopicRecordName"] = Field(
         default="TopicName", description="Subject name strategy, as Confluent's clients call it"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import entry_points
@@ -12,14 +13,17 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.cli.check_cassandra import check_cassandra
+from tailrace.cli.check_code import check_code
 from tailrace.cli.check_directories import check_directories
 from tailrace.cli.check_kafka import check_kafka, check_registry
-from tailrace_common.checks import CheckSource
+from tailrace_common.checks import Check, CheckSource
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_rows, say
+from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 
 ENTRY_POINTS: Final = "tailrace.checks"
+_SLOW_SECONDS: Final = 2.0
 
 
 def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
@@ -32,6 +36,7 @@ def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
         "cassandra": check_cassandra,
         "kafka": check_kafka,
         "registry": check_registry,
+        "code": check_code,
     }
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     unknown = sorted(set(only) - {*ours, *points})
@@ -45,6 +50,26 @@ def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
             except ImportError as cause:
                 say(f"{name} is not checked: it needs {cause.name}")
     return found
+
+
+def timed(
+    parts: Iterable[CheckSource], settings: Settings, clock: Callable[[], float]
+) -> Iterator[tuple[Check, float]]:
+    """The rows of these parts, each with the seconds that it took."""
+    for part in parts:
+        began = clock()
+        for row in part(settings):
+            ended = clock()
+            yield row, ended - began
+            began = clock()
+
+
+def slow_words(rows: Iterable[tuple[Check, float]]) -> str:
+    """Names those that passed, and took long; empty where none did. Those that failed say so themselves."""
+    slow = [f"{row.name} ({seconds:.1f} s)" for row, seconds in rows if row.ok and seconds > _SLOW_SECONDS]
+    if not slow:
+        return ""
+    return f"slow: {', '.join(slow)}. What answers so late delays changes too: look at its load and at the network"
 
 
 @contextmanager
@@ -64,7 +89,8 @@ def check(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PART", help="Look at this alone: directories, cassandra, kafka, registry, stream. May be repeated."
+            metavar="PART",
+            help="Look at this alone: directories, cassandra, kafka, registry, code, stream. May be repeated.",
         ),
     ] = None,
     sink: Annotated[
@@ -74,7 +100,8 @@ def check(
 ) -> None:
     """Reach everything that the settings name, and explain what is wrong.
 
-    Prints name, ok, detail and advice of each check; exit code 1 when one is not ok. Looks at every sink, or at --sink.
+    Prints name, ok, detail, advice and seconds of each check, and names what is slow; exit code 1 when one is not ok.
+    Looks at every sink, or at --sink.
 
     Example: tailrace check -c tailrace.toml
     """
@@ -82,9 +109,12 @@ def check(
     if sink is not None:
         settings = settings.with_sink(sink)
     with _driver_silenced():
-        checks = [found for source in sources(only or ()).values() for found in source(settings)]
-    print_rows(asdict(found) for found in checks)
-    wrong = sum(not found.ok for found in checks)
+        rows = tuple(timed(sources(only or ()).values(), settings, time.monotonic))
+    print_rows({**asdict(row), "seconds": round(seconds, 3)} for row, seconds in rows)
+    checks = [row for row, _ in rows]
+    if slow := slow_words(rows):
+        say(slow)
+    wrong = sum(not row.ok for row in checks)
     if on_terminal() or wrong:
         say(f"{wrong} of {len(checks)} checks failed" if wrong else f"all {len(checks)} checks passed")
     if wrong:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
 from tailrace.cli.agent import contact_of
+from tailrace.cli.check_mirror import check_mirror, needed_generations
 from tailrace.cli.check_node import check_node
 from tailrace.cli.check_tables import check_tables
+from tailrace.cli.mirroring import mirror_of
 from tailrace.cli.node_settings import read_node_settings
 from tailrace.cluster import LiveCluster, LocalNode
+from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.checks import Check
+from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import RingError
+from tailrace_schemas.topics import Internal, internal_topic
 
 _EPOCHS: Final = (
     "each write names the epoch of its definition; DDL is read from the log, where the node tells of its epochs there "
@@ -52,6 +59,7 @@ def _parts(settings: Settings, cluster: LiveCluster, node: LocalNode) -> dict[st
         "node settings": lambda: check_node(settings, read_node_settings(cluster, node.release)),
         "tables": lambda: check_tables(settings, cluster.definitions().tables),
         "ring": lambda: _check_ring(cluster),
+        "mirror": lambda: _check_mirror(settings, cluster),
         "metadata epochs": lambda: _check_epochs(cluster),
     }
 
@@ -62,6 +70,21 @@ def _check_ring(cluster: LiveCluster) -> Iterator[Check]:
     detail = f"{len(ring.nodes)} nodes, {len(ring.tokens)} tokens"
     advice = f"{', '.join(moving)}: joins, leaves or moves; its generation is proposed once that is over"
     yield Check("ring", True, detail, advice if moving else "")
+
+
+def _check_mirror(settings: Settings, cluster: LiveCluster) -> Iterator[Check]:
+    mirror = mirror_of(settings, cluster)
+    if mirror is None:
+        return
+    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
+    there, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    published: tuple[PublishedGeneration, ...] = ()
+    if topic in there:
+        with GenerationReader.open(kafka, topic) as reader:
+            published = reader.refresh()
+    replication = cluster.node_state().keyspaces.get(mirror.store.keyspace, {}).get("replication")
+    needed = needed_generations(published, mirror.options, time.time_ns() // 1_000_000)
+    yield from check_mirror(settings.mirror, mirror.store, replication, cluster.ring(), needed)
 
 
 def _check_epochs(cluster: LiveCluster) -> Iterator[Check]:

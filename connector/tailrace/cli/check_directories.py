@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tailrace.capture.owner import read_owner
 from tailrace.capture.spool import Spool, unwritable
+from tailrace.cli.check_disks import check_segment, check_spool_disk
 from tailrace.cli.segment_keys import keys_of_settings
 from tailrace_common.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings
@@ -32,6 +33,7 @@ def check_directories(settings: Settings) -> Iterator[Check]:
         same = log.is_dir() and log.stat().st_dev == raw.stat().st_dev
         detail = f"{log}{'' if log.is_dir() else ' is not a directory'}"
         yield judge("commitlog_directory", same, detail, advice)
+    yield from check_segment(settings.agent)
     yield from _check_places(settings.agent)
     if settings.agent.keystore is not None or settings.agent.segment_key is not None:
         yield _check_keys(settings.agent)
@@ -56,6 +58,8 @@ def _check_places(settings: AgentSettings) -> Iterator[Check]:
         problem, room = spool.problem(), f"up to {settings.spool_bytes >> 20} MiB"
         advice = "without a spool cdc_raw fills while Kafka is away, and Cassandra refuses writes to tables with cdc"
         yield judge("spool_directory", problem is None, problem or f"{settings.spool_directory}, {room}", advice)
+        if problem is None:
+            yield from check_spool_disk(settings)
     if settings.on_release == "archive" and settings.archive_directory is not None:
         refused = unwritable(settings.archive_directory)
         detail = f"{settings.archive_directory}" if refused is None else f"agent.archive_directory: {refused}"

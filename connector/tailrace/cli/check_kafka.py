@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 
 from tailrace.cli.agent import registry_store
+from tailrace.cli.check_framing import check_framing
 from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.checks import Check, judge
 from tailrace_common.settings import Settings
@@ -29,6 +30,7 @@ def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
         problems = [str(error)]
     detail = "; ".join(problems) or f"{len(ours)} under {settings.topics.prefix}"
     yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
+    yield from check_framing(settings, ours)
     if ours:
         try:
             yield judge_copies({name: topics.copies().get(name, 0) for name in ours}, topics.in_sync(ours))

@@ -7,18 +7,20 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tailrace.cli.check import slow_words, timed
 from tailrace.cli.check_cassandra import check_cassandra
 from tailrace.cli.check_directories import check_directories
 from tailrace.cli.check_kafka import check_kafka, check_registry
 from tailrace.cli.check_node import check_latency
 from tailrace.cli.main import app
 from tailrace_common.checks import Check
-from tailrace_common.settings import AgentSettings, load_settings
+from tailrace_common.settings import AgentSettings, Settings, load_settings
 from tailrace_schemas.errors import SettingsError
 
 
@@ -27,8 +29,9 @@ def environ(**given: str | Path | int) -> dict[str, str]:
 
 
 def directories(given: dict[str, str]) -> list[Check]:
-    """The checks of directories, without that of the spool."""
-    return [check for check in check_directories(load_settings(None, given)) if check.name != "spool_directory"]
+    """The checks of directories, without those of segments and of the spool."""
+    others = {"segment", "spool_directory", "spool disk"}
+    return [check for check in check_directories(load_settings(None, given)) if check.name not in others]
 
 
 def test_a_directory_that_is_there(tmp_path: Path) -> None:
@@ -78,12 +81,13 @@ def test_where_segments_go_that_leave_cdc_raw(tmp_path: Path) -> None:
             AGENT__ON_RELEASE="archive",
         )
         (tmp_path / "raw").mkdir(exist_ok=True)
-        _, spool, archive = check_directories(load_settings(None, given))
-        assert [(one.name, one.ok) for one in (spool, archive)] == [("spool_directory", ok), ("archive_directory", ok)]
+        rows = {row.name: row for row in check_directories(load_settings(None, given))}
+        spool, archive = rows["spool_directory"], rows["archive_directory"]
+        assert (spool.ok, archive.ok, "spool disk" in rows) == (ok, ok, ok)
         assert ("file is not a directory" in spool.detail) is not ok
         assert not (tmp_path / "new").exists()
     held = environ(AGENT__CDC_RAW_DIRECTORY=tmp_path / "raw", AGENT__ON_PRESSURE="hold")
-    assert len(list(check_directories(load_settings(None, held)))) == 1
+    assert [row.name for row in check_directories(load_settings(None, held))] == ["cdc_raw_directory", "segment"]
 
 
 def test_services_that_do_not_answer() -> None:
@@ -164,7 +168,7 @@ def test_cassandra_down_is_said_by_the_check_alone(tmp_path: Path) -> None:
 def test_an_unknown_part_is_wrong_usage() -> None:
     answer = CliRunner().invoke(app, ["check", "--only", "kafak"])
     assert answer.exit_code == 2
-    assert "the parts are directories, cassandra, kafka, registry, stream" in answer.stderr
+    assert "the parts are directories, cassandra, kafka, registry, code, stream" in answer.stderr
 
 
 def free_port() -> int:
@@ -196,3 +200,18 @@ def test_the_wait_for_the_flush_is_told_and_both_cures(
 def test_nothing_is_said_of_a_flush_that_is_not_periodic_or_not_known() -> None:
     assert list(check_latency(AgentSettings(), {"commitlog_sync": "batch", "commitlog_sync_period": "10s"})) == []
     assert list(check_latency(AgentSettings(), {})) == []
+
+
+def test_what_is_slow_is_named() -> None:
+    """By the row that took long; one that failed says why by itself."""
+
+    def source(_settings: Settings) -> Iterator[Check]:
+        yield Check("quick", True, "")
+        yield Check("late", True, "")
+        yield Check("away", False, "")
+
+    times = iter([0.0, 0.5, 0.5, 3.5, 3.5, 9.0, 9.0])
+    rows = list(timed([source], load_settings(None, {}), times.__next__))
+    assert [(row.name, seconds) for row, seconds in rows] == [("quick", 0.5), ("late", 3.0), ("away", 5.5)]
+    assert slow_words(rows).startswith("slow: late (3.0 s). ")
+    assert slow_words(rows[:1]) == ""
