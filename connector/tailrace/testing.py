@@ -23,7 +23,7 @@ from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
 from tailrace.publish.record import Record
-from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.errors import DecodeError, FencedError
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.topics import Internal
@@ -357,9 +357,8 @@ def rows_of(table: Table, written: int = 0) -> tuple[KeyedRow, ...]:
     for dropped in table.dropped:
         row = place | _column(dropped.column) | {"dropped_time": dropped.dropped_at // 1000}
         rows.append(KeyedRow("dropped_columns", row, written))
-    types = {one.name: one for column in (*table.key, *table.columns) for one in _user_types(column.type)}
-    for name, one in types.items():
-        row = {"keyspace_name": table.keyspace, "type_name": name, "field_names": list(one.fields)}
+    for one in user_types_in(column.type for column in (*table.key, *table.columns)):
+        row = {"keyspace_name": table.keyspace, "type_name": one.name, "field_names": list(one.fields)}
         rows.append(KeyedRow("types", {**row, "field_types": [str(arg) for arg in one.args]}, written))
     return tuple(rows)
 
@@ -374,13 +373,6 @@ def _column(column: Column) -> dict[str, object]:
         "type": str(column.type),
         "clustering_order": ("desc" if column.descending else "asc") if keyed else "none",
     }
-
-
-def _user_types(cql_type: CqlType) -> Iterator[CqlType]:
-    if cql_type.kind == "udt":
-        yield cql_type
-    for arg in cql_type.args:
-        yield from _user_types(arg)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, PartitionReader
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.avro import SchemaEntry, entry_from_record
+from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG = logging.getLogger("tailrace.schemas")
@@ -20,7 +21,8 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
 
     Looking up an id that is not known reads the topic on to its end, and then fails with KeyError: a schema is
     published before the first message that uses it (docs/contracts.md 3). An entry stays the same object for as long
-    as the reader lives. Records of another form are skipped with a warning. One thread at a time; nothing connects
+    as the reader lives. A record that is none is passed over with one warning: messages that name its id stay
+    undecodable, all others are read. One thread at a time; nothing connects
     before the first look-up. Reading raises ServiceError.
     """
 
@@ -28,6 +30,8 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
         """`config` is librdkafka's; `timeout` is how long, in seconds, a read may stand still."""
         self._reader = PartitionReader(config, internal_topic(prefix, Internal.SCHEMAS), 0, timeout=timeout)
         self._entries: dict[bytes, SchemaEntry] = {}
+        self.malformed = 0
+        """Records that were skipped."""
 
     def refresh(self) -> None:
         """Read the topic on to the end it has now."""
@@ -37,8 +41,13 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
             try:
                 entry = entry_from_record(record.key, record.value)
                 self._entries[record.key] = replace(entry, announced=record.offset)
-            except (ValueError, KeyError, TypeError) as error:
-                _LOG.warning("%s: the record at offset %d is no schema: %s", self._reader, record.offset, error)
+            except CorruptError as error:
+                self.malformed += 1
+                _LOG.warning(
+                    "%s: the record at offset %d cannot be read as a schema (%s). It is skipped; messages that name "
+                    "the schema id %s cannot be decoded until an agent announces that schema again",
+                    *(self._reader, record.offset, error, record.key[:16].hex()),
+                )
 
     def __getitem__(self, schema_id: bytes) -> SchemaEntry:
         entry = self._entries.get(schema_id)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace_schemas.cql.types import CqlType, TypeSyntaxError, UserTypeDefinition, parse_type
+from tailrace_schemas.cql.types import CqlType, TypeSyntaxError, UserTypeDefinition, UserTypes, parse_type
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
 
@@ -69,13 +69,13 @@ def tables_from_rows(
     """
     columns_of = _by_table(columns)
     dropped_of = _by_table(dropped_columns)
-    types_of = _user_types(types)
+    types_of, no_types = _user_types(types), UserTypes({})
     defined: list[Table] = []
     problems: list[Problem] = []
     named = [(row, str(row["table_name"])) for row in tables] + [(row, str(row["view_name"])) for row in views]
     for row, name in sorted(named, key=lambda item: (item[0]["keyspace_name"], item[1])):
         keyspace = str(row["keyspace_name"])
-        user_types = types_of.get(keyspace, {})
+        user_types = types_of.get(keyspace, no_types)
         try:
             dropped = _dropped(dropped_of.get((keyspace, name), ()), keyspace, user_types, problems)
             defined.append(_table(row, name, columns_of.get((keyspace, name), ()), dropped, user_types))
@@ -124,12 +124,12 @@ def _by_table(rows: Iterable[SchemaRow]) -> Mapping[tuple[str, str], list[Schema
     return grouped
 
 
-def _user_types(rows: Iterable[SchemaRow]) -> Mapping[str, Mapping[str, UserTypeDefinition]]:
+def _user_types(rows: Iterable[SchemaRow]) -> Mapping[str, UserTypes]:
     grouped: dict[str, dict[str, UserTypeDefinition]] = {}
     for row in rows:
         definition = UserTypeDefinition(row["type_name"], tuple(row["field_names"]), tuple(row["field_types"]))
         grouped.setdefault(row["keyspace_name"], {})[definition.name] = definition
-    return grouped
+    return {keyspace: UserTypes(definitions) for keyspace, definitions in grouped.items()}
 
 
 def _table(
@@ -137,7 +137,7 @@ def _table(
     name: str,
     columns: Iterable[SchemaRow],
     dropped: tuple[DroppedColumn, ...],
-    user_types: Mapping[str, UserTypeDefinition],
+    user_types: UserTypes,
 ) -> Table:
     kinds: dict[ColumnKind, list[Column]] = {kind: [] for kind in ColumnKind}
     for column_row in columns:
@@ -158,7 +158,7 @@ def _table(
     )
 
 
-def _column(row: SchemaRow, user_types: Mapping[str, UserTypeDefinition]) -> Column:
+def _column(row: SchemaRow, user_types: UserTypes) -> Column:
     name = row["column_name"]
     name_bytes = row.get("column_name_bytes")
     return Column(
@@ -171,17 +171,17 @@ def _column(row: SchemaRow, user_types: Mapping[str, UserTypeDefinition]) -> Col
     )
 
 
-def _parsed(name: str, text: str, user_types: Mapping[str, UserTypeDefinition]) -> CqlType:
+def _parsed(name: str, text: str, user_types: UserTypes) -> CqlType:
     try:
         return parse_type(text, user_types)
     except (TypeSyntaxError, RecursionError) as error:
-        raise TypeSyntaxError(f"column {name}: {_reason(error)}") from None
+        raise TypeSyntaxError(f"column {name[:100]}: {_reason(error)}") from None
 
 
 def _dropped(
     rows: Iterable[SchemaRow],
     keyspace: str,
-    user_types: Mapping[str, UserTypeDefinition],
+    user_types: UserTypes,
     problems: list[Problem],
 ) -> tuple[DroppedColumn, ...]:
     """Dropped columns sorted by name bytes; one that is not understood becomes a problem of its own."""

@@ -68,6 +68,10 @@ class RefusedError(ServiceError):
         self.topic = topic
 
 
+class RecordTooLargeError(ServiceError):
+    """Kafka takes no record of that size for a topic; it takes others."""
+
+
 class SchemaRefusedError(ServiceError):
     """A schema registry refuses one schema: the rule of its subject, or nobody has registered it."""
 

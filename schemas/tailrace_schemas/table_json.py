@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.types import MAX_DEPTH, CqlType, require_shallow, shared
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
 
 FORMAT: Final = 1
+FORMAT_WITH_TYPES: Final = 2
+"""Of definitions with user types: these stand once, in `types`, and a type may be the number of one of them."""
 
 
 def table_to_json(table: Table) -> dict[str, object]:
-    """The definition as a JSON value; types are written out whole, so that nothing else is needed to read it."""
-    return {
+    """The definition as a JSON value; the types that it uses are part of it, so that nothing else is needed to read it.
+
+    A user type stands there once, however often it is used, in `types`; each uses only those before it.
+    """
+    types = _Types()
+    value: dict[str, object] = {
         "format": FORMAT,
         "keyspace": table.keyspace,
         "name": table.name,
         "id": str(table.id),
         "cdc": table.cdc,
         "flags": sorted(table.flags),
-        "columns": [_column_to_json(column) for column in (*table.key, *table.columns)],
-        "dropped": [{**_column_to_json(dropped.column), "dropped_at": dropped.dropped_at} for dropped in table.dropped],
+        "columns": [_column_to_json(column, types) for column in (*table.key, *table.columns)],
+        "dropped": [
+            {**_column_to_json(dropped.column, types), "dropped_at": dropped.dropped_at} for dropped in table.dropped
+        ],
     }
+    return {**value, "format": FORMAT_WITH_TYPES, "types": types.written} if types.written else value
 
 
 def table_from_json(value: Mapping[str, Any]) -> Table:
-    """The table of a `table_to_json` value. Raises ValueError for another format, KeyError for a missing part."""
-    if value["format"] != FORMAT:
-        raise ValueError(f"table definition of format {value['format']}; this version reads {FORMAT}")
-    columns = [_column_from_json(column) for column in value["columns"]]
+    """The table of a `table_to_json` value. Raises ValueError for another format and for types that are too deep,
+    KeyError or another LookupError for a missing part, TypeError or AttributeError for a part of another kind."""
+    if value["format"] not in (FORMAT, FORMAT_WITH_TYPES):
+        raise ValueError(f"table definition of format {value['format']}; this version reads up to {FORMAT_WITH_TYPES}")
+    known: list[CqlType] = []
+    for written in value.get("types", ()):
+        known.append(require_shallow(_type_from_json(written, known)))
+    columns = [_column_from_json(column, known) for column in value["columns"]]
 
     def of(kind: ColumnKind) -> tuple[Column, ...]:
         return tuple(column for column in columns if column.kind is kind)
@@ -43,17 +56,34 @@ def table_from_json(value: Mapping[str, Any]) -> Table:
         clustering=of(ColumnKind.CLUSTERING),
         static=of(ColumnKind.STATIC),
         regular=of(ColumnKind.REGULAR),
-        dropped=tuple(DroppedColumn(_column_from_json(c), c["dropped_at"]) for c in value["dropped"]),
+        dropped=tuple(DroppedColumn(_column_from_json(c, known), c["dropped_at"]) for c in value["dropped"]),
         cdc=value["cdc"],
         flags=frozenset(value["flags"]),
     )
 
 
-def _column_to_json(column: Column) -> dict[str, object]:
+class _Types:
+    """The user types of one definition, as JSON values: `written`, each once."""
+
+    def __init__(self) -> None:
+        self.written: list[object] = []
+        self._numbers: dict[CqlType, int] = {}
+
+    def number(self, cql_type: CqlType) -> int:
+        """Where a user type stands among them."""
+        number = self._numbers.get(cql_type)
+        if number is None:
+            value = _written_out(cql_type, self)
+            number = self._numbers[cql_type] = len(self.written)
+            self.written.append(value)
+        return number
+
+
+def _column_to_json(column: Column, types: _Types) -> dict[str, object]:
     value: dict[str, object] = {
         "name": column.name,
         "kind": column.kind.value,
-        "type": _type_to_json(column.type),
+        "type": _type_to_json(column.type, types),
         "position": column.position,
     }
     if column.name_bytes != column.name.encode():
@@ -63,22 +93,26 @@ def _column_to_json(column: Column) -> dict[str, object]:
     return value
 
 
-def _column_from_json(value: Mapping[str, Any]) -> Column:
+def _column_from_json(value: Mapping[str, Any], known: Sequence[CqlType]) -> Column:
     name: str = value["name"]
     return Column(
         name=name,
         name_bytes=bytes.fromhex(value["name_bytes"]) if "name_bytes" in value else name.encode(),
         kind=ColumnKind(value["kind"]),
-        type=_type_from_json(value["type"]),
+        type=require_shallow(_type_from_json(value["type"], known)),
         position=value["position"],
         descending=value.get("descending", False),
     )
 
 
-def _type_to_json(cql_type: CqlType) -> object:
+def _type_to_json(cql_type: CqlType, types: _Types) -> object:
+    return types.number(cql_type) if cql_type.kind == "udt" else _written_out(cql_type, types)
+
+
+def _written_out(cql_type: CqlType, types: _Types) -> object:
     if not (cql_type.args or cql_type.fields or cql_type.name or cql_type.frozen):
         return cql_type.kind
-    value: dict[str, object] = {"kind": cql_type.kind, "args": [_type_to_json(arg) for arg in cql_type.args]}
+    value: dict[str, object] = {"kind": cql_type.kind, "args": [_type_to_json(arg, types) for arg in cql_type.args]}
     if cql_type.frozen:
         value["frozen"] = True
     if cql_type.name:
@@ -90,14 +124,24 @@ def _type_to_json(cql_type: CqlType) -> object:
     return value
 
 
-def _type_from_json(value: str | Mapping[str, Any]) -> CqlType:
+def _type_from_json(value: object, known: Sequence[CqlType], depth: int = 1) -> CqlType:
+    """A type: a native one's word, the number of one that is `known`, or what `_written_out` gives."""
     if isinstance(value, str):
         return CqlType(value)
-    return CqlType(
+    if isinstance(value, int):
+        if not 0 <= value < len(known):
+            raise ValueError(f"a definition with {len(known)} types refers to type {value}")
+        return known[value]
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a type is a word, a number or an object, not {type(value).__name__}")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"a definition with more than {MAX_DEPTH} types in one another")
+    cql_type = CqlType(
         kind=value["kind"],
-        args=tuple(_type_from_json(arg) for arg in value["args"]),
+        args=tuple(_type_from_json(arg, known, depth + 1) for arg in value["args"]),
         frozen=value.get("frozen", False),
         name=value.get("name", ""),
         fields=tuple(value.get("fields", ())),
         dimension=value.get("dimension", 0),
     )
+    return shared(cql_type) if cql_type.kind == "udt" else cql_type

@@ -185,7 +185,7 @@ _INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProx
 def internal_plan(options: TopicOptions, which: Internal) -> TopicPlan:
     """The plan of an internal topic (the table of contracts.md 4)."""
     partitions, config = _INTERNAL[which]
-    if which is Internal.DEAD_LETTER:
+    if which is not Internal.GENERATIONS:  # its descriptions are cut into small records
         config = {**config, "max.message.bytes": str(options.max_message_bytes)}
     return _plan(options, internal_topic(options.prefix, which), partitions, config)
 

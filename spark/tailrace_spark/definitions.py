@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
 
 
@@ -55,7 +55,8 @@ def _decide(name: bytes, older: Table, newer: Table) -> tuple[Column | None, Dro
 
 
 def _width(cql_type: CqlType) -> int:
-    return 1 + sum(_width(part) for part in cql_type.args)
+    """Grows with each field that a user type in it gains."""
+    return sum(1 + len(part.args) for part in set(parts((cql_type,))))
 
 
 def _drop(table: Table, name: bytes) -> DroppedColumn | None:

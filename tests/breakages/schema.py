@@ -15,6 +15,7 @@ POSITION: Final = "integration/test_schema_by_position.py"
 EVENTS: Final = "integration/test_schema_events.py"
 AGENTS: Final = "integration/test_agent.py"
 PEERS: Final = "integration/faults/test_peers.py"
+DEFINITIONS: Final = "integration/faults/test_definitions.py"
 COMMANDS: Final = "integration/test_commands.py"
 
 BREAKAGES: Final = (
@@ -203,5 +204,34 @@ BREAKAGES: Final = (
         new="    return 0, unit.deletes, not unit.static, unit.place\n",
         needs=Needs.NODE,
         reds=(Red(PEERS, "test_deletions_beside_writes", r"assert ops =="),),
+    ),
+    Breakage(
+        name="schemas-of-a-megabyte-at-most",
+        promise="a definition of any size that Cassandra takes is announced",
+        file="connector/tailrace/cli/agent.py",
+        old=", largest=settings.topics.max_message_bytes)\n",
+        new=")\n",
+        needs=Needs.MORE,
+        session="large definitions",
+        reds=(Red(DEFINITIONS, "test_a_large_definition[long-names-cdc]", ASSERTED),),
+    ),
+    Breakage(
+        name="large-history-is-not-cut",
+        promise="a definition that is larger than a record of the history keeps nothing back",
+        file="connector/tailrace/history/records.py",
+        old="    if len(value) <= most:\n",
+        new="    if value:\n",
+        needs=Needs.MORE,
+        session="large definitions",
+        reds=(Red(DEFINITIONS, "test_a_large_definition_with_the_limits_of_an_earlier_version", r"not in \d+ s"),),
+    ),
+    Breakage(
+        name="user-types-are-written-out",
+        promise="a user type stands once in a definition, however often it is used",
+        file="schemas/tailrace_schemas/table_json.py",
+        old='    return types.number(cql_type) if cql_type.kind == "udt" else _written_out(cql_type, types)\n',
+        new="    return _written_out(cql_type, types)\n",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/schemas/test_large_definitions.py", "test_as_json", ASSERTED),),
     ),
 )

@@ -213,7 +213,12 @@ class _Run:
         """Whether the schema changed."""
         self._entries.extend(self._capture.read(self._limits.read))
         # What the index has released stands in the file: so does all DDL before it.
-        return self._parts.schema.follow(self._entries[-1].position if self._entries else None)
+        schema, until = self._parts.schema, self._entries[-1].position if self._entries else None
+        changed = schema.follow(until)
+        while schema.behind:
+            self._commit(release=False)
+            changed |= schema.follow(until)
+        return changed
 
     def _look_again(self, changed: bool) -> None:
         """Follow events, and try what was refused or parked: at once where the schema has changed."""

@@ -214,7 +214,11 @@ class Translation:
     def _require_read(self, error: Exception, table: UUID) -> None:
         """Read the schema. Raises UnexplainedError where that fails, or has failed just now: health says why."""
         if self._parts.clock() < self._unreadable_until or not self.learn():
-            raise UnexplainedError(str(error), table) from error
+            raise UnexplainedError(self._words(error, table), table) from error
+
+    def _words(self, error: Exception, table: UUID) -> str:
+        problem = self._parts.schema.problem(table)
+        return f"{error}: its definition cannot be used: {problem}" if problem else str(error)
 
     def _as_read(self, entry: Entry, origin: Origin, pieces: _Pieces | None) -> list[Message]:
         """With the columns that were read last."""
@@ -222,7 +226,7 @@ class Translation:
         try:
             messages = self._decode(entry, trial := schema.as_read(entry), origin, pieces)
         except (UnknownTableError, UnknownColumnError) as error:
-            raise UnexplainedError(str(error), error.table_id) from error
+            raise UnexplainedError(self._words(error, error.table_id), error.table_id) from error
         schema.adopt(trial, entry)
         return messages
 

@@ -12,9 +12,10 @@ from tailrace.capture.ddl import Gap
 from tailrace.commitlog.entry import Entry
 from tailrace.history.cells import NEVER
 from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
-from tailrace.history.rows import KeyedRow, Name, definitions_of, user_types
+from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaDifference
 from tailrace.position import Position
+from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 
@@ -55,6 +56,8 @@ class ClusterView:
     def __init__(self, reader: SchemaReader) -> None:
         self._reader = reader
         self.tables: Mapping[UUID, Table] = {}
+        self.problems: Mapping[UUID, str] = {}
+        """Why tables have no definition, by their ids."""
         self.rows: Sequence[KeyedRow] = ()
         self.state = NodeState()
 
@@ -64,6 +67,7 @@ class ClusterView:
         rows = self._reader.schema_rows()
         definitions = definitions_of(rows)
         self.tables, self.rows, self.state = {table.id: table for table in definitions.tables}, rows, state
+        self.problems = {problem.id: problem.reason for problem in definitions.problems if problem.id is not None}
         for problem in definitions.problems:
             _LOG.warning("no definition: %s", problem)
 
@@ -78,7 +82,7 @@ class ClusterView:
 
     def types_written(self, table: Table) -> int:
         """The newest write time of the user types of a table."""
-        used = {one for column in (*table.key, *table.columns) for one in user_types(column.type)}
+        used = {part.name for part in user_types_in(column.type for column in (*table.key, *table.columns))}
         rows = (row for row in self.rows if row.table == "types" and row.owner[0] == table.keyspace)
         return max((row.written for row in rows if row.row["type_name"] in used), default=NEVER)
 

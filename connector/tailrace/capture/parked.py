@@ -12,6 +12,9 @@ from tailrace.position import Position
 LOT: Final = 1000
 """Most mutations of one lot: it is written anew whenever one joins or leaves it."""
 
+_REASON: Final = 1000
+"""Characters of a reason that are kept: a column's name alone may have 64 KiB."""
+
 LotKey = tuple[int, int, UUID, int]
 """Epoch, segment, table id, and the offset of the mutation that the lot began with."""
 
@@ -81,6 +84,7 @@ class ParkingLot:
     def park(self, at: Position, checksum: int, table: UUID, now: int, reason: str) -> bool:
         """Set one more aside; whether it begins a lot."""
         self.changed = True
+        reason = reason[:_REASON]
         for lot in self._lots.values():
             same = (lot.epoch, lot.segment, lot.table, lot.reason) == (at.epoch, at.segment, table, reason)
             if same and not lot.dead and len(lot.offsets) < LOT and lot.offsets[-1] < at.offset:

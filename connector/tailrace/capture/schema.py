@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from tailrace.capture.announcements import (
     Announcements,
@@ -22,6 +23,7 @@ from tailrace.capture.ddl import WATCHED, Gap
 from tailrace.capture.resume import Resume
 from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncations_in
 from tailrace.capture.unindexed import ids_to_publish
+from tailrace.capture.unsent import UnsentRecords
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
@@ -48,7 +50,7 @@ class LiveSchema:
     It outlives sessions with Kafka: what was read of a segment that is gone since cannot be read again.
     """
 
-    def __init__(self, reader: SchemaReader, log: SchemaSource) -> None:
+    def __init__(self, reader: SchemaReader, log: SchemaSource, unsent: UnsentRecords | None = None) -> None:
         self._view = ClusterView(reader)
         self._log = log
         self._hinted = threading.Event()
@@ -57,7 +59,7 @@ class LiveSchema:
         self._objects = Objects()
         self._announced = Announcements()
         self._seen: int | None = None  # the metadata epoch whose DDL comes next in the log, or came last
-        self._records: list[HistoryRecord] = []
+        self._unsent = UnsentRecords() if unsent is None else unsent
         self._begun = False
         self._applied = BEGINNING
         self._place: Position | None = None
@@ -65,26 +67,41 @@ class LiveSchema:
         self._unsure: set[Name] = set()
         self.inferred: dict[str, str] = {}
         """What was concluded, not read in the log, by table, for people."""
-        self.unsent: list[HistoryRecord] = []
-        """What the history topic has not got yet, to be committed with what follows from it."""
         self.truncations = Truncations()
         """Those that are read and not yet published."""
         self.history = SchemaHistory().learn(system_tables())[0]
 
     @property
+    def unsent(self) -> Sequence[HistoryRecord]:
+        """What the next commit gives to the history topic, together with what follows from it.
+
+        What was read of the cluster at a new host's start goes in pieces, before all else.
+        """
+        return self._unsent.piece
+
+    @property
     def events(self) -> Sequence[SchemaEvent]:
-        """What `.schema-changes` has not got yet, to be committed with what follows from it."""
-        return self._announced.unsent
+        """What the next commit gives to `.schema-changes`, together with what follows from it."""
+        return self._announced.unsent if self._unsent.is_whole else ()
 
     @property
     def news(self) -> bool:
         """Whether there is something to commit."""
-        return bool(self.unsent or self._announced.unsent)
+        return bool(self._unsent or self._announced.unsent)
+
+    @property
+    def behind(self) -> bool:
+        """Whether `follow` stopped for all that is not committed yet: commit it, and follow again."""
+        return self._unsent.full()
 
     @property
     def tells_epochs(self) -> bool:
         """Whether the log has told of the epochs of the cluster's metadata (Cassandra 6)."""
         return self._seen is not None
+
+    def problem(self, table_id: UUID) -> str:
+        """Why a table that the cluster has is without a definition; empty where nothing is known of that."""
+        return self._view.problems.get(table_id, "")
 
     # -- reads of the cluster
 
@@ -124,16 +141,17 @@ class LiveSchema:
         ids that they lack. Without any the cluster's definitions hold from the beginning of the log.
         """
         first, self._begun = not self._begun, True
+        complete = bool(known) and resume.schema != BEGINNING  # else a new host's were committed in part
         if first:
-            if known:
+            if complete:
                 self._restore(known, resume)
             else:
                 self._seed()
-            self._place = resume.schema if known else None
+            self._place = resume.schema if complete else None
             self._log.begin(self._place, epoch)
         there = {(record.position, record.table_id) for record in known}
-        self.unsent = [record for record in self._records if (record.position, record.table_id) not in there]
-        self._announced.begin(there, resume.schema, anew=first and not known)
+        self._unsent.remove(there)
+        self._announced.begin(there, resume.schema, anew=first and not complete)
         self.truncations.begin(resume)
         self.truncations.ask(self._view.state.truncated)
 
@@ -142,7 +160,7 @@ class LiveSchema:
         up_to = self.history.metadata
         return replace(
             resume,
-            schema=self._place,
+            schema=self._place if self._unsent.is_whole else BEGINNING,
             truncations=tuple(self.truncations.pending),
             truncated=self.truncations.told(),
             metadata=None if up_to is None else (up_to, self._seen),
@@ -151,7 +169,7 @@ class LiveSchema:
     def follow(self, until: Position | None) -> bool:
         """Read the log's DDL on, at least up to a position; whether it changed anything. Raises ServiceError, also
         where DDL may have been missed and the cluster cannot be asked; then nothing of that is passed over."""
-        if not self._begun:
+        if not self._begun or self._unsent.full():
             return False
         self._waiting += [(entry.position, entry) for entry in self._log.read(until)]
         self._waiting += [(gap.until, gap) for gap in self._log.gaps]
@@ -160,12 +178,16 @@ class LiveSchema:
         changed = False
         if any(isinstance(one, Gap) for _, one in self._waiting):
             changed |= bool(self.learn())
-        for _, one in self._waiting:
+        while self._waiting:
+            position, one = self._waiting[0]
             if isinstance(one, Gap):
                 changed |= self._cross(one)
             elif one.position > self._applied:
                 changed |= self._apply(one)
-        self._waiting.clear()
+            del self._waiting[0]
+            if self._unsent.full():
+                self._place = max(position, self._place or position)
+                return changed
         self._place = self._log.place
         self._log.sift(lambda: ids_to_publish(self.history))
         return changed
@@ -198,7 +220,7 @@ class LiveSchema:
             if self._rows.definitions.get(name) == self.history.table(id, at):  # no DDL of it was read ahead
                 self._rows = self._rows.without(name).with_base(rows, read=True)
             self._unsure.add(name)
-            self._add(HistoryRecord(at, id, name, rows, inferred=True))
+            self._unsent.add(HistoryRecord(at, id, name, rows, inferred=True))
             before, written = self.history.table(id, at), max(row.written for row in rows)
             self._announced.tell(inferred_event(before, table, at, written), (at, id))
             untold = "a later definition than" if trial.metadata != self.history.metadata else "columns that no"
@@ -207,12 +229,16 @@ class LiveSchema:
 
     def sent(self) -> None:
         """Everything unsent is committed."""
-        self.unsent = []
-        self._announced.sent()
-        self.truncations.sent()
+        if self._unsent.is_whole:
+            self._announced.sent()
+            self.truncations.sent()
+        self._unsent.sent()
 
     def _restore(self, known: Sequence[HistoryRecord], resume: Resume) -> None:
-        newest = {(record.subject, record.name): record for record in known}.values()
+        last = {record.table_id: record for record in known}
+        unreadable = [record for record in last.values() if record.unreadable]
+        whole = [record for record in known if not (record.unreadable or last[record.table_id].unreadable)]
+        newest = {(record.subject, record.name): record for record in whole}.values()
         self._unsure = {record.name for record in newest if record.inferred}
         ordered = sorted(newest, key=lambda record: record.position)
         rows = [row for record in ordered if record.subject is not Subject.KEYSPACE for row in record.rows]
@@ -221,21 +247,34 @@ class LiveSchema:
             self._objects, _ = self._view.objects(types=False)
         self._rows = SchemaRows().with_base(rows, read=False).with_base(self._view.rows, read=True)
         self._applied = max((self._applied, *(record.position for record in known)))
-        self._records = list(known)
         read = [timeline.newest for timeline in self.history.timelines.values()]
         self.history = history_of(known).learn(read)[0]
+        for record in unreadable:
+            self._replace(record)
         if resume.metadata is not None:
             up_to, self._seen = resume.metadata
             self.history = self.history.up_to(up_to)
 
+    def _replace(self, record: HistoryRecord) -> None:
+        """Take the cluster's present definition where Kafka's record of the last one cannot be read."""
+        words = f"the record of the schema history at {record.position} cannot be read ({record.unreadable})"
+        table = self._view.tables.get(record.table_id)
+        if table is None:
+            self.inferred[f"table id {record.table_id}"] = words
+            _LOG.error("%s, and the cluster has no table id %s: it is skipped", words, record.table_id)
+            return
+        self.history, _ = self.history.define(record.position, (table,), inferred=True)
+        self._unsure.add((table.keyspace, table.name))
+        self._note(table, f"{words}: the cluster's present definition is taken, and its changes are marked")
+
     def _seed(self) -> None:
-        self._records = [
+        tables = [
             HistoryRecord(BEGINNING, table.id, name, self._rows.rows(name))
             for name, table in sorted(self._rows.definitions.items())
             if name[0] not in SYSTEM
         ]
-        self._objects, found = self._view.objects()
-        self._records += [object_told(one, BEGINNING)[1] for one in found]
+        self._objects, objects = self._view.objects()
+        self._unsent.replace([*tables, *(object_told(change, BEGINNING)[1] for change in objects)])
         self.history = self.history.up_to(self._view.state.metadata)
 
     def _apply(self, entry: Entry) -> bool:
@@ -263,7 +302,7 @@ class LiveSchema:
         for table in change.dropped:
             self.truncations.forget(table.id)
             if table.id in gone and table.keyspace not in SYSTEM:
-                self._add(HistoryRecord(entry.position, table.id, (table.keyspace, table.name)))
+                self._unsent.add(HistoryRecord(entry.position, table.id, (table.keyspace, table.name)))
         added, altered = list[Table](), list[Table]()
         for table in change.defined:
             unsure = (table.keyspace, table.name) in self._unsure
@@ -296,7 +335,7 @@ class LiveSchema:
     def _tell(self, found: Iterable[Told]) -> None:
         for event, record in found:
             if record is not None:
-                self._add(record)
+                self._unsent.add(record)
                 self._announced.tell(event, (record.position, record.table_id))
             elif event.table is not None:
                 self._announced.tell(event, (event.position, event.table.id))
@@ -308,7 +347,7 @@ class LiveSchema:
         name = (table.keyspace, table.name)
         self.history, difference = self.history.define(position, (table,), inferred=inferred, metadata=metadata)
         if name[0] not in SYSTEM:
-            self._add(HistoryRecord(position, table.id, name, self._rows.rows(name), inferred, metadata))
+            self._unsent.add(HistoryRecord(position, table.id, name, self._rows.rows(name), inferred, metadata))
         if inferred:
             self._unsure.add(name)
         else:
@@ -374,7 +413,7 @@ class LiveSchema:
         self._tell(object_told(one, position, written, inferred=True) for one in types)
         if before is not None and before.id != table.id:
             self.history = self.history.drop((before,))[0]
-            self._add(HistoryRecord(position, before.id, name))
+            self._unsent.add(HistoryRecord(position, before.id, name))
         difference = self._define(table, position, inferred=False)
         if difference:
             written = max(self._rows.written(name), self._view.types_written(table))
@@ -385,10 +424,6 @@ class LiveSchema:
     def _note(self, table: Table, words: str) -> None:
         self.inferred[str(table)] = words
         _LOG.warning("%s: %s", table, words)
-
-    def _add(self, record: HistoryRecord) -> None:
-        self._records.append(record)
-        self.unsent.append(record)
 
 
 def _with_flag(row: KeyedRow, cdc: bool) -> KeyedRow:

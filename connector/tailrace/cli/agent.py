@@ -354,7 +354,7 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
     Raises ServiceError, SettingsError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
+    log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS), largest=settings.topics.max_message_bytes)
     log.open()
     topics.ensure_internal(_INTERNAL)
     with SchemaReader(kafka, prefix) as reader:

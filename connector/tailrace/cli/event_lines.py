@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from tailrace.history.events import EventError, EventKind, SchemaEvent, decode_event
+from tailrace.history.events import EventError, EventKind, SchemaEvent, decode_event, event_object
 from tailrace_common.console import on_terminal, print_json, say
 from tailrace_common.kafka import Record
 
@@ -41,7 +40,7 @@ class EventLines:
         if len(self._known) > _MOST_COPIES:
             self._known.popitem(last=False)
         if self._console is None:
-            print_json({"offset": record.offset, **json.loads(record.value or b"")})
+            print_json({"offset": record.offset, **event_object(record.value or b"")})
         else:
             self._console.print(Text(event_words(host, event), style=_STYLES.get(event.kind, "red")), soft_wrap=True)
         return True

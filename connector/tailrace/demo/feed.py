@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from tailrace.demo.display import Seen
@@ -13,7 +14,7 @@ from tailrace_schemas.avro import SchemaEntry, decode, entry_from_record
 from tailrace_schemas.avro.decode import UnknownSchemaError
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import codec, split_key
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.topics import Internal, internal_topic
 
 _POLL_SECONDS = 0.2
@@ -75,8 +76,8 @@ class Feed:
             return decode(message, self._schemas)
         except UnknownSchemaError:  # it was announced before the change was published
             for record in self._schema_reader.read_to_end():
-                if record.key is not None and record.value is not None:
-                    self._schemas[record.key] = entry_from_record(record.key, record.value)
+                with suppress(CorruptError):  # one that is no schema is nobody's
+                    self._schemas[record.key or b""] = entry_from_record(record.key or b"", record.value or b"")
             return decode(message, self._schemas)
 
 

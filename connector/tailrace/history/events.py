@@ -12,10 +12,14 @@ from uuid import UUID
 
 from tailrace.position import Position
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.packing import json_object, packed
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 
 FORMAT: Final = 1
+# What of `changed` is left of an event that is too large for its topic.
+_WORDS: Final = 50
+_WORD: Final = 200
 
 
 class EventError(TailraceError):
@@ -63,6 +67,8 @@ class SchemaEvent:
     upto: tuple[int, int] | None = None
     inferred: bool = False
     index: int = 0
+    stated: bytes | None = field(default=None, compare=False)
+    """The digest that the event's record has, where it was read from one: that may lack a large definition."""
 
     @property
     def digest(self) -> bytes:
@@ -71,6 +77,8 @@ class SchemaEvent:
         BLAKE2b over the JSON of what the event is about, and of when: the metadata's epoch, else the statement's write
         time. What a host knew before does not count. A truncation has its own time on each host, hence its own digest.
         """
+        if self.stated is not None:
+            return self.stated
         defines = self.kind in (EventKind.CREATED, EventKind.ALTERED)
         identity = {
             "what": "defined" if defines else self.kind.value,
@@ -123,12 +131,38 @@ def encode_event(host: str, event: SchemaEvent) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_event(value: bytes) -> tuple[str, SchemaEvent]:
-    """Host and event of a record. Raises EventError for a later format, and for what is no such record."""
+def fitting_event(value: bytes, most: int) -> bytes:
+    """The value of an event's record in at most so many bytes: as it is, compressed, or without its definition.
+
+    Then `omitted` says how many bytes it had, and of `changed` the first words are there.
+    """
+    if len(smaller := packed(value)) <= most:
+        return smaller
+    record = json.loads(value)
+    words = [word[:_WORD] for word in record["changed"][:_WORDS]]
+    if len(words) < len(record["changed"]):
+        words.append(f"and {len(record['changed']) - len(words)} more")
+    record |= {"definition": None, "changed": words, "omitted": len(value)}
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def event_object(value: bytes) -> dict[str, Any]:
+    """The JSON object of an event's record, compressed or not. Raises EventError for what is none."""
     try:
-        record = json.loads(value)
-        if record["format"] > FORMAT:
-            raise EventError(f"a schema change of format {record['format']}, this Tailrace reads {FORMAT}: update it")
+        return json_object(value)
+    except ValueError as error:
+        raise EventError(f"a schema change is not one of ours ({str(error)[:200]}): {value[:200]!r}") from error
+
+
+def decode_event(value: bytes) -> tuple[str, SchemaEvent]:
+    """Host and event of a record; one whose definition was too large has none. Raises EventError for a later format,
+    and for what is no such record."""
+    record = event_object(value)
+    try:
+        if int(record["format"]) > FORMAT:
+            raise EventError(
+                f"a schema change of format {int(record['format'])}, this Tailrace reads {FORMAT}: update it"
+            )
         at, upto, definition = record["position"], record["upto"], record["definition"]
         subject = Subject(record["subject"])
         defines_table = subject is Subject.TABLE and definition is not None
@@ -146,9 +180,12 @@ def decode_event(value: bytes) -> tuple[str, SchemaEvent]:
             metadata=record["metadata"],
             upto=None if upto is None else (int(upto["segment"]), int(upto["offset"])),
             inferred=bool(record["inferred"]),
+            stated=bytes.fromhex(record["digest"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EventError(f"a schema change is not one of ours ({error!r}): {value[:200]!r}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise EventError(
+            f"a schema change is not one of ours ({type(error).__name__}: {str(error)[:200]}): {value[:200]!r}"
+        ) from error
 
 
 def changed_words(before: Table | None, after: Table) -> tuple[str, ...]:

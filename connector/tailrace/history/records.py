@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,9 +15,14 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace_schemas.definitions import schema_row_from_json, schema_row_to_json
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.packing import json_object, packed
 from tailrace_schemas.table import Table
 
 FORMAT: Final = 1
+CUT: Final = 2
+"""The format of a head: the record is cut into parts."""
+# What the records of most brokers may have at least, key and everything around included.
+_PART: Final = 900_000
 
 BEGINNING: Final = Position(0, 0, 0)
 """The position of what was read from the cluster before the log was: log epochs begin at 1."""
@@ -26,10 +32,15 @@ class HistoryError(TailraceError):
     """A record of the schema history is not one that this version can go on from."""
 
 
+class NewerHistoryError(HistoryError):
+    """A record of a later version."""
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryRecord:
     """A table's definition from a position on, as the rows that make it; without rows the table was dropped there.
 
+    `unreadable`: why nothing is known of it but its place, where the topic's record is damaged.
     `inferred`: the log did not say it, so that it may be wrong for some of what it holds for, up to the next one.
     `metadata`: the epoch of Cassandra 6's metadata that made it. Of a keyspace or type (`subject`) only what it is
     itself is kept, under an id of ours.
@@ -42,32 +53,56 @@ class HistoryRecord:
     inferred: bool = False
     metadata: int | None = None
     subject: Subject = Subject.TABLE
+    unreadable: str = ""
+    definition: Table | None = field(default=None, compare=False, repr=False)
+    """What the rows make, where that is worked out already."""
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes its value has."""
+        return 200 + sum(_weight(row) for row in self.rows)
 
     @property
     def table(self) -> Table | None:
         """The definition; None where nothing is left of it, and for keyspaces and types. Raises HistoryError where the
         rows make none."""
-        if not self.rows or self.subject is not Subject.TABLE:
-            return None
+        if self.definition is not None or not self.rows or self.subject is not Subject.TABLE:
+            return self.definition
         definitions = definitions_of(self.rows)
         if not definitions.tables:
             raise HistoryError(f"the schema history of {'.'.join(self.name)} defines nothing: {definitions.problems}")
         return definitions.tables[0]
 
 
+def _weight(keyed: KeyedRow) -> int:
+    texts = (value for value in keyed.row.values() if isinstance(value, str | bytes))
+    lists = (sum(map(len, value)) for value in keyed.row.values() if isinstance(value, list | tuple))
+    return 250 + 2 * sum(map(len, texts)) + sum(lists)
+
+
 def history_of(records: Iterable[HistoryRecord]) -> SchemaHistory:
-    """The schema history that records say, which come by position."""
+    """The schema history that records say, which come by position.
+
+    Behind an unreadable record its table's definition goes on to hold, marked as inferred: nothing else is known.
+    """
     history = SchemaHistory()
-    for record in records:
-        if record.subject is not Subject.TABLE:
-            continue
-        table = record.table
-        if table is None:
-            timeline = history.timelines.get(record.table_id)
-            history = history.drop(() if timeline is None else (timeline.newest,))[0]
-        else:
-            history = history.define(record.position, (table,), inferred=record.inferred, metadata=record.metadata)[0]
+    tables = (record for record in records if record.subject is Subject.TABLE)
+    # Of thousands of tables that were read at once, each step would copy what is known of all others.
+    for (position, inferred, metadata), group in groupby(tables, _step):
+        defined = list[Table]()
+        for record in group:
+            known = history.newest(record.table_id)
+            table = known if record.unreadable else record.table
+            if table is not None:
+                defined.append(table)
+            elif known is not None:
+                history = history.drop((known,))[0]
+        history = history.define(position, defined, inferred=inferred, metadata=metadata)[0]
     return history
+
+
+def _step(record: HistoryRecord) -> tuple[Position, bool, int | None]:
+    return record.position, record.inferred or bool(record.unreadable), record.metadata
 
 
 def history_key(host: str, record: HistoryRecord) -> bytes:
@@ -93,28 +128,49 @@ def encode_history(record: HistoryRecord) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def history_values(host: str, record: HistoryRecord, most: int = _PART) -> list[tuple[bytes, bytes]]:
+    """Key and value of a record; where the value has more than `most` bytes, those of a head and of the parts.
+
+    A part's key has its number behind the table id and a dot, a head is {parts, format: 2}; the parts' values in their
+    order are the record's value. All belong into one transaction.
+    """
+    key, value = history_key(host, record), packed(encode_history(record))
+    most = min(most, _PART)
+    if len(value) <= most:
+        return [(key, value)]
+    pieces = [value[start : start + most] for start in range(0, len(value), most)]
+    head = json.dumps({"parts": len(pieces), "format": CUT}, separators=(",", ":")).encode()
+    return [(key, head), *((_part_key(key, number), piece) for number, piece in enumerate(pieces))]
+
+
+def _part_key(key: bytes, number: int) -> bytes:
+    host, table_id, *place = key.rsplit(b"/", 4)
+    return b"/".join((host, table_id + b".%d" % number, *place))
+
+
 def read_history(host: str, found: Iterable[tuple[bytes, bytes | None]]) -> tuple[HistoryRecord, ...]:
     """This host's records by position, from keys and values in the topic's order; of a key the last value counts.
 
-    Raises HistoryError for one of a later version, and for what is no record of ours.
+    A damaged record is there as `unreadable`; what has no key of ours is passed over. Raises HistoryError for a record
+    of a later version.
     """
-    own: Mapping[bytes, bytes | None] = {key: value for key, value in found if key.startswith(f"{host}/".encode())}
-    records = (_decode(key, value) for key, value in own.items() if value is not None)
-    return tuple(sorted(records, key=lambda record: (record.position, str(record.table_id))))
+    newest = {key: value for key, value in found if key.startswith(f"{host}/".encode())}
+    own = {key: value for key, value in newest.items() if value is not None}
+    records = (_decode(key, value, own) for key, value in own.items())
+    return tuple(sorted(filter(None, records), key=lambda record: (record.position, str(record.table_id))))
 
 
-def _decode(key: bytes, value: bytes) -> HistoryRecord:
+def _decode(key: bytes, value: bytes, own: Mapping[bytes, bytes]) -> HistoryRecord | None:
     try:
         _, table_id, epoch, segment, offset = key.decode().rsplit("/", 4)
-        record: dict[str, Any] = json.loads(value)
-        if record["format"] > FORMAT:
-            raise HistoryError(
-                f"the schema history has a record of format {record['format']}, this Tailrace writes {FORMAT}: "
-                "run the newer Tailrace that wrote it"
-            )
-        return HistoryRecord(
-            Position(int(epoch), int(segment), int(offset)),
-            UUID(table_id),
+        position, id = Position(int(epoch), int(segment), int(offset)), UUID(table_id)
+    except ValueError:
+        return None  # a part, or not ours
+    try:
+        record = _whole(key, json_object(value), own)
+        decoded = HistoryRecord(
+            position,
+            id,
             (str(record["keyspace"]), str(record["name"])),
             tuple(
                 KeyedRow(str(one["table"]), schema_row_from_json(one["row"]), int(one["written"]))
@@ -124,5 +180,24 @@ def _decode(key: bytes, value: bytes) -> HistoryRecord:
             record.get("metadata"),
             Subject(record.get("subject", Subject.TABLE)),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise HistoryError(f"the schema history has a record that is not ours ({error!r}): {key!r}") from error
+        return replace(decoded, definition=decoded.table)
+    except NewerHistoryError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, HistoryError) as error:
+        return HistoryRecord(position, id, ("", ""), unreadable=f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def _whole(key: bytes, record: dict[str, Any], own: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """A record, put together where it was cut. Raises HistoryError for a later version; ValueError, KeyError."""
+    if int(record["format"]) > CUT:
+        raise NewerHistoryError(
+            f"the schema history has a record of format {int(record['format'])}, this Tailrace writes {CUT}: "
+            "run the newer Tailrace that wrote it"
+        )
+    if record["format"] != CUT:
+        return record
+    numbers = range(min(int(record["parts"]), len(own)))
+    whole = json_object(b"".join(own[_part_key(key, number)] for number in numbers))
+    if whole["format"] != FORMAT:
+        raise ValueError("a record that was cut twice")
+    return whole

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
-from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.table import Table
@@ -325,19 +325,12 @@ def _created_id(mutation: Mutation, table: str) -> bytes | None:
     return found if keyed else None
 
 
-def user_types(cql_type: CqlType) -> Iterator[str]:
-    """Names of the user types in a type, also of those inside of others."""
-    if cql_type.kind == "udt":
-        yield cql_type.name
-    for arg in cql_type.args:
-        yield from user_types(arg)
-
-
 def _used_types(table: Table | None) -> frozenset[str]:
+    """Names of the user types of a table, those inside of others included."""
     if table is None:
         return frozenset()
     columns = (*table.key, *table.columns, *(dropped.column for dropped in table.dropped))
-    return frozenset(name for column in columns for name in user_types(column.type))
+    return frozenset(part.name for part in user_types_in(column.type for column in columns))
 
 
 def _proxy(mapping: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:

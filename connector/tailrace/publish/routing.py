@@ -19,10 +19,10 @@ from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
-from tailrace_schemas.errors import RefusedError, SettingsError
+from tailrace_schemas.errors import RecordTooLargeError, RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import first_token, partition
-from tailrace_schemas.topics import table_topic
+from tailrace_schemas.topics import Internal, table_topic
 
 
 def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]) -> dict[UUID, str]:
@@ -271,11 +271,22 @@ class Router:
         except (RefusedError, SettingsError) as error:
             raise HeldError(f"changes of {table} are held: {error}", table.id) from error
         limit = self._destinations.limit(topic) - _AROUND
-        self._destinations.announce(schema_records(encoder, topic, ids))
+        self._announce(encoder, topic, ids)
         route = _Route(table, topic, partitions, limit, ids, ids == own_ids(encoder))
         if self._key == "primary":
             route.take_keys(PrimaryKeys(table, self._prefix))
         return route
+
+    def _announce(self, encoder: Encoder, topic: str, ids: SchemaIds) -> None:
+        try:
+            self._destinations.announce(schema_records(encoder, topic, ids))
+        except RecordTooLargeError as error:
+            raise HeldError(
+                f"changes of {encoder.table} are held: its definition cannot be announced. {error}. Raise "
+                f"max.message.bytes of topic {self._prefix}.{Internal.SCHEMAS} and topics.max_message_bytes, and start "
+                "the agent again, or make the table narrower",
+                encoder.table.id,
+            ) from error
 
 
 def _too_large(route: _Route, key: bytes | None, value: bytes) -> TooLargeError:

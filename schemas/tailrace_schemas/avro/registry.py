@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tailrace_schemas.avro.encode import Encoder
+from tailrace_schemas.errors import CorruptError, RecordTooLargeError
+from tailrace_schemas.packing import MOST_UNPACKED, json_object, packed
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 
@@ -41,7 +43,7 @@ def own_ids(encoder: Encoder) -> SchemaIds:
 
 def schema_records(encoder: Encoder, topic: str, ids: SchemaIds | None = None) -> list[tuple[bytes, bytes]]:
     """The (key, value) records that announce a table shape: its value schema and its key schema, under their own ids
-    or `ids`."""
+    or `ids`. Raises RecordTooLargeError for a shape that no reader would take."""
     named = ids or own_ids(encoder)
     return [
         (named.value, _value(encoder, topic, encoder.schema_text, "value")),
@@ -59,16 +61,34 @@ def _value(encoder: Encoder, topic: str, text: str, part: str) -> bytes:
         "definition": table_to_json(table),
         "avro": json.loads(text),
     }
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    encoded = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(encoded) > MOST_UNPACKED:
+        raise RecordTooLargeError(f"It has {len(encoded)} bytes, and readers take {MOST_UNPACKED}")
+    return packed(encoded)
 
 
 def entry_from_record(key: bytes, value: bytes) -> SchemaEntry:
-    """The entry of one record of `<prefix>.schemas`. Raises ValueError or KeyError for a record of another kind."""
-    parsed = json.loads(value)
-    return SchemaEntry(
-        schema_id=key,
-        topic=parsed["topic"],
-        table=table_from_json(parsed["definition"]),
-        avro=json.dumps(parsed["avro"], sort_keys=True, separators=(",", ":"), ensure_ascii=False),
-        part="key" if parsed["part"] == "key" else "value",
-    )
+    """The entry of one record of `<prefix>.schemas`. Raises CorruptError for a record of another kind, whatever it is:
+    anybody who may write to the topic can put anything there."""
+    try:
+        if len(key) not in (4, 8):
+            raise ValueError(f"its key has {len(key)} bytes; a schema id has 8, or a registry's 4")
+        parsed = json_object(value)
+        part = parsed["part"]
+        if part not in ("value", "key"):
+            raise ValueError(f"its part is {str(part)[:40]!r}")
+        return SchemaEntry(
+            schema_id=key,
+            topic=_text(parsed["topic"]),
+            table=table_from_json(parsed["definition"]),
+            avro=json.dumps(parsed["avro"], sort_keys=True, separators=(",", ":"), ensure_ascii=False),
+            part="key" if part == "key" else "value",
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise CorruptError(f"no record of a schema: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is a {type(value).__name__}")
+    return value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -27,11 +28,13 @@ NATIVE: Final[frozenset[str]] = frozenset(
 )
 COLLECTIONS: Final[frozenset[str]] = frozenset({"list", "set", "map"})
 
+# How much of a schema's text a message shows.
+_SHOWN: Final = 100
 _MARSHAL: Final = "org.apache.cassandra.db.marshal."
 # CQL has no word for this class, and it does not compare as uuid does: such a type keeps it as its name.
 LEXICAL_UUID: Final = _MARSHAL + "LexicalUUIDType"
-# No type of a real schema comes near; deeper ones would only overflow the stack.
-_MAX_DEPTH: Final = 64
+MAX_DEPTH: Final = 64
+"""How many types may stand in one another, user types included: deeper ones would only overflow the stack."""
 # ReservedKeywords of 3.11 to 5.0.
 _RESERVED: Final = re.compile(
     "add|allow|alter|and|apply|asc|authorize|batch|begin|by|columnfamily|create|default|delete|desc|describe|drop|"
@@ -73,13 +76,16 @@ class TypeSyntaxError(ValueError):
     """A type string that is not CQL, or that names a user type nobody defined."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CqlType:
     """One CQL type.
 
     `kind` is a native type's word, or list, set, map, tuple, udt, vector, custom. `args` are element types (key and
     value for a map, fields in order for a tuple or udt). `name` is a udt's name, or the class of a type that CQL has
     no word for; `fields` a udt's field names; `dimension` a vector's length.
+
+    A type is a graph: a user type that is used twice is one object. Written out as a tree it may have any size (five
+    types of fifteen fields, each of the one before: 759,375 leaves), so whatever descends visits each type once.
     """
 
     kind: str
@@ -102,16 +108,32 @@ class CqlType:
             return None if element is None else element * self.dimension
         return FIXED_SIZES.get(self.kind)
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, CqlType) and _equal(self, other, set())
+
+    def __hash__(self) -> int:
+        # Not of all that is below: types are looked up by it, and one may have thousands of fields.
+        first = self.args[0].kind + self.args[0].name if self.args else ""
+        return hash((self.kind, self.frozen, self.name, self.fields, self.dimension, len(self.args), first))
+
+    def __repr__(self) -> str:
+        return f"CqlType({str(self)!r})"
+
+    @property
+    def _inner(self) -> str:
+        return ", ".join([str(arg) for arg in self.args])
+
     def __str__(self) -> str:
         """The type as CQL prints it; parses back to an equal type."""
-        inner = ", ".join(str(arg) for arg in self.args)
         match self.kind:
             case "list" | "set" | "map":
-                text = f"{self.kind}<{inner}>"
+                text = f"{self.kind}<{self._inner}>"
             case "tuple":
-                return f"frozen<tuple<{inner}>>"
+                return f"frozen<tuple<{self._inner}>>"
             case "vector":
-                return f"vector<{inner}, {self.dimension}>"
+                return f"vector<{self._inner}, {self.dimension}>"
             case "udt":
                 text = quote_identifier(self.name)
             case _:
@@ -119,12 +141,70 @@ class CqlType:
         return f"frozen<{text}>" if self.frozen else text
 
 
+def _equal(one: CqlType, other: CqlType, compared: set[tuple[int, int]]) -> bool:
+    """Whether two types are equal; `compared` has the pairs of ids that are, or are being, compared."""
+    if one is other:
+        return True
+    pair = id(one), id(other)
+    if pair in compared:
+        return True
+    compared.add(pair)
+    if one.kind != other.kind or one.frozen != other.frozen or one.name != other.name:
+        return False
+    if one.fields != other.fields or one.dimension != other.dimension or len(one.args) != len(other.args):
+        return False
+    return all(_equal(a, b, compared) for a, b in zip(one.args, other.args, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def shared(cql_type: CqlType) -> CqlType:
+    """The object that stands for all types equal to this one, so that they compare and hash at once."""
+    return cql_type
+
+
+def parts(types: Iterable[CqlType]) -> Iterator[CqlType]:
+    """These types and everything in them, each object once, parts before what they are part of."""
+    visited = set[int]()
+    for cql_type in types:
+        yield from _parts(cql_type, visited)
+
+
+def _parts(cql_type: CqlType, visited: set[int]) -> Iterator[CqlType]:
+    if id(cql_type) in visited:
+        return
+    visited.add(id(cql_type))
+    for part in cql_type.args:
+        yield from _parts(part, visited)
+    yield cql_type
+
+
+def user_types_in(types: Iterable[CqlType]) -> tuple[CqlType, ...]:
+    """The user types in these types, each name once, those that a type needs before it."""
+    named: dict[str, CqlType] = {}
+    for part in parts(types):
+        if part.kind == "udt":
+            named.setdefault(part.name, part)
+    return tuple(named.values())
+
+
+def leaves(cql_type: CqlType) -> int:
+    """How many scalar values the type has, written out as a tree: what formats pay that have no named types."""
+    counted: dict[int, int] = {}
+    for part in parts((cql_type,)):
+        counted[id(part)] = sum([counted[id(arg)] for arg in part.args]) if part.args else 1
+    return counted[id(cql_type)]
+
+
+@lru_cache(maxsize=4096)
 def freeze(cql_type: CqlType) -> CqlType:
     """The type with every collection and udt in it frozen, as frozen<...> freezes all below it."""
     if not cql_type.args:
         return cql_type
     nested = cql_type.kind in COLLECTIONS or cql_type.kind in ("udt", "tuple")
-    return replace(cql_type, args=tuple(freeze(arg) for arg in cql_type.args), frozen=nested)
+    args = tuple([freeze(arg) for arg in cql_type.args])
+    if nested == cql_type.frozen and all(a is b for a, b in zip(args, cql_type.args, strict=True)):
+        return cql_type
+    return replace(cql_type, args=args, frozen=nested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +216,57 @@ class UserTypeDefinition:
     field_types: tuple[str, ...]
 
 
-def parse_type(text: str, user_types: Mapping[str, UserTypeDefinition] | None = None) -> CqlType:
+@dataclass(frozen=True, slots=True)
+class UserTypes:
+    """One keyspace's user types by name. `resolved` has those that were parsed so far by their names, `parsed` all type
+    strings: each is parsed once, however many columns and fields have it."""
+
+    definitions: Mapping[str, UserTypeDefinition]
+    resolved: dict[str, CqlType] = field(default_factory=dict, compare=False)
+    parsed: dict[str, CqlType] = field(default_factory=dict, compare=False)
+
+
+def parse_type(text: str, user_types: UserTypes | Mapping[str, UserTypeDefinition] | None = None) -> CqlType:
     """Parse a type string of `system_schema`; user type names are looked up in `user_types` (one keyspace's).
 
     Raises TypeSyntaxError for anything else.
     """
+    known = user_types if isinstance(user_types, UserTypes) else UserTypes(user_types or {})
+    return require_shallow(_whole(text, known, ()))
+
+
+def require_shallow(cql_type: CqlType) -> CqlType:
+    """The type itself. Raises TypeSyntaxError where more than MAX_DEPTH types stand in one another.
+
+    What it is made of must be shallow by itself.
+    """
+    if not cql_type.args:
+        return cql_type
+    depths: dict[int, int] = {}
+    for part in parts((cql_type,)):
+        depths[id(part)] = 1 + max([depths[id(arg)] for arg in part.args], default=0)
+    if depths[id(cql_type)] > MAX_DEPTH:
+        raise TypeSyntaxError(f"type {_cut(str(cql_type))}: more than {MAX_DEPTH} types in one another")
+    return cql_type
+
+
+def _whole(text: str, user_types: UserTypes, outer: tuple[str, ...]) -> CqlType:
+    if text in user_types.parsed:
+        return user_types.parsed[text]
     tokens = list(_tokens(text))
-    if max(accumulate({"<": 1, ">": -1}.get(token, 0) for token in tokens), default=0) > _MAX_DEPTH:
-        raise TypeSyntaxError(f"type {text[:100]!r}...: more than {_MAX_DEPTH} types in one another")
-    parsed, rest = _parse(tokens, 0, user_types or {}, ())
+    deepest = max(accumulate({"<": 1, ">": -1}.get(token, 0) for token in tokens), default=0)
+    if deepest > MAX_DEPTH or len(outer) > MAX_DEPTH:
+        raise TypeSyntaxError(f"type {_cut(text)}: more than {MAX_DEPTH} types in one another")
+    parsed, rest = _parse(tokens, 0, user_types, outer)
     if rest != len(tokens):
-        raise TypeSyntaxError(f"type {text!r}: unexpected {tokens[rest]!r} after {parsed}")
+        raise TypeSyntaxError(f"type {_cut(text)}: unexpected {tokens[rest]!r} after {_cut(str(parsed))}")
+    user_types.parsed[text] = parsed
     return parsed
+
+
+def _cut(text: str) -> str:
+    """Text of a schema, quoted, short enough for a message: names may have 64 KiB."""
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
 def quote_identifier(name: str) -> str:
@@ -161,18 +280,16 @@ def quote_identifier(name: str) -> str:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    at = 0
-    while at < len(text.rstrip()):
+    at, end = 0, len(text.rstrip())
+    while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            raise TypeSyntaxError(f"type {text!r}: cannot read {text[at:]!r}")
+            raise TypeSyntaxError(f"type {_cut(text)}: cannot read {_cut(text[at:])}")
         at = match.end()
         yield match[match.lastindex or 0]
 
 
-def _parse(
-    tokens: list[str], at: int, user_types: Mapping[str, UserTypeDefinition], outer: tuple[str, ...]
-) -> tuple[CqlType, int]:
+def _parse(tokens: list[str], at: int, user_types: UserTypes, outer: tuple[str, ...]) -> tuple[CqlType, int]:
     if at >= len(tokens):
         raise TypeSyntaxError("type string ends too early")
     word = tokens[at]
@@ -222,7 +339,7 @@ def _apply(word: str, args: tuple[CqlType, ...]) -> CqlType:
             raise TypeSyntaxError(f"unknown type {word}<...>")
 
 
-def _word(word: str, user_types: Mapping[str, UserTypeDefinition], outer: tuple[str, ...]) -> CqlType:
+def _word(word: str, user_types: UserTypes, outer: tuple[str, ...]) -> CqlType:
     if word.startswith("'"):
         name = word[1:-1].replace("''", "'")
         kind = _CLASS_WORDS.get(name.removeprefix(_MARSHAL))
@@ -240,9 +357,16 @@ def _word(word: str, user_types: Mapping[str, UserTypeDefinition], outer: tuple[
             return CqlType("text")
         if name in NATIVE:
             return CqlType(name)
-    if name not in user_types or name in outer:
-        raise TypeSyntaxError(f"type {word!r} is neither a CQL type nor a user type of this keyspace")
-    definition = user_types[name]
-    fields = (_parse(list(_tokens(field)), 0, user_types, (*outer, name))[0] for field in definition.field_types)
+    return user_types.resolved.get(name) or _user_type(name, user_types, outer)
+
+
+def _user_type(name: str, user_types: UserTypes, outer: tuple[str, ...]) -> CqlType:
+    definition = user_types.definitions.get(name)
+    if definition is None or name in outer:
+        raise TypeSyntaxError(f"type {_cut(name)} is neither a CQL type nor a user type of this keyspace")
     # Whatever stands in a user type is frozen, whether the string says so or not.
-    return CqlType("udt", tuple(freeze(field) for field in fields), name=name, fields=definition.field_names)
+    frozen = {text: freeze(_whole(text, user_types, (*outer, name))) for text in dict.fromkeys(definition.field_types)}
+    fields = tuple([frozen[text] for text in definition.field_types])
+    resolved = shared(CqlType("udt", fields, name=name, fields=definition.field_names))
+    user_types.resolved[name] = resolved
+    return resolved

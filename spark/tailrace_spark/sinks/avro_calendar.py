@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tailrace_schemas.avro.convert import to_bytes
 from tailrace_schemas.avro.names import avro_name
-from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.table import Column, Table
 
 _YEARS: Final[Mapping[str, tuple[int, int]]] = {
@@ -86,7 +86,7 @@ def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_Place]:
 
 
 def _dated(cql_type: CqlType) -> bool:
-    return cql_type.kind in _YEARS or any(map(_dated, cql_type.args))
+    return any(part.kind in _YEARS for part in parts((cql_type,)))
 
 
 def _outside(cql_type: CqlType, value: Any) -> bool:

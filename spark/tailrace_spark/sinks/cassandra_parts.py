@@ -7,11 +7,11 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from tailrace_schemas.cql.types import CqlType, quote_identifier
+from tailrace_schemas.cql.types import CqlType, quote_identifier, user_types_in
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.topics import table_of_topic
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
-from tailrace_spark.sinks.log_layout import add_field_statement, create_type_statement, user_types
+from tailrace_spark.sinks.log_layout import add_field_statement, create_type_statement
 from tailrace_spark.sinks.protocol import DeadLetter, Place
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
@@ -44,7 +44,7 @@ def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
     Raises UnsupportedError where one has other fields there, or in another order, such as after a field was renamed
     here, or of other types: values have their fields by place, as bytes, and would be read as something else.
     """
-    for user_type in user_types(types):
+    for user_type in user_types_in(types):
         fields = store.fields(keyspace, user_type.name)
         if not fields:
             store.define(create_type_statement(keyspace, user_type))

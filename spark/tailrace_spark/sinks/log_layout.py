@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -177,15 +177,6 @@ def insert_statement(log: LogTable, columns: Collection[str]) -> str:
     return f"INSERT INTO {log.cql_name} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?"  # noqa: S608 - names are quoted
 
 
-def user_types(types: Iterable[CqlType]) -> tuple[CqlType, ...]:
-    """The user types that columns of these types need, each behind those that it needs itself."""
-    found: dict[str, CqlType] = {}
-    for cql_type in types:
-        for user_type in _user_types(cql_type):
-            found.setdefault(user_type.name, user_type)
-    return tuple(found.values())
-
-
 def create_type_statement(keyspace: str, user_type: CqlType) -> str:
     """CREATE TYPE of a user type."""
     fields = ", ".join(
@@ -202,10 +193,3 @@ def add_field_statement(keyspace: str, user_type: CqlType, field: str) -> str:
 
 def _type_name(keyspace: str, user_type: CqlType) -> str:
     return f"{quote_identifier(keyspace)}.{quote_identifier(user_type.name)}"
-
-
-def _user_types(cql_type: CqlType) -> Iterator[CqlType]:
-    for argument in cql_type.args:
-        yield from _user_types(argument)
-    if cql_type.kind == "udt":
-        yield cql_type

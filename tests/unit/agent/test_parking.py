@@ -14,7 +14,9 @@ from tailrace.agent.parts import Limits
 from tailrace.errors import HeldError
 from tailrace.testing import Crash, Faults
 from tailrace_schemas.change import Origin
+from tailrace_schemas.cql.types import MAX_DEPTH, CqlType
 from tailrace_schemas.errors import RefusedError, ServiceError
+from tailrace_schemas.table import Column, ColumnKind
 from tailrace_schemas.topics import Internal
 from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries
 from tests.unit.ddl import truncate
@@ -395,3 +397,19 @@ def test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_wa
 
     world.live(Coming(), idle_waits=6)
     assert world.keys() == list("abc")
+
+
+def test_why_a_table_has_no_definition_is_told() -> None:
+    """As the reason of what is parked, in health and in its dead letter; everything else goes on."""
+    deep = CqlType("int")
+    for level in range(MAX_DEPTH + 5):
+        deep = CqlType("udt", (deep,), frozen=True, name=f"t{level}", fields=("f",))
+    column = Column("v", b"v", ColumnKind.REGULAR, deep)
+    world = World(limits=Limits(parked_seconds=3))
+    world.tables.append(replace(SECRET, regular=(column,)))
+    world.log.append(1, [*entries("a"), *entries("b", SECRET), *entries("c")])
+    world.live(idle_waits=12)
+    assert world.keys() == list("ac")
+    (letter,) = letters(world)
+    for words in (world.health.now.degraded["parked"], str(letter["reason"])):
+        assert f"more than {MAX_DEPTH} types in one another" in words

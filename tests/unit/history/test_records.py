@@ -7,7 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.history.records import HistoryError, HistoryRecord, encode_history, history_key, read_history
+from tailrace.history.records import (
+    HistoryError,
+    HistoryRecord,
+    encode_history,
+    history_key,
+    history_of,
+    history_values,
+    read_history,
+)
 from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
 from tailrace.testing import rows_of
@@ -23,6 +31,7 @@ RECORDS = (
     HistoryRecord(Position(1, 1795283630864, 60896), ORDERS.id, ("ks", "t"), rows_of(ORDERS, 8), inferred=True),
     HistoryRecord(Position(1, 1795283630865, 5), ORDERS.id, ("ks", "t")),
 )
+ENCODED = [(history_key(HOST, record), encode_history(record)) for record in RECORDS]
 
 
 def test_there_and_back() -> None:
@@ -58,22 +67,61 @@ def test_rows_are_those_that_a_schema_file_has() -> None:
     assert read_schema_file(map(json.dumps, rows)).definitions.tables == (ORDERS,)
 
 
+def test_a_record_of_a_later_version() -> None:
+    """Ends the start with what to do."""
+    later = encode_history(RECORDS[2]).replace(b'"format":1', b'"format":3')
+    with pytest.raises(HistoryError, match="run the newer Tailrace"):
+        read_history(HOST, [(history_key(HOST, RECORDS[2]), later)])
+
+
 @pytest.mark.parametrize(
-    ("value", "words"),
+    "value",
     [
-        (b"{}", "not ours"),
-        (b"[1]", "not ours"),
-        (b"\xff", "not ours"),
-        (encode_history(RECORDS[2]).replace(b'"format":1', b'"format":2'), "run the newer Tailrace"),
-        (encode_history(RECORDS[2]).replace(b'"rows":[]', b'"rows":[{}]'), "not ours"),
+        b"{}",
+        b"[1]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"format":' + b"9" * 5000 + b"}",
+        b'{"format": "1"}',
+        b'{"format": {}}',
+        b'{"format": 2, "parts": 3}',
+        b'{"format": 2, "parts": 1e400}',
+        b"\x1f\x8b damaged",
+        encode_history(RECORDS[2]).replace(b'"rows":[]', b'"rows":[{}]'),
+        encode_history(RECORDS[0]).replace(b'"partition_key"', b'"regular"'),
+        encode_history(RECORDS[0]).replace(b'"kind":"static"', b'"kind":5'),
     ],
 )
-def test_what_is_no_record_of_this_version(value: bytes, words: str) -> None:
-    """An error that says what to do; nothing is guessed."""
-    with pytest.raises(HistoryError, match=words):
-        read_history(HOST, [(history_key(HOST, RECORDS[2]), value)])
-    with pytest.raises(HistoryError, match="not ours"):
-        read_history(HOST, [(f"{HOST}/x".encode(), encode_history(RECORDS[2]))])
+def test_a_damaged_record_is_alone(value: bytes) -> None:
+    """It is known to be there and to say nothing; the others are read."""
+    key = history_key(HOST, RECORDS[1])
+    first, damaged, last = read_history(HOST, [*ENCODED, (key, value)])
+    assert (first.table, last.table) == (ORDERS, None)
+    assert (damaged.position, damaged.table_id, damaged.table) == (RECORDS[1].position, ORDERS.id, None)
+    assert damaged.unreadable
+    assert read_history(HOST, [(f"{HOST}/x".encode(), value), (f"{HOST}/a/b/c/d".encode(), value)]) == ()
+
+
+def test_behind_a_damaged_record_the_definition_is_unsure() -> None:
+    """The one before holds on, and what is read by it is marked."""
+    history = history_of(read_history(HOST, [*ENCODED[:1], (ENCODED[1][0], b"?")]))
+    before, behind = Position(1, 1, 1), RECORDS[1].position
+    assert [history.table(ORDERS.id, place) for place in (before, behind)] == [ORDERS, ORDERS]
+    assert [history.inferred(ORDERS.id, place) for place in (before, behind)] == [False, True]
+
+
+@pytest.mark.parametrize("most", [10, 1000, 900_000])
+def test_a_large_record_is_cut_and_put_together(most: int) -> None:
+    """Whatever the topic takes; nothing is lost, and without one of its parts it is damaged."""
+    wide = table({"k": "int"}, regular={f"{number}": "int" for number in range(3850)})
+    record = HistoryRecord(Position(1, 2, 3), wide.id, ("ks", "t"), rows_of(wide))
+    values = history_values(HOST, record, most)
+    assert all(len(value) <= max(most, 30) for _, value in values)
+    assert (len(values) > 1) == (most < 900_000)
+    assert [one.table for one in read_history(HOST, reversed(values))] == [wide]
+    for missing in range(1, len(values), 50):
+        (damaged,) = read_history(HOST, values[:missing] + values[missing + 1 :])
+        assert damaged.unreadable
 
 
 def test_rows_that_define_nothing() -> None:

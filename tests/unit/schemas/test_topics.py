@@ -156,6 +156,7 @@ def test_offsets_are_compacted_as_often_as_the_contract_says() -> None:
         "segment.ms": str(10 * 60_000),
         "segment.bytes": str(16 * 1024**2),
         "max.compaction.lag.ms": str(10 * 60_000),
+        "max.message.bytes": str(Options().max_message_bytes),
     }
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
 from tailrace_common.secrets import redact
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import RecordTooLargeError, ServiceError
+
+_TOO_LARGE: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+# What a batch of one record has around key and value.
+_AROUND: Final = 1024
 
 
 class KafkaLog:
@@ -17,11 +21,13 @@ class KafkaLog:
     Nothing connects before `open` or the first record. After an error the next record goes through a new producer.
     """
 
-    def __init__(self, config: Config, topic: str, timeout: int = 10) -> None:
+    def __init__(self, config: Config, topic: str, timeout: int = 10, largest: int = 1_000_000) -> None:
+        """`timeout` in seconds; `largest` is the most bytes that a record may have."""
         self._topic = topic
         self._timeout = timeout
         self._errors = ClientErrors()
-        own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors}
+        sizes = {"message.max.bytes": min(largest + _AROUND, 1_000_000_000)}
+        own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors, **sizes}
         self._config: dict[str, Any] = {**QUIET, **config, **own}
         self._producer: Producer | None = None
 
@@ -34,7 +40,8 @@ class KafkaLog:
         return made(lambda: Producer(self._config, logger=LOG))
 
     def append(self, key: bytes, value: bytes) -> int:
-        """Append one record and wait until Kafka has it; when it did that, in milliseconds. Raises ServiceError.
+        """Append one record and wait until Kafka has it; when it did that, in milliseconds. Raises ServiceError, and
+        RecordTooLargeError where the topic takes none of that size.
 
         By the broker's clock where the topic is kept by append time, else by ours.
         """
@@ -50,11 +57,18 @@ class KafkaLog:
             )
             producer.flush(self._timeout + 1)
         except (KafkaException, BufferError) as refused:
+            if isinstance(refused, KafkaException) and refused.args[0].code() in _TOO_LARGE:
+                raise self._too_large(key, value) from refused
             raise ServiceError(f"Kafka: a record for {self._topic}: {redact(str(refused))}{self._errors}") from refused
         if not results:
             raise ServiceError(f"Kafka: {self._topic} does not answer in {self._timeout} s{self._errors}")
         error, appended = results[0]
+        if error is not None and error.code() in _TOO_LARGE:
+            raise self._too_large(key, value)
         if error is not None:
             raise service_error(f"a record for {self._topic}", error, self._errors)
         self._producer = producer
         return appended
+
+    def _too_large(self, key: bytes, value: bytes) -> RecordTooLargeError:
+        return RecordTooLargeError(f"Kafka: topic {self._topic} takes no record of {len(key) + len(value)} bytes")

@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from tailrace.capture.parked import LotKey, Parked
 from tailrace.capture.resume import Resume
-from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
+from tailrace.history.events import fitting_event
+from tailrace.history.records import HistoryRecord, history_values, read_history
 from tailrace.publish.evidence import Header, Owner
 from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace.publish.kafka.spans import Spans
@@ -30,6 +31,10 @@ Delivery = Literal["exactly-once", "at-least-once"]
 _ONE_AGENT: Final = "Run one agent per Cassandra node and topic prefix"
 _VERIFY_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 1.0
+# Kafka's default of max.message.bytes, where it does not say a topic's own.
+_COMMON_LIMIT: Final = 1_048_588
+_AROUND: Final = 1024
+_LEAST_ROOM: Final = 4096
 # What Kafka needs, beyond two time-outs, to end what a third agent left open in the partition of the offsets.
 _ABORT_SECONDS: Final = 10.0
 
@@ -79,6 +84,7 @@ class KafkaPublisher:
         self._tenure = tenure
         self._verify = verify
         self._verified = clock()
+        self._sizes = sizes or Sizes()
         self._notes: list[tuple[Internal, bytes, bytes | None]] = []
         self._producer: KafkaProducer
         if delivery == "exactly-once":
@@ -173,11 +179,14 @@ class KafkaPublisher:
         producer = self._producer
         producer.begin()
         for one in history:
-            self._send(Internal.SCHEMA_HISTORY, history_key(self._host, one), encode_history(one))
+            for key, value in history_values(self._host, one, self._room(Internal.SCHEMA_HISTORY)):
+                self._send(Internal.SCHEMA_HISTORY, key, value)
         producer.settle()
         self._note_parked(resume.parked)
-        for note in self._notes:
-            self._send(*note)
+        for which, key, noted in self._notes:
+            if which is Internal.SCHEMA_CHANGES and noted is not None:
+                noted = fitting_event(noted, self._room(which))
+            self._send(which, key, noted)
         producer.settle()
         self._notes.clear()
         self._send(Internal.OFFSETS, self._key, self._signed(resume))
@@ -265,6 +274,11 @@ class KafkaPublisher:
             self._producer.send_tombstone(topic, where, key)
         else:
             self._producer.send(Record(topic, where, key, value))
+
+    def _room(self, which: Internal) -> int:
+        """How many bytes a value of an internal topic may have."""
+        limit = self._sizes.limits.get(internal_topic(self._prefix, which), _COMMON_LIMIT)
+        return max(_LEAST_ROOM, limit - _AROUND)
 
     def _partition(self, topic: str) -> int:
         return host_partition(self._host, self._producer.partitions(topic))

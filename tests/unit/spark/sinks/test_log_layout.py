@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.log_layout import (
     add_field_statement,
@@ -17,7 +18,6 @@ from tailrace_spark.sinks.log_layout import (
     insert_statement,
     log_name,
     log_table,
-    user_types,
 )
 from tests.unit.tables import table
 
@@ -111,7 +111,7 @@ def test_columns_of_dropped_ones_are_told_from_all_others() -> None:
 
 def test_user_types_come_before_those_that_hold_them() -> None:
     log = log_table(EVERYTHING, "Other")
-    [addr] = user_types(log.columns.values())
+    [addr] = user_types_in(log.columns.values())
     assert create_type_statement("Other", addr) == (
         'CREATE TYPE IF NOT EXISTS "Other".addr (street text, zip int, tags frozen<set<text>>)'
     )
