@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.packing import json_object
 
 FORMAT: Final = 1
 Place = tuple[int, int, int]
@@ -66,7 +67,7 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
     """The way back. Raises CorruptError for a later format, and for anything that is no progress record."""
     cluster, slash, host = key.decode(errors="replace").rpartition("/")
     try:
-        record = json.loads(value)
+        record = json_object(value)
         if not slash or record["format"] > FORMAT:
             raise CorruptError(f"progress of {key!r}: not of a format that this version reads")
         return Progress(
@@ -80,8 +81,9 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
             int(record["quarantined"]),
             None if record.get("complete_to") is None else int(record["complete_to"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"progress of {key!r}: {error!r} in {value[:200]!r}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        words = f"{type(error).__name__}: {str(error)[:200]}"
+        raise CorruptError(f"progress of {key!r}: {words} in {value[:200]!r}") from error
 
 
 def _record(place: Place) -> dict[str, int]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,6 +12,7 @@ from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, print_rows, say
 from tailrace_common.kafka import Record, TopicReader
+from tailrace_schemas.packing import json_object
 from tailrace_schemas.topics import Internal, internal_topic
 
 
@@ -43,11 +43,18 @@ def dead_letters(
             print_json(letter)
 
 
+_SHOWN: Final = frozenset({"at", "host", "lost", "mutations", "reason", "segment", "table", "table_id"})
+
+
 def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str, Any]]:
     """The letters, by time; records that carry bytes are passed over. `host`: only of this one."""
     for record in sorted(records, key=lambda record: record.timestamp):
-        letter: dict[str, Any] = json.loads(record.value or b"{}")
-        if "mutations" in letter and host in (None, letter["host"]):
+        try:
+            letter = json_object(record.value or b"{}")
+        except ValueError as error:
+            say(f"a record of {record.timestamp} ms, offset {record.offset}, is no dead letter: {error}")
+            continue
+        if letter.keys() >= _SHOWN and host in (None, letter["host"]):
             yield letter
 
 

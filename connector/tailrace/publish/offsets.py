@@ -14,8 +14,11 @@ from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.truncation import Newest, Truncation
 from tailrace.position import Position
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.packing import json_object
 
 VERSION: Final = 1
+
+_NONSENSE: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 _PARKED: Final = b"/parked/"
 _LOT: Final = re.compile(r"\d+/\d+/[0-9a-f-]{36}/\d+")
@@ -62,7 +65,7 @@ def encode_offsets(resume: Resume, agent: str | None = None, records: int | None
 def decode_offsets(value: bytes) -> Resume:
     """The way back. Raises OffsetsError for a later version, and for anything that is no offsets record."""
     try:
-        record = json.loads(value)
+        record = json_object(value)
         if record["version"] > VERSION:
             raise OffsetsError(
                 f"the offsets record has version {record['version']}, this Tailrace writes {VERSION}: "
@@ -85,24 +88,27 @@ def decode_offsets(value: bytes) -> Resume:
             truncated=_newest(record.get("truncated")),
             metadata=_epochs(record.get("metadata")),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise OffsetsError(f"the offsets record is not one of ours ({error!r}): {value[:200]!r}") from error
+    except _NONSENSE as error:
+        raise OffsetsError(
+            f"the offsets record is not one of ours ({type(error).__name__}: {str(error)[:200]}): {value[:200]!r}. "
+            "`tailrace offsets set` writes another"
+        ) from error
 
 
 def records_of(value: bytes) -> int | None:
     """How many other records the transaction of a record has; None where it does not say, and for what is no record."""
     try:
-        records = json.loads(value)["records"]
-    except (ValueError, KeyError, TypeError):
+        records = json_object(value)["records"]
+        return None if records is None else int(records)
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
-    return None if records is None else int(records)
 
 
 def agent_of(value: bytes) -> str | None:
     """The id of the process that wrote a record; None where nobody signed it, and for what is no record."""
     try:
-        agent = json.loads(value)["agent"]
-    except (ValueError, KeyError, TypeError):
+        agent = json_object(value)["agent"]
+    except (ValueError, KeyError):
         return None
     return None if agent is None else str(agent)
 
@@ -144,7 +150,7 @@ def decode_parked(key: bytes, value: bytes) -> Parked:
     """The way back. Raises OffsetsError."""
     try:
         epoch, segment, table, first = key.decode().rsplit("/", 4)[1:]
-        record = json.loads(value)
+        record = json_object(value)
         if record["version"] > VERSION:
             raise OffsetsError(f"the record {key.decode()} has version {record['version']}: run the newer Tailrace")
         return Parked(
@@ -158,8 +164,10 @@ def decode_parked(key: bytes, value: bytes) -> Parked:
             str(record["reason"]),
             bool(record["dead"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise OffsetsError(f"the record of parked mutations is not one of ours ({error!r}): {key!r}") from error
+    except _NONSENSE as error:
+        raise OffsetsError(
+            f"the record of parked mutations is not one of ours ({type(error).__name__}: {str(error)[:200]}): {key!r}"
+        ) from error
 
 
 def read_offsets(cluster: str, host: str, found: Iterable[tuple[bytes | None, bytes | None]]) -> Resume:

@@ -36,6 +36,18 @@ _Times = tuple[int, int | None, int | None]
 _RawKey = tuple[str, bytes | None, str]
 
 
+# What bytes, or a schema, that are not what they say make the code raise that takes them for it.
+_NONSENSE: Final = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    struct.error,
+)
+
+
 class UnknownSchemaError(KeyError):
     """A message names a schema id that is not in the mapping: read `<prefix>.schemas` to its end and try again."""
 
@@ -49,7 +61,7 @@ def written_of(message: bytes) -> int:
     buffer.seek(body_at(message))
     try:
         head = schemaless_reader(buffer, _PREFIX, None)
-    except (EOFError, ValueError, IndexError) as error:
+    except (EOFError, ValueError, IndexError, OverflowError) as error:
         raise TruncatedError("the record ends early") from error
     written: int = head["written"]  # type: ignore[index, call-overload, assignment]  # a record is a dict
     return written
@@ -74,7 +86,12 @@ class Reader:
 
     def __init__(self, entry: SchemaEntry) -> None:
         self.entry = entry
-        self._schema = parse_schema(json.loads(entry.avro))
+        try:
+            self._schema = parse_schema(json.loads(entry.avro))
+        except Exception as error:  # fastavro raises whatever its parser meets in what is no schema
+            raise CorruptError(
+                f"{entry.topic}: schema {entry.schema_id.hex()} is no Avro: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
         table = entry.table
         self._columns = [(column, avro_name(column.name)) for column in table.columns]
         self._clustering = [(column, avro_name(column.name)) for column in table.clustering]
@@ -88,7 +105,7 @@ class Reader:
             record = schemaless_reader(buffer, self._schema, None)
         except EOFError as error:
             raise TruncatedError(f"{self.entry.topic}: the record ends early") from error
-        except (ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as error:
+        except (*_NONSENSE, MemoryError) as error:
             raise CorruptError(f"{self.entry.topic}: the record is not of its schema: {error}") from error
         if not isinstance(record, dict):
             raise CorruptError(f"{self.entry.topic}: the message is a {type(record).__name__}, not a record")
@@ -98,8 +115,10 @@ class Reader:
         """The change that a record describes; DecodeError where its values are not what their columns' types hold."""
         try:
             return self._change(record)
-        except (ValueError, TypeError, OverflowError, struct.error) as error:
-            raise CorruptError(f"{self.entry.topic}: a value is not of its column's type: {error}") from error
+        except _NONSENSE as error:
+            raise CorruptError(
+                f"{self.entry.topic}: a value is not of its column's type: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
 
     def _change(self, record: dict[str, Any]) -> Change:
         table = self.entry.table

@@ -1,0 +1,54 @@
+"""The reader of `.schemas`: what is no schema is passed over, and said once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tailrace_common import schemas as module
+from tailrace_common.kafka import Record
+from tailrace_common.schemas import SchemaReader
+from tailrace_schemas.avro import Encoder, schema_records
+from tests.unit.tables import table
+
+GOOD = schema_records(Encoder(table({"k": "int"}), "p"), "p.ks.t")
+BAD = [
+    (b"12345678", b'{"id": 5, "definition": {"format": 1, "id": 5}, "part": "value", "topic": "t", "avro": {}}'),
+    (b"23456789", b"[" * 100_000),
+    (b"34567890", b"\xff"),
+    (b"short", GOOD[0][1]),
+    (b"45678901", b"\x1f\x8b"),
+]
+
+
+class Partition:
+    """A topic of some records."""
+
+    def __init__(self, records: list[tuple[bytes, bytes]]) -> None:
+        self._records = [Record(offset, 0, key, value) for offset, (key, value) in enumerate(records)]
+
+    def read_to_end(self) -> Iterator[Record]:
+        """What is not read yet."""
+        records, self._records = self._records, []
+        yield from records
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __str__(self) -> str:
+        return "p.schemas[0]"
+
+
+def test_a_malformed_schema_is_skipped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The others are read, and the log has its offset and what it means."""
+    monkeypatch.setattr(module, "PartitionReader", lambda *_, **__: Partition([*BAD, *GOOD]))
+    with caplog.at_level(logging.WARNING), SchemaReader({}, "p") as reader:
+        reader.refresh()
+        reader.refresh()
+        assert set(reader) == {key for key, _ in GOOD}
+        assert reader.malformed == len(BAD)
+    assert [f"offset {offset} " in one.getMessage() for offset, one in enumerate(caplog.records)] == [True] * len(BAD)
+    assert b"12345678".hex() in caplog.text
+    assert "cannot be decoded until" in caplog.text
