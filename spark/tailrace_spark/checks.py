@@ -13,7 +13,7 @@ from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.files import LocalFiles
 from tailrace_spark.session import SparkOnce
-from tailrace_spark.sinks.registry import jars_of, open_sink, setting_of
+from tailrace_spark.sinks.registry import jars_of, setting_of, sink_of
 
 
 def check_stream(settings: Settings) -> Iterator[Check]:
@@ -64,7 +64,7 @@ def _sink(name: str, section: SinkSettings, settings: Settings) -> Check:
         )
     try:
         with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
-            sink = open_sink(name, section, settings.topics.prefix, kafka=settings.kafka.reveal(), session=spark)
+            sink = sink_of(settings, name, spark)
             try:
                 sink.reach()
             finally:

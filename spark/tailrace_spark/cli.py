@@ -31,7 +31,7 @@ from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Target
 from tailrace_spark.session import SparkOnce
 from tailrace_spark.sinks.protocol import ReachableSink
-from tailrace_spark.sinks.registry import SINKS, jars_of, open_sink, setting_of
+from tailrace_spark.sinks.registry import SINKS, jars_of, setting_of, sink_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -97,9 +97,7 @@ def _with_checkpoint(settings: Settings, target: Target, open_files: Callable[[s
 
 
 def _sink(settings: Settings, chosen: str, sink: SinkSettings, spark: SparkOnce) -> tuple[ReachableSink, Target]:
-    target = open_sink(
-        chosen, sink, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal(), spark
-    )
+    target = sink_of(settings, chosen, spark)
     try:
         target.reach()
     except ServiceError as error:

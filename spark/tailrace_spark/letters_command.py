@@ -23,7 +23,7 @@ from tailrace_spark.pieces import pieces
 from tailrace_spark.session import SparkOnce
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import LetterSink, Place, UpdateSink
-from tailrace_spark.sinks.registry import jars_of, open_sink
+from tailrace_spark.sinks.registry import jars_of, sink_of
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -112,10 +112,7 @@ def _opened(name: str, settings: Settings) -> Iterator[tuple[LetterSink, SparkOn
     if section is None:
         raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
     with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
-        sink = open_sink(
-            name, section, settings.topics.prefix, settings.generations.ring_delay_seconds, settings.kafka.reveal(),
-            spark,
-        )  # fmt: skip
+        sink = sink_of(settings, name, spark)
         try:
             if not isinstance(sink, LetterSink):
                 raise SettingsError(

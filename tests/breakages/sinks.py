@@ -18,9 +18,32 @@ LETTERS: Final = "unit/spark/sinks/test_letters.py"
 PACKS: Final = "unit/spark/sinks/test_file_compaction.py"
 PURGE: Final = "unit/spark/sinks/test_opensearch_purge.py"
 LOCATIONS: Final = "unit/spark/sinks/test_locations.py"
+RING_DELAY: Final = "unit/spark/sinks/test_ring_delay.py"
 CRASHES: Final = "unit/spark/sinks/test_opensearch_crashes.py"
 
 BREAKAGES: Final = (
+    Breakage(
+        name="a-stream-knows-no-ring-delay",
+        promise="what was written behind a truncation stays, whichever host tells of that first",
+        file="spark/tailrace_spark/sinks/registry.py",
+        old="    delay = settings.generations.ring_delay_seconds\n",
+        new="    delay = 0.0\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(RING_DELAY, "test_a_sql_sink", ASSERTED),
+            Red(RING_DELAY, "test_tables_of_a_lake_that_follow", ASSERTED),
+            Red(RING_DELAY, "test_row_images", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="images-know-no-ring-delay",
+        promise="what was written behind a truncation has images, whichever host tells of that first",
+        file="spark/tailrace_spark/sinks/image_store.py",
+        old="        ring_delay=around.ring_delay,\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red(RING_DELAY, "test_row_images", ASSERTED),),
+    ),
     Breakage(
         name="documents-are-written-unchecked",
         promise="of two writers neither loses what the other wrote",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tailrace_common.passthrough import Scalar
-from tailrace_common.settings import SinkSettings
+from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.declared.cassandra_tables import CASSANDRA
 from tailrace_spark.sinks.declared.console import CONSOLE
@@ -55,6 +55,12 @@ def open_sink(
             f'sink.{name}: type = "{kind.name}" needs {", ".join(missing)}, not installed: {kind.install}'
         )
     return kind.open(name, settings, Surroundings(prefix, ring_delay, kafka, session))
+
+
+def sink_of(settings: Settings, name: str, session: Callable[[], SparkSession] = no_session) -> ReachableSink:
+    """The sink of [sink.NAME] of these settings, with all that it has to know of them. Raises as `open_sink` does."""
+    delay = settings.generations.ring_delay_seconds
+    return open_sink(name, settings.sink[name], settings.topics.prefix, delay, settings.kafka.reveal(), session)
 
 
 def setting_of(name: str, settings: SinkSettings) -> str:
