@@ -27,11 +27,23 @@ def print_json(record: object) -> None:
     print(json.dumps(record, default=_plain, ensure_ascii=False), flush=True)
 
 
-def print_rows(rows: Iterable[Mapping[str, object]], *, title: str | None = None, always_json: bool = False) -> None:
-    """Rows of the same keys: a table with the keys as heads on a terminal, else or `always` one JSON line each."""
+def print_rows(
+    rows: Iterable[Mapping[str, object]],
+    *,
+    title: str | None = None,
+    always_json: bool = False,
+    empty: str | None = None,
+) -> None:
+    """Rows of the same keys: a table with the keys as heads on a terminal, else or `always_json` one JSON line each.
+
+    `empty`: the words for a list without rows, on stderr.
+    """
     if always_json or not on_terminal():
+        count = 0
         for row in rows:
             print_json(dict(row))
+            count += 1
+        _say_empty(count, empty)
         return
     table: RichTable | None = None
     for row in rows:
@@ -42,6 +54,12 @@ def print_rows(rows: Iterable[Mapping[str, object]], *, title: str | None = None
         table.add_row(*(_cell(value) for value in row.values()))
     if table is not None:
         Console(markup=False, highlight=False).print(table)
+    _say_empty(0 if table is None else table.row_count, empty)
+
+
+def _say_empty(count: int, words: str | None) -> None:
+    if count == 0 and words is not None:
+        say(words)
 
 
 def _cell(value: object) -> str:

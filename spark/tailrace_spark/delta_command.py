@@ -11,7 +11,7 @@ from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.lake_tables import TableNames, chosen_sink, chosen_tables, require_installed
+from tailrace_spark.lake_tables import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
 
 if TYPE_CHECKING:
     from tailrace_spark.sinks.delta_store import DeltaStore
@@ -35,7 +35,7 @@ def tables(config: SettingsFile = None, sink: Sink = None) -> None:
     Example: tailrace delta tables -c tailrace.toml
     """
     store = _store(config, sink)
-    print_rows(store.describe(name) for name in chosen_tables(store, None))
+    print_rows((store.describe(name) for name in chosen_tables(store, None)), empty=NO_TABLES)
 
 
 @app.command("compact")
@@ -47,7 +47,7 @@ def compact(config: SettingsFile = None, sink: Sink = None, table: TableNames = 
     Example: tailrace delta compact -c tailrace.toml
     """
     store = _store(config, sink)
-    print_rows({"table": name, **store.compact(name)} for name in chosen_tables(store, table))
+    print_rows(({"table": name, **store.compact(name)} for name in chosen_tables(store, table)), empty=NO_TABLES)
 
 
 @app.command("vacuum")
@@ -69,7 +69,8 @@ def vacuum(
     """
     store = _store(config, sink)
     names = chosen_tables(store, table)
-    print_rows({"table": name, "removed": store.vacuum(name, hours, dry_run=dry_run)} for name in names)
+    removed = ({"table": name, "removed": store.vacuum(name, hours, dry_run=dry_run)} for name in names)
+    print_rows(removed, empty=NO_TABLES)
 
 
 def _store(config: Path | None, name: str | None) -> DeltaStore:

@@ -37,7 +37,7 @@ def list_files(config: SettingsFile = None, sink: Sink = None) -> None:
     Example: tailrace files list -c tailrace.toml
     """
     store, _ = _opened(config, sink)
-    print_rows(_days(store))
+    print_rows(_days(store), empty="the sink has no files yet")
 
 
 @app.command("compact")

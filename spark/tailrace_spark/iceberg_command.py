@@ -13,7 +13,7 @@ from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.lake_tables import TableNames, chosen_sink, chosen_tables, require_installed
+from tailrace_spark.lake_tables import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
 from tailrace_spark.session import SparkOnce
 from tailrace_spark.sinks.registry import jars_of
 
@@ -39,7 +39,7 @@ def tables(config: SettingsFile = None, sink: Sink = None) -> None:
     Example: tailrace iceberg tables -c tailrace.toml
     """
     with _store(config, sink) as store:
-        print_rows(store.describe(name) for name in chosen_tables(store, None))
+        print_rows((store.describe(name) for name in chosen_tables(store, None)), empty=NO_TABLES)
 
 
 @app.command("compact")
@@ -51,7 +51,7 @@ def compact(config: SettingsFile = None, sink: Sink = None, table: TableNames = 
     Example: tailrace iceberg compact -c tailrace.toml
     """
     with _store(config, sink) as store:
-        print_rows({"table": name, **store.compact(name)} for name in chosen_tables(store, table))
+        print_rows(({"table": name, **store.compact(name)} for name in chosen_tables(store, table)), empty=NO_TABLES)
 
 
 @app.command("expire")
@@ -73,7 +73,8 @@ def expire(
     """
     with _store(config, sink) as store:
         names = chosen_tables(store, table)
-        print_rows({"table": name, **store.expire(name, hours, dry_run=dry_run)} for name in names)
+        expired = ({"table": name, **store.expire(name, hours, dry_run=dry_run)} for name in names)
+        print_rows(expired, empty=NO_TABLES)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,6 +12,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.lake import LakeStore
 from tailrace_spark.sinks.registry import SINKS
 
+NO_TABLES: Final = "the sink has no tables yet"
 TableNames = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="NAME", help="Only the table of this name, as `tables` has it; repeatable."),

@@ -42,7 +42,7 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
     Example: tailrace sink-letters list local -c tailrace.toml
     """
     with _opened(name, settings_of(config)) as (sink, _):
-        print_rows(
+        rows = (
             {
                 "topic": letter.place.topic,
                 "partition": letter.place.partition,
@@ -52,6 +52,7 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
             }
             for letter in all_letters(sink)
         )
+        print_rows(rows, empty=f"the sink {name} has no dead letters")
 
 
 @app.command()

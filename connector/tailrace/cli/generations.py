@@ -123,7 +123,7 @@ def list_(config: SettingsFile = None, json: Json = False) -> None:
     Example: tailrace generations list -c tailrace.toml
     """
     with _published(settings_of(config)) as reader:
-        print_rows((_row(one) for one in reader.published), always_json=json)
+        print_rows((_row(one) for one in reader.published), always_json=json, empty="no generation is published yet")
 
 
 @app.command()

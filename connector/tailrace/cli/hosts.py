@@ -45,7 +45,8 @@ def list_(config: SettingsFile = None) -> None:
     settings = settings_of(config)
     cluster, ring = _ring(settings)
     now = time.time()
-    print_rows(host_rows(known_hosts(settings), cluster, ring, now, known_progress(settings)))
+    rows = host_rows(known_hosts(settings), cluster, ring, now, known_progress(settings))
+    print_rows(rows, empty=f"no host has published under {settings.topics.prefix}, and the cluster has none")
 
 
 @app.command()

@@ -10,7 +10,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
 from tailrace.cli.agent import agent
 from tailrace.cli.check import check
@@ -18,6 +17,7 @@ from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.demo import demo
 from tailrace.cli.dump import dump
 from tailrace.cli.generations import app as generations
+from tailrace.cli.groups import LOGGING, Headed, Listing, logging_first
 from tailrace.cli.hosts import app as hosts
 from tailrace.cli.init import init
 from tailrace.cli.inspect import inspect
@@ -54,8 +54,13 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-class Commands(TyperGroup):
+class Commands(Headed):
     """The command group: an error of ours is its message on stderr and its exit code, never a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the options of logging wherever they stand."""
+        parsed: list[str] = super().parse_args(ctx, logging_first(args))
+        return parsed
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command. `ctx` is typer's context, whose class typer does not make public."""
@@ -70,7 +75,6 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # help texts speak of [sections] in brackets
     pretty_exceptions_enable=False,  # they show local variables, and so secrets
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -98,7 +102,8 @@ def tailrace(
     """Change feeds from Apache Cassandra's commit log, through Kafka and Spark.
 
     Data goes to stdout (JSON lines when piped), words and log to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage
-    or settings, 3 something was quarantined, 4 data loss found, 5 fenced by another agent.
+    or settings, 3 something was quarantined, 4 data loss found, 5 fenced by another agent. --log-level and --log-format
+    may stand behind the command, too.
 
     Example: tailrace demo
     """
@@ -128,7 +133,7 @@ def mount_entry_points(group: typer.Typer, points: Iterable[EntryPoint]) -> None
             group.command(point.name, context_settings=anything)(_missing(point, cause))
             continue
         if isinstance(command, typer.Typer):
-            group.add_typer(command, name=point.name)
+            group.add_typer(command, name=point.name, cls=Listing)
         else:
             group.command(point.name)(command)
 
@@ -136,19 +141,19 @@ def mount_entry_points(group: typer.Typer, points: Iterable[EntryPoint]) -> None
 app.command("demo")(demo)
 app.command("init")(init)
 app.command("agent")(agent)
-app.add_typer(local, name="local")
+app.add_typer(local, name="local", cls=Listing)
 app.command("inspect")(inspect)
 app.command("dump")(dump)
-app.add_typer(schema, name="schema")
+app.add_typer(schema, name="schema", cls=Listing)
 app.command("verify")(verify)
 app.command("replay")(replay_)
 app.command("tail")(tail)
 app.command("token")(token)
-app.add_typer(generations, name="generations")
-app.add_typer(offsets, name="offsets")
-app.add_typer(hosts, name="hosts")
-app.add_typer(topics, name="topics")
-app.add_typer(parked, name="parked")
+app.add_typer(generations, name="generations", cls=Listing)
+app.add_typer(offsets, name="offsets", cls=Listing)
+app.add_typer(hosts, name="hosts", cls=Listing)
+app.add_typer(topics, name="topics", cls=Listing)
+app.add_typer(parked, name="parked", cls=Listing)
 app.command("dead-letters")(dead_letters)
 app.command("check")(check)
 OWN: Final = frozenset(
@@ -167,7 +172,7 @@ def command_of(words: Sequence[str]) -> str | None:
     """The sub-command among the words of a command line; None where there is none."""
     rest = iter(words)
     for word in rest:
-        if word in ("--log-level", "--log-format"):
+        if word in LOGGING:
             next(rest, None)
         elif not word.startswith("-"):
             return word

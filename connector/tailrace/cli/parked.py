@@ -71,7 +71,7 @@ def list_(config: SettingsFile = None) -> None:
     settings = settings_of(config)
     hosts = known_hosts(settings)
     names = _names(settings) if any(one.resume is not None and one.resume.parked for one in hosts) else {}
-    print_rows(parked_rows(hosts, names, time.time()))
+    print_rows(parked_rows(hosts, names, time.time()), empty="nothing is parked")
 
 
 @app.command()

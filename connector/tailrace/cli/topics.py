@@ -53,7 +53,7 @@ def plan(
         for problem in wrong:
             say(problem)
         return
-    print_rows(plan_rows(needed, there, wrong, brokers or count))
+    print_rows(plan_rows(needed, there, wrong, brokers or count), empty="no topic is needed")
 
 
 def needed_topics(settings: Settings, there: Collection[str]) -> dict[TopicPlan, str]:

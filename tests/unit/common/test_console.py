@@ -69,3 +69,14 @@ def test_words_go_to_stderr_without_secrets(capsys: pytest.CaptureFixture[str]) 
     console.say("cannot reach kafka://me:hunter2@host")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "cannot reach kafka://me:**********@host\n")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_empty_list_says_so_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    console.print_rows(iter(()), empty="nothing is parked")
+    assert capsys.readouterr() == ("", "nothing is parked\n")
+    console.print_rows(ROWS, empty="nothing is parked")
+    assert capsys.readouterr().err == ""
