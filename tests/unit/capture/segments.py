@@ -23,10 +23,10 @@ class SegmentWriter:
         self.index = self.raw / f"CommitLog-7-{segment}_cdc.idx"
         for directory in (self.commitlog.parent, self.raw):
             directory.mkdir(exist_ok=True)
-        header = _header(segment, parameters)
-        self.commitlog.write_bytes(header.ljust(size, b"\0"))
+        begun = header(segment, parameters)
+        self.commitlog.write_bytes(begun.ljust(size, b"\0"))
         os.link(self.commitlog, self.link)
-        self.at = len(header)
+        self.at = len(begun)
 
     def write(self, *payloads: bytes) -> list[int]:
         """A section behind the last one; its marker is valid when this returns."""
@@ -57,7 +57,8 @@ class SegmentWriter:
         self.commitlog.unlink()
 
 
-def _header(segment: int, parameters: bytes) -> bytes:
+def header(segment: int, parameters: bytes = b"{}") -> bytes:
+    """What a segment's file begins with."""
     head = struct.pack(">iqH", 7, segment, len(parameters)) + parameters
     low, high = segment & 0xFFFFFFFF, segment >> 32
     return head + struct.pack(

@@ -13,7 +13,7 @@ from tailrace.capture.segment import header_checksum
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
 from tailrace_schemas.errors import CorruptError, ServiceError
-from tests.unit.capture.segments import SegmentWriter
+from tests.unit.capture.segments import SegmentWriter, header
 
 A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))
 
@@ -390,7 +390,10 @@ def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
     assert not capture.passed(Position(1, 6, end + 1), settled=True)
 
 
-@pytest.mark.parametrize("content", [b"text", b"", b"\0" * 4096], ids=["text", "empty", "zeros"])
+OTHERS = {"text": b"text", "empty": b"", "zeros": b"\0" * 4096, "header of another": header(3).ljust(4096, b"\0")}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("name", ["CommitLog-7-99.log", "CommitLog-7-6.log"])
 def test_a_file_that_is_no_segment_ends_no_segment(tmp_path: Path, content: bytes, name: str) -> None:
     """Though it has a name and an index like a later one: what Cassandra still writes is read to its end, and so are

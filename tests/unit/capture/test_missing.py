@@ -160,6 +160,15 @@ def test_a_process_that_slept_has_not_watched() -> None:
     assert node.look(listing(14)) == [("lost", (11, 11)), ("unknown", (12, 13))]
 
 
+@pytest.mark.parametrize(("seconds", "found"), [(2.5, ()), (4.0, (("unknown", (12, 13)),))])
+def test_three_seconds_without_a_look_are_too_many(seconds: float, found: tuple[tuple[str, Span], ...]) -> None:
+    """Cassandra fills and deletes segments within seconds."""
+    node = Node(True)
+    assert node.look(listing(11)) == []
+    node.clock.now += seconds
+    assert node.look(listing(14)) == [("lost", (11, 11)), *found]
+
+
 def test_unknown_ids_are_reported_once_over_restarts() -> None:
     """Those that come to be missing later are reported then."""
     node = Node(True)

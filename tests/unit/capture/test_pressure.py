@@ -137,6 +137,14 @@ def test_what_is_final_is_told_without_reading_it(node: Node) -> None:
     assert [files.id for files in final_segments(list_cdc_raw(three.raw))] == [1, 2, 3, 4]
 
 
+def test_a_copy_under_a_later_name_makes_no_segment_final(node: Node) -> None:
+    """Its header says another id: the segment that Cassandra writes is not moved."""
+    (segment,) = node.fill([1], completed=False)
+    (segment.raw / "CommitLog-7-2.log").write_bytes(segment.link.read_bytes())
+    (segment.raw / "CommitLog-7-2_cdc.idx").write_text("100\nCOMPLETED")
+    assert 1 not in [files.id for files in final_segments(list_cdc_raw(segment.raw))]
+
+
 def test_a_full_spool_holds_and_says_so(node: Node) -> None:
     node.spool_limit = 2 * 4200
     node.fill([1, 2, 3, 4, 5, 6])
