@@ -218,6 +218,15 @@ BREAKAGES: Final = (
         ),
     ),
     Breakage(
+        name="only-a-young-record-is-an-agent",
+        promise="an idle agent is noticed before its record is changed by hand",
+        file="connector/tailrace/cli/stopped.py",
+        old="    if owner is not None and owner[1]:\n",
+        new="    if owner is not None and owner[1] and record.age(now) < _BUSY_SECONDS:\n",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/cli/test_stopped.py", "test_the_lock_of_cdc_raw_names_an_agent_that_runs", r"DID NOT RAISE"),),
+    ),
+    Breakage(
         name="a-mark-for-anybody",
         promise="what a stopped agent has not published is not deleted by an agent of another prefix",
         file="connector/tailrace/capture/owner.py",

@@ -246,7 +246,9 @@ def test_what_nothing_explains_is_parked_told_and_published_by_hand(bench: Bench
         assert [one["segment"] for one in letters] == [1000, 2000]
         assert [at for at, _ in letters[0]["mutations"]] == [ends[1], ends[3]]
         refused = bench.run("parked", "retry", "--yes")
-        assert (refused.code, "its agent seems to run" in refused.words) == (1, True), refused.words
+        assert (refused.code, "runs. Stop it" in refused.words) == (1, True), refused.words
+        moved = bench.run("offsets", "set", "1000:0", "--yes")
+        assert (moved.code, "runs. Stop it" in moved.words) == (1, True), moved.words
         agent.stop()
     assert (ints(bench.records()), first.link.exists()) == (Counter({0: 1, 1: 1, 2: 1}), True)
 

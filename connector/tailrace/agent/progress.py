@@ -9,7 +9,7 @@ from tailrace.capture.resume import Resume
 from tailrace.position import Position
 from tailrace_schemas.progress import Place, Progress, encode_progress, progress_key
 
-_IDLE: Final = 6
+IDLE: Final = 6
 """A host is idle once its position has not moved for so many times `seconds`; it then waits so long between records."""
 
 
@@ -42,7 +42,7 @@ class ProgressNotes:
         """Whether it is time for a record that says so."""
         if self._at is None:
             return True
-        idle = self._seconds * _IDLE
+        idle = self._seconds * IDLE
         news = (position, caught_up, durable) != self._told or self._clock() - self._moved < idle
         return self._clock() - self._at >= (self._seconds if news else idle)
 

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from tailrace.cli.agent import contact_of
-from tailrace.cli.offsets import Fence, age_words, known_hosts, publisher_of, require_stopped, require_unchanged
+from tailrace.cli.offsets import Fence, age_words, known_hosts, publisher_of, require_unchanged
 from tailrace.cli.options import Yes, confirm
+from tailrace.cli.stopped import require_stopped
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.kafka import KafkaTopics
@@ -67,7 +68,7 @@ def retire(
     record = host_of(known_hosts(settings), host)
     cluster, ring = _ring(settings)
     require_gone(record, cluster, ring)
-    require_stopped(record, time.time(), fence)
+    require_stopped(settings, record, time.time(), fence=fence)
     at = "an unreadable position" if record.resume is None else position_words(record.resume.position)
     say(f"host {host} published up to {at}, last {age_words(record.age(time.time()))} ago")
     confirm("Forget it?", yes)

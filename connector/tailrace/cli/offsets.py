@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 from uuid import uuid4
 
 import typer
@@ -18,6 +18,7 @@ from tailrace.cli.offset_files import between, present, require_boundary
 from tailrace.cli.options import Yes, confirm, existing_directory
 from tailrace.cli.own_directory import node_settings, require_own_directory
 from tailrace.cli.segment_keys import keys_of_settings
+from tailrace.cli.stopped import require_stopped
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
 from tailrace.position import Position
@@ -28,9 +29,6 @@ from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, print_rows, say
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
-
-_RUNS_SECONDS: Final = 15.0
-"""An agent with anything to commit does so every 10 s at least."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -112,7 +110,7 @@ def set_(
     say(move_words(record.host, before, target, counted))
     if after == resume:
         return
-    change_record(settings, record, after, "Move it?", fence=fence, yes=yes)
+    change_record(settings, record, after, "Move it?", fence=fence, yes=yes, directory=directory)
     say(f"host {record.host}: its agent goes on behind {target}")
 
 
@@ -157,16 +155,6 @@ def known_hosts(settings: Settings) -> tuple[HostRecord, ...]:
     return read_hosts(kafka, settings.topics.prefix, topics)
 
 
-def require_stopped(record: HostRecord, now: float, fence: bool) -> None:
-    """Raise AgentRunsError where the host's last commit is so young that its agent seems to run; not for `fence`."""
-    age = record.age(now)
-    if not fence and age < _RUNS_SECONDS:
-        raise AgentRunsError(
-            f"host {record.host} committed {age:.0f} s ago: its agent seems to run. Stop it, and try again in "
-            f"{_RUNS_SECONDS - age:.0f} s; or give --fence, then it is shut out and ends with exit code 5"
-        )
-
-
 def publisher_of(settings: Settings, record: HostRecord) -> KafkaPublisher:
     """What writes a host's offsets record as its agent does, and so shuts out the agent. To be closed."""
     return KafkaPublisher(
@@ -190,10 +178,20 @@ def require_unchanged(record: HostRecord, found: Resume) -> None:
 
 
 def change_record(
-    settings: Settings, record: HostRecord, after: Resume, question: str, *, fence: bool, yes: bool
+    settings: Settings,
+    record: HostRecord,
+    after: Resume,
+    question: str,
+    *,
+    fence: bool,
+    yes: bool,
+    directory: Path | None = None,
 ) -> None:
-    """Write the record in one transaction of the agent's own id, if it is still the one that was shown."""
-    require_stopped(record, time.time(), fence)
+    """Write the record in one transaction of the agent's own id, if it is still the one that was shown.
+
+    `directory` is the host's cdc_raw where it is not the settings'. Raises AgentRunsError.
+    """
+    require_stopped(settings, record, time.time(), fence=fence, directory=directory)
     confirm(question, yes)
     with closing(publisher_of(settings, record)) as publisher:
         require_unchanged(record, publisher.start())

@@ -27,13 +27,13 @@ from tailrace.cli.offsets import (
     chosen_host,
     known_hosts,
     publisher_of,
-    require_stopped,
     require_unchanged,
 )
 from tailrace.cli.options import Yes, confirm, existing_directory, existing_file
 from tailrace.cli.replay_targets import origins_of, with_announced
 from tailrace.cli.schema_file import definitions_of
 from tailrace.cli.segment_keys import keys_of_settings
+from tailrace.cli.stopped import require_stopped
 from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
@@ -101,7 +101,7 @@ def retry(
     settings = settings_of(config)
     record, resume = chosen_host(settings, host)
     lots = chosen_lots(resume.parked, segment, table_id)
-    require_stopped(record, time.time(), fence)
+    require_stopped(settings, record, time.time(), fence=fence, directory=directory)
     say(f"host {record.host}: {_many(lots)} to be tried")
     confirm("Publish what can be decoded?", yes)
     where = directory or settings.agent.cdc_raw_directory

@@ -74,15 +74,6 @@ def test_the_segments_of_a_directory(tmp_path: Path) -> None:
         present(tmp_path / "none")
 
 
-def test_a_young_record_means_a_running_agent() -> None:
-    """Unless it is to be shut out."""
-    record = HostRecord("c", "h", Resume(), 100_000)
-    offsets.require_stopped(record, 115.0, fence=False)
-    offsets.require_stopped(record, 100.0, fence=True)
-    with pytest.raises(AgentRunsError, match=r"committed 3 s ago.*try again in 12 s; or give --fence"):
-        offsets.require_stopped(record, 103.0, fence=False)
-
-
 def test_a_record_that_changed_meanwhile_is_left_alone() -> None:
     """What was shown and agreed to is no longer what would happen."""
     record = HostRecord("c", "h", Resume(at(1, 1)), 0)
