@@ -141,14 +141,8 @@ def test_tracking_that_ends_right_before_a_crash(
             start_here(session, node, kafka, prefix, keyspace_name)
         with AgentProcess(tmp_path, settings_for(node, kafka, prefix, keyspace_name)) as agent:
             agent.until_ready()
-            for name, end in (("altered", "ALTER TABLE {} WITH cdc = false"), ("dropped", "DROP TABLE {}")):
-                table = f"{keyspace_name}.{name}"
-                with cql(node) as session:
-                    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text) WITH cdc = true")
-                    roll_over(session, node, keyspace_name)  # no other table with cdc stands in the segment
-                    for key in range(100):
-                        session.execute(f"INSERT INTO {table} (k, v) VALUES ({key}, 'v')")
-                    session.execute(end.format(table))
+            for end in ("ALTER TABLE {} WITH cdc = false", "DROP TABLE {}"):
+                table = end_tracking(node, keyspace_name, end)
                 node.kill()
                 node.start()
                 topic = f"{prefix}.{table}"
@@ -197,6 +191,33 @@ def test_a_cassandra_that_crashes_with_hundreds_of_segments(
             assert agent.stop() == 0, agent.words()
     keys = ints(published(kafka, prefix, f"{prefix}.{table}"))
     assert keys == Counter([*range(640), 1000, 1001])
+
+
+def end_tracking(node: LocalCassandra, keyspace: str, end: str) -> str:
+    """Write 100 rows into a new table, and end it, all between two flushes of the log: no index tells of them. The
+    table's name; with a sync of the log in between it is done again with another one."""
+    for attempt in range(10):
+        table = f"{keyspace}.{end.partition(' ')[0].lower()}{attempt}"
+        with cql(node) as session:
+            session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text) WITH cdc = true")
+            session.execute(f"INSERT INTO {keyspace}.instant (k) VALUES (2)")
+            before = roll_over(session, node, keyspace)  # no other table with cdc stands in the segment behind it
+            assert wait_until(partial(_is_flushed, node, before), 30)
+            for key in range(100):
+                session.execute(f"INSERT INTO {table} (k, v) VALUES ({key}, 'v')")
+            session.execute(end.format(table))
+            if not (node.cdc_raw / f"CommitLog-7-{before + 1}_cdc.idx").exists():
+                return table
+    raise AssertionError("the log was flushed in between, each time: this shows nothing")
+
+
+def _is_flushed(node: LocalCassandra, segment: int) -> bool:
+    """Whether a segment's index says that it is complete; the agent may have released both by then."""
+    log, index = (node.cdc_raw / f"CommitLog-7-{segment}{end}" for end in (".log", "_cdc.idx"))
+    try:
+        return not log.exists() or b"COMPLETED" in index.read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def _has_key(kafka: LocalKafka, prefix: str, topic: str, key: int) -> bool:
