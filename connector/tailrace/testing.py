@@ -189,7 +189,7 @@ class MemoryCapture:
         self._told = -1
         self._kept: frozenset[int] = frozenset()
         self.durable = log.durable
-        self.unjudged = False
+        self.unjudged: Position | None = None
 
     @property
     def losses(self) -> tuple[Loss, ...]:

@@ -201,8 +201,6 @@ class _Run:
         self._looked = self._parts.milliseconds()
         try:
             changed = self._read_more()
-            if self._capture.unjudged:  # it is judged now, by its DDL
-                changed |= self._read_more()
         except ServiceError:
             self.finish()  # what stands before the file that cannot be read is not held up by it
             raise
@@ -211,9 +209,16 @@ class _Run:
 
     def _read_more(self) -> bool:
         """Whether the schema changed."""
-        self._entries.extend(self._capture.read(self._limits.read))
+        changed, entries = False, self._capture.read(self._limits.read)
+        if not entries and self._capture.unjudged is not None:
+            changed = self._follow(self._capture.unjudged)
+            entries = self._capture.read(self._limits.read)
+        self._entries.extend(entries)
         # What the index has released stands in the file: so does all DDL before it.
-        schema, until = self._parts.schema, self._entries[-1].position if self._entries else None
+        return self._follow(entries[-1].position if entries else None) or changed
+
+    def _follow(self, until: Position | None) -> bool:
+        schema = self._parts.schema
         changed = schema.follow(until)
         while schema.behind:
             self._commit(release=False)

@@ -74,8 +74,8 @@ class CdcRaw:
         self._segments: dict[int, SegmentFiles] = {}
         self._finished: dict[int, Position] = {}
         self._recovery = Recovery(kept, self._epoch, commitlog, keys)
-        self.unjudged = False
-        """Whether reading waits until the DDL of a segment without an index was read."""
+        self.unjudged: Position | None = None
+        """Up to where all DDL has to be read before reading goes on."""
         self._current: OpenSegment | None = None
         self._index: Index | None = None
         self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
@@ -174,8 +174,7 @@ class CdcRaw:
         """Kafka has a record with this position, its `unread` and `reported`, and these losses."""
         self._told = self._done(position)
         self._register.committed(self._told, losses)
-        if position is not None:
-            self._recovery.forget(min(self._told + 1, position.segment))
+        self._recovery.forget(min(self._told + 1, -1 if position is None else position.segment))
 
     def news(self, position: Position) -> bool:
         """Whether a record with this position would say more than the last: a loss, or a segment's end."""
@@ -337,7 +336,7 @@ class CdcRaw:
 
     def _next_files(self) -> SegmentFiles | None:
         """The next segment with something to read, if all before it are judged."""
-        self.unjudged = False
+        self.unjudged = None
         for id in sorted({*self._segments, *self._recovery.holding}):
             files = self._segments.get(id, SegmentFiles(id, None, None))
             done = id < self._at.segment or id in self._finished or id in self.quarantined
@@ -348,8 +347,8 @@ class CdcRaw:
                     continue
                 if files.index is None and not has_begun(files.log, self._keys):
                     return None
-            self.unjudged = not self._recovery.judged(id)
-            return None if self.unjudged else files
+            self.unjudged = None if self._recovery.judged(id) else Position(self._epoch, id, 0)
+            return files if self.unjudged is None else None
         return None
 
     def _pass_over(self, reached: int) -> None:

@@ -136,10 +136,10 @@ def test_no_segment_is_passed_over_before_it_is_judged(node: Node) -> None:
         segment.write(some(id))
     segment.sync(completed=True)
     assert node.capture.read(9) == []
-    assert node.capture.unjudged
+    assert node.capture.unjudged == Position(1, 6, 0)
     node.follow()
     assert [entry.position.segment for entry in node.capture.read(9)] == [5]
-    assert not node.capture.unjudged
+    assert node.capture.unjudged is None
 
 
 def test_what_holds_no_change_is_let_go_at_once(node: Node) -> None:
