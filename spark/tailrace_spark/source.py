@@ -23,6 +23,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
+from tailrace_schemas.cql.types import require_leaves
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_spark.assignment import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
 from tailrace_spark.dedupe import one_copy
@@ -86,6 +87,8 @@ def _entries(settings: Settings, table: str) -> tuple[str, list[SchemaEntry]]:
 def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> DataFrame:
     """Every record brought to one reader's schema, which the JVM then reads."""
     definition = reduce(merge_definitions, [entry.table for entry in entries])
+    for column in (*definition.key, *definition.columns):
+        require_leaves(column.type)
     reader = canonical_text(value_schema(definition, settings.topics.prefix))
     convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader)
     uniform = frame.mapInArrow(convert, COLUMNS)

@@ -9,6 +9,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
+from tailrace_schemas.errors import UnsupportedError
+
 # AbstractType.valueLengthIfFixed, equal in 3.11 to 5.0. smallint, tinyint, date and time are NOT here although
 # their values have one size: Cassandra writes them with a length (ShortType, ByteType, SimpleDateType, TimeType).
 FIXED_SIZES: Final[Mapping[str, int]] = {
@@ -193,6 +195,15 @@ def leaves(cql_type: CqlType) -> int:
     for part in parts((cql_type,)):
         counted[id(part)] = sum([counted[id(arg)] for arg in part.args]) if part.args else 1
     return counted[id(cql_type)]
+
+
+def require_leaves(cql_type: CqlType, most: int = 10_000) -> None:
+    """Raise UnsupportedError for a type that is larger than this where it has to be written out as a tree."""
+    if (count := leaves(cql_type)) > most:
+        raise UnsupportedError(
+            f"type {_cut(str(cql_type))} has {count} values in one another, and {most} are the most to write out: "
+            'drop the column (= "drop" in [stream] columns), or take a sink that keeps values as JSON'
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.coding import Codec
+from tailrace_schemas.cql.types import require_leaves
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Column, Table
@@ -45,6 +46,8 @@ class Documents:
         self._static = VisibleColumns(table, static=True)
         columns: tuple[Column, ...] = (*table.key, *self._static.columns, *self._regular.columns)
         names = _names(columns)
+        for column in columns:
+            require_leaves(column.type)
         self.properties: dict[str, Any] = {
             name: field_of(column.type) for name, column in zip(names, columns, strict=True)
         }

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tailrace_schemas.avro.names import avro_name
-from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.types import CqlType, require_leaves
 from tailrace_schemas.table import Column, Table
 
 _TIMES: Final[Mapping[str, Any]] = {
@@ -60,7 +60,8 @@ def arrow_schema(table: Table, *, times: bool = True) -> Any:
     """The pyarrow Schema of a definition's changes: place and stream, then the record.
 
     Timestamps, dates and times have types of their own; without `times` they are the numbers that the record has.
-    `columns` is left out where there are none: Parquet has no empty group.
+    `columns` is left out where there are none: Parquet has no empty group. Raises UnsupportedError for types of more
+    than 10,000 values in one another: no format has user types that stand once.
     """
     types = _Types(_TIMES if times else _PLAIN_TIMES)
     bound = pa.struct(
@@ -87,7 +88,11 @@ def arrow_schema(table: Table, *, times: bool = True) -> Any:
 
 
 def value_type(cql_type: CqlType) -> Any:
-    """The Arrow type of a whole value, as SELECT gives it: a collection is one, and a counter its total."""
+    """The Arrow type of a whole value, as SELECT gives it: a collection is one, and a counter its total.
+
+    Raises UnsupportedError where it would be too large.
+    """
+    require_leaves(cql_type)
     return pa.int64() if cql_type.kind == "counter" else _Types(_TIMES).value(cql_type)
 
 
@@ -98,6 +103,8 @@ class _Types:
         self._scalars = {**_SCALARS, **times}
 
     def named(self, columns: Sequence[Column]) -> list[Any]:
+        for column in columns:
+            require_leaves(column.type)
         return [pa.field(avro_name(column.name), self.value(column.type)) for column in columns]
 
     def value(self, cql_type: CqlType) -> Any:
@@ -117,6 +124,7 @@ class _Types:
     def column(self, column: Column) -> Any:
         """A column's type; of one that is kept cell by cell, that of its edit."""
         cql_type = column.type
+        require_leaves(cql_type)
         if not cql_type.multicell:
             return self.value(cql_type)
         if cql_type.kind == "udt":

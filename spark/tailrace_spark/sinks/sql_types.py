@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import isfinite, isnan
 from typing import Any, Final
 
@@ -116,6 +117,7 @@ def to_sql(cql_type: CqlType, dialect: str) -> ToSql:
     return same
 
 
+@lru_cache(maxsize=4096)
 def json_value(cql_type: CqlType) -> ToSql:
     """What makes a plain value a JSON value."""
     match cql_type.kind:
