@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
@@ -22,7 +23,7 @@ from tailrace.demo.screen import Screen
 from tailrace.demo.writer import Amount
 from tailrace_common.console import on_terminal, say
 from tailrace_common.logs import set_up_logging
-from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.errors import SettingsError, TailraceError
 
 
 def demo(
@@ -46,6 +47,7 @@ def demo(
 
     Example: tailrace demo --duration 30 --keep
     """
+    _require_spark()
     _ignore_settings()
     place = Path(mkdtemp(prefix="tailrace-demo-")) if directory is None else directory.absolute()
     place.mkdir(parents=True, exist_ok=True)
@@ -64,6 +66,13 @@ def demo(
     _remove(place, directory)
     if not comparison.identical:
         raise typer.Exit(1)
+
+
+def _require_spark() -> None:
+    """Raise SettingsError where the stream could not run: before anything is fetched and started."""
+    missing = [name for name in ("pyspark", "sqlalchemy") if find_spec(name) is None]
+    if missing:
+        raise SettingsError(f"the demo needs {' and '.join(missing)}: pip install 'tailrace[spark]'")
 
 
 def _remove(place: Path, chosen: Path | None) -> None:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.local import CassandraSettings, KafkaSettings, RegistrySettings, Services
 from tailrace.local.process import tail
-from tailrace.local.running import ServiceState, end, hold, owner, record, states
+from tailrace.local.running import ServiceState, end, hold, is_used, owner, record, states
 from tailrace_common.console import on_terminal, print_rows, say
 from tailrace_schemas.errors import ServiceError
 
@@ -46,11 +46,13 @@ def up(
 ) -> None:
     """Start Cassandra and Kafka, print where they are, and keep them until Ctrl-C, SIGTERM or SIGHUP.
 
-    The first run fetches their jars. Data stays in the directory for the next run; ports too, where they are free.
+    Where one of them has died, the others are stopped, and all are started again. The first run fetches their jars.
+    Data stays in the directory for the next run; ports too, where they are free.
 
     Example: tailrace local up --detach
     """
     directory = directory.absolute()
+    end_remains(directory)
     third = RegistrySettings() if registry else None
     services = Services(directory, CassandraSettings(port=cassandra_port), KafkaSettings(port=kafka_port), third)
     if detach:
@@ -93,6 +95,14 @@ def down(directory: Directory = _DIRECTORY) -> None:
     Example: tailrace local down
     """
     say("stopped" if end(directory.absolute()) else f"nothing was up in {directory}")
+
+
+def end_remains(directory: Path) -> None:
+    """Where a service has died, end what is left of its run: its keeper is ending anyhow, or is gone."""
+    died = [state.service for state in states(directory) if state.state != "running"]
+    if died and is_used(directory):
+        say(f"{' and '.join(died)} died: stopping what else runs in {directory}, then starting all of it again")
+        end(directory)
 
 
 def fetch_with_progress(services: Services) -> None:

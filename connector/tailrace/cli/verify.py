@@ -84,7 +84,7 @@ def _show(found: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:
             print_json(asdict(verdict))
         elif verdict.status is not Status.OK:
             rows.append({"file": verdict.file, "status": verdict.status.value, "reason": verdict.reason})
-    print_rows(rows, empty="there are no segments")
+    print_rows(rows)
     return counts
 
 

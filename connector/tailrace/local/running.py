@@ -92,20 +92,21 @@ def end(directory: Path) -> bool:
     The process that keeps the services up stops them in order; services that it left behind are ended by force.
     Raises ServiceError when they stay all the same.
     """
-    if not _is_used(directory):
+    if not is_used(directory):
         return False
     if (pid := owner(directory)) is not None:
         _send(pid, signal.SIGTERM)
-    if not wait_until(lambda: not _is_used(directory), _END_SECONDS):
+    if not wait_until(lambda: not is_used(directory), _END_SECONDS):
         for state in states(directory):
             if state.state == "running":
                 _send(state.pid, signal.SIGKILL)
-        if not wait_until(lambda: not _is_used(directory), _FORCED_SECONDS):
+        if not wait_until(lambda: not is_used(directory), _FORCED_SECONDS):
             raise ServiceError(f"the services in {directory} do not end; their logs are there")
     return True
 
 
-def _is_used(directory: Path) -> bool:
+def is_used(directory: Path) -> bool:
+    """Whether a process keeps services in `directory`, or one of them runs."""
     _, recorded = _read(directory)
     return is_locked(directory, _NAME) or any(_is_running(directory, state.service) for state in recorded)
 
