@@ -54,6 +54,11 @@ class LogTablesSinkSettings(CassandraTargetSettings):
         description='What becomes of a log column whose table has dropped the column: "drop", as ScyllaDB does it, or '
         '"keep" the column with its values. ScyllaDB\'s client in Java cannot read a log that keeps a list',
     )
+    streamed: Literal["write", "skip"] = Field(
+        default="write",
+        description="Data that nodes log once more when they join, leave or are repaired, as far as the log shows it: "
+        '"write", or "skip" what was in the log before in most cases (docs/log-tables.md)',
+    )
     lateness_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=30,
         description="How long after its write time a change may be readable in its replicas' commit logs, and still be "

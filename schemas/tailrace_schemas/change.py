@@ -33,6 +33,9 @@ UPDATE_BEGINS: Final = 2
 """Bit 1: the first change of its table's update, which is not the mutation's first; that has `index` 0."""
 UPDATE_ENDS: Final = 4
 """Bit 2: the last change of its table's update, which is not the mutation's last; that has `index` `count` - 1."""
+STREAMED: Final = 8
+"""Bit 3: the update's head says an older time than anything in it has, as that of data which Cassandra streamed from
+another node's file and logged once more (docs/contracts.md section 3)."""
 
 
 class Origin(Enum):
@@ -116,6 +119,11 @@ class Source:
     durable: bool = True
     seen: int = 0
     flags: int = 0
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the log shows that this is data of another node's file, which was most likely logged before."""
+        return bool(self.flags & STREAMED)
 
     @property
     def begins_update(self) -> bool:

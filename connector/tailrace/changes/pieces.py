@@ -189,6 +189,7 @@ class _Piece(Update):
     def __init__(self, writer: TableWriter, pieces: _Pieces, survey: _Survey, start: i64, window: i64) -> None:
         super().__init__(writer)
         self.survey = survey
+        self.streamed = survey.streamed
         self._pieces = pieces
         self._start: i64 = start
         self._unit: i64 = 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
-from tailrace_schemas.change import UPDATE_BEGINS, UPDATE_ENDS, Bound, Change, Deletion, Op, Source
+from tailrace_schemas.change import STREAMED, UPDATE_BEGINS, UPDATE_ENDS, Bound, Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
@@ -29,14 +29,16 @@ def changes_of(mutation: Mutation, source: Source, tracked: Callable[[Table], bo
     once. A row's own deletion stands right before its data, also where it is not older. Nothing of an update is left
     out, except rows that hold nothing but cells of dropped columns.
     """
-    updates = [list(_update_changes(update)) for update in mutation.updates if tracked(update.table)]
+    wanted = [update for update in mutation.updates if tracked(update.table)]
+    updates = [list(_update_changes(update)) for update in wanted]
     count = sum(map(len, updates))
     index = 0
     placed: list[Change] = []
-    for changes in updates:
+    for update, changes in zip(wanted, updates, strict=True):
+        own = source.flags | (STREAMED if update.streamed else 0)
         first, last = index, index + len(changes) - 1
         for change in changes:
-            flags = source.flags | update_flags(index, first, last, count)
+            flags = own | update_flags(index, first, last, count)
             where = replace(source, index=index, count=count, flags=flags)
             placed.append(replace(change, digest=change_digest(change), source=where))
             index += 1

@@ -18,7 +18,7 @@ from tailrace.commitlog.mutation import MutationVisitor, UpdateVisitor, read_mut
 from tailrace.commitlog.plans import Plan, Shape
 from tailrace.commitlog.reader import Reader
 from tailrace_schemas.avro.encode import Encoder
-from tailrace_schemas.change import Bound, Deletion, Origin, Source
+from tailrace_schemas.change import STREAMED, Bound, Deletion, Origin, Source
 from tailrace_schemas.table import Table
 from tailrace_schemas.transcode.plans import RowPlan
 from tailrace_schemas.transcode.primitives import write_long, write_text
@@ -153,7 +153,7 @@ class Transcoder:
         index: i64 = 0
         for at in range(updates.used):
             update = updates.all[at]
-            if updates.used > 1:
+            if updates.used > 1 or update.streamed:
                 index = self._add_update(messages, update, offset, index, count)
                 continue
             for unit in update.units:
@@ -164,7 +164,8 @@ class Transcoder:
                     index += 1
 
     def _add_update(self, messages: list[Message], update: Update, offset: i64, first: i64, count: i64) -> i64:
-        """One update of several: which change begins it and which ends it stands in their flags. The next's index."""
+        """One update of several, or one that was streamed: its changes' flags say so, and which of them begins it and
+        which ends it. The next's index."""
         bodies: list[bytes] = []
         for unit in update.units:
             bodies.append(unit.body)
@@ -196,10 +197,11 @@ class Transcoder:
         self, update: Update, body: bytes, offset: i64, index: i64, count: i64, first: i64, last: i64, several: bool
     ) -> Message:
         """The message of one change of an update whose changes have these indexes; one of several updates, or alone."""
-        if not several:
+        if not several and not update.streamed:
             return self._message(update, body, offset, index, count)
         reading = self._reading
-        self._reading = self._flagged(self._flags | update_flags(index, first, last, count))
+        own = self._flags | STREAMED if update.streamed else self._flags
+        self._reading = self._flagged(own | update_flags(index, first, last, count))
         message = self._message(update, body, offset, index, count)
         self._reading = reading
         return message
@@ -278,12 +280,16 @@ class Update(UpdateVisitor):
         self._key = b""
         self._partition: Partition | None = None
         self._place: i64 = 0
+        self.streamed = False
         self._opened: tuple[int, Bound, Deletion] | None = None
         if self.units:
             self.units.clear()
 
     def begin(self, key: bytes, epoch: int | None) -> None:  # noqa: ARG002 - the definition was found by position
         self._key = key
+
+    def end(self, streamed: bool) -> None:
+        self.streamed = streamed
 
     def partition(self) -> Partition:
         """What the changes share; the key is taken apart only where there is one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace_schemas.change import Cell, ColumnDeletion, Deletion, Marker
 from tailrace_schemas.table import Table
@@ -38,7 +38,8 @@ class RangeMarker:
 class PartitionUpdate:
     """What one mutation writes to one partition of one table. `items` are in clustering (storage) order.
 
-    `epoch` is that of the cluster's metadata by which the writer knew the table, None before version 9.
+    `epoch` is that of the cluster's metadata by which the writer knew the table, None before version 9. `streamed`:
+    nothing in it is as old as its head says (change.STREAMED).
     """
 
     table: Table
@@ -47,6 +48,7 @@ class PartitionUpdate:
     static: Row | None = None
     items: tuple[Row | RangeMarker, ...] = ()
     epoch: int | None = None
+    streamed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

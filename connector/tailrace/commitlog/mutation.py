@@ -101,6 +101,9 @@ class UpdateVisitor:
     def mark(self, marker: RangeMarker) -> None:
         """A range tombstone's bound or boundary."""
 
+    def end(self, streamed: bool) -> None:
+        """All of it was read; `streamed`: nothing in it is as old as its head says (change.STREAMED)."""
+
 
 def read_mutation(
     reader: Reader,
@@ -128,7 +131,9 @@ def read_mutation(
             raise UnknownTableError(UUID(bytes=id))
         try:
             shape = reader.shape(table)
-            _read_update(reader, shape, visitor.update(shape))
+            update = visitor.update(shape)
+            _read_update(reader, shape, update)
+            update.end(not reader.has_least)
         except IndexError:
             size = len(payload)
             raise TruncatedError(f"mutation of {table}: {size} bytes end before its values do") from None
@@ -149,6 +154,7 @@ def _read_update(reader: Reader, shape: Shape, visitor: UpdateVisitor) -> None:
     """The update behind its table id (UnfilteredRowIteratorSerializer)."""
     epoch = reader.epoch()
     visitor.begin(reader.key(), None if epoch == NONE else epoch)
+    reader.has_least = True
     flags = reader.flags()
     if flags & IS_EMPTY:
         return
@@ -215,6 +221,7 @@ class _UpdateObjects(UpdateVisitor):
         self._deletion: Deletion | None = None
         self._static: Row | None = None
         self._items: list[Row | RangeMarker] = []
+        self._streamed = False
 
     def begin(self, key: bytes, epoch: int | None) -> None:
         self._key = key
@@ -232,6 +239,9 @@ class _UpdateObjects(UpdateVisitor):
     def mark(self, marker: RangeMarker) -> None:
         self._items.append(marker)
 
+    def end(self, streamed: bool) -> None:
+        self._streamed = streamed
+
     def made(self) -> PartitionUpdate:
         return PartitionUpdate(
             table=self._table,
@@ -240,6 +250,7 @@ class _UpdateObjects(UpdateVisitor):
             static=self._static,
             items=tuple(self._items),
             epoch=self._epoch,
+            streamed=self._streamed,
         )
 
 

@@ -103,6 +103,9 @@ class Reader:
         self._epochs = False
         self._unsigned = False
         self._timestamp: i64 = 0
+        self.has_least = True
+        """Whether something in the update has the least time that its head says, or the microsecond after it: of what
+        overwrites a collection some releases count the deletion there, and do not log it (CASSANDRA-20449)."""
         self._is_plain = True
         self._local: i64 = 0
         self._ttl: i64 = 0
@@ -169,6 +172,8 @@ class Reader:
 
     def _written(self) -> i64:
         delta = self.vint()
+        if 0 <= delta <= 1:
+            self.has_least = True
         if self._is_plain and 0 <= delta < _PLAIN:
             return self._timestamp + delta
         return _wrapped(delta, self._timestamp)
@@ -218,7 +223,11 @@ class Reader:
         return flags
 
     def stats(self) -> None:
-        """EncodingStats: the least timestamp, local deletion time and ttl."""
+        """EncodingStats: the least timestamp, local deletion time and ttl.
+
+        What a client writes has its own least time there; what is read from a data file has that of the whole file.
+        """
+        self.has_least = False
         delta = self.vint()
         if 0 <= delta < _PLAIN:
             self._timestamp = delta + _EPOCH_MICROSECONDS

@@ -92,15 +92,18 @@ class LogTablesSink(CassandraSink):
 
     def __init__(
         self, store: LogStore, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
-        keep_dropped: bool = False, lateness_ms: int = 30_000, clock: Callable[[], float] = time.monotonic,
+        keep_dropped: bool = False, streamed: bool = True, lateness_ms: int = 30_000,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever).
-        `keep_dropped`: log tables keep the columns that their tables drop. `lateness_ms` is as WatermarkedSink says."""
+        `keep_dropped`: log tables keep the columns that their tables drop; `streamed`: data that nodes streamed and
+        logged once more are written too. `lateness_ms` is as WatermarkedSink says."""
         super().__init__(store, Letters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS))
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
         self._keep_dropped = keep_dropped
+        self._streamed = streamed
         self._lateness_ms = lateness_ms
         self._watermarks = Watermarks(store)
         self._known: dict[str, tuple[int, Table]] = {}
@@ -173,7 +176,8 @@ class LogTablesSink(CassandraSink):
 
     def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
-        updates = [self._update(changes, letters) for changes in _updates(piece.changes)]
+        wanted = (changes for changes in _updates(piece.changes) if self._streamed or not _was_streamed(changes))
+        updates = [self._update(changes, letters) for changes in wanted]
         try:
             self._store.write(_batches(updates, self._ttl))
         except BaseException as error:
@@ -305,6 +309,11 @@ def _key_names(log: LogTable) -> list[str]:
 def _updates(changes: Iterable[Delivered]) -> Iterator[tuple[Delivered, ...]]:
     for _, together in groupby(changes, _mutation):
         yield tuple(together)
+
+
+def _was_streamed(changes: tuple[Delivered, ...]) -> bool:
+    source = changes[0].change.source
+    return source is not None and source.streamed
 
 
 def _mutation(delivered: Delivered) -> tuple[object, ...]:

@@ -16,7 +16,8 @@ def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> R
     store = CassandraStore(settings, f"sink.{name}")
     return LogTablesSink(
         store, around.prefix, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds,
-        keep_dropped=settings.dropped_columns == "keep", lateness_ms=round(settings.lateness_seconds * 1000),
+        keep_dropped=settings.dropped_columns == "keep", streamed=settings.streamed == "write",
+        lateness_ms=round(settings.lateness_seconds * 1000),
     )  # fmt: skip
 
 

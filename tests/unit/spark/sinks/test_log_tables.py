@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import STREAMED, Change
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
@@ -386,6 +386,17 @@ def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
     del cluster.tables["shop.orders_scylla_cdc_log"], cluster.rows["shop.orders_scylla_cdc_log"]
     assert sink.write([piece([LOG.insert((1,), (2,), 6, v="x")], [LOG.delete((1,), (2,), 7)])]) == Summary(2, 2, 0)
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 2
+
+
+@pytest.mark.parametrize(("streamed", "rows"), [(True, 2), (False, 1)])
+def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bool, rows: int) -> None:
+    cluster = Cluster()
+    again = LOG.insert((1,), (1,), 5, v="x")
+    assert again.source is not None
+    again = replace(again, source=replace(again.source, flags=STREAMED))
+    sink = LogTablesSink(cluster, "t", streamed=streamed)
+    assert sink.write([piece([again], [LOG.insert((1,), (2,), 6, v="x")])]).rows == rows
+    assert len(cluster.rows[ORDERS_LOG]) == rows
 
 
 def test_readers_are_told_how_far_a_log_is_complete() -> None:
