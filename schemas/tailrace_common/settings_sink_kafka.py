@@ -51,7 +51,8 @@ class KafkaSinkSettings(ImagesSection):
     encoding: Literal["json", "avro"] = Field(
         default="json",
         description='"json"; Debezium\'s in the form of Kafka Connect with schemas. "avro": under the ids of '
-        "`registry`, as Confluent's clients read it",
+        "`registry`, as Confluent's clients read it. On the agents' own topics those fail, but with [schemas] store "
+        '"registry"',
     )
     tombstones: bool = Field(
         default=True, description="A record without a value behind each of Debezium's deletions, for compacted topics"

@@ -19,6 +19,7 @@ _HEADS: Final = ("written", "op", "table", "key", "columns", "topic/partition/of
 _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
 # A table is as wide as its widest cell, so that it has to be known whole; memory holds this many rows.
 _TABLE_ROWS: Final = 500
+_LONGEST_CELL: Final = 2_000
 
 
 class ConsoleOutlet:
@@ -86,7 +87,7 @@ class _Tables:
             _place(record.place),
         )
         self._rows += 1
-        self._show(tuple(Text(cell, style=style) for cell in cells))
+        self._show(tuple(Text(_cut(cell), style=style) for cell in cells))
 
     def set_aside(self, letter: DeadLetter) -> None:
         self._letters += 1
@@ -117,6 +118,11 @@ class _Tables:
 
     def abandon(self) -> None:
         self._shown.clear()
+
+
+def _cut(cell: str) -> str:
+    """The cell, or its beginning and how much it is: to wrap megabytes takes half a minute."""
+    return cell if len(cell) <= _LONGEST_CELL else f"{cell[:_LONGEST_CELL]}... ({len(cell)} characters)"
 
 
 def _place(place: Place) -> str:

@@ -73,6 +73,7 @@ def said(error: BaseException) -> str:
     """What the database or decoder said, in one line and without the statement's parameters: they are data."""
     origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     words = origin.args[1] if _number(error) is not None and len(origin.args) > 1 else origin
+    words = getattr(getattr(origin, "diag", None), "message_primary", None) or words  # the rest of it has values
     return " ".join(str(words).split())[:500]
 
 

@@ -27,7 +27,7 @@ from tailrace_spark.sinks.sql import SqlSink
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, broken
-from tests.unit.spark.sinks.hostile import FIELDS, NAMES, row
+from tests.unit.spark.sinks.hostile import FIELDS, NAMES, TYPES, extremes, row
 from tests.unit.spark.sinks.test_sql import ORDERS, one_change
 from tests.unit.tables import table
 
@@ -213,6 +213,17 @@ class ChangeLogContract:
         records = once(outside.records())
         found = {place_of(record): forms.of(tables[record["table"]]).read(record) for record in records}
         assert found == delivered_by(*pieces)
+
+    def test_values_at_the_ends_of_all_types_go_out(self, stores: Callable[[], Outside]) -> None:
+        """Bit for bit, beside a table of common ones."""
+        outside, topic, healthy = stores(), Topic(), Log(PLAIN).insert((1,), (), 1, v="a")
+        piece = topic.piece(*extremes(), healthy)
+        assert deliver(outside, piece) == Summary(len(piece.changes), len(piece.changes), 0)
+        forms, tables = ChangeForms(), {"shop.hostile": TYPES, "shop.plain": PLAIN}
+        records = once(outside.records())
+        assert delivered_by(piece) == {
+            place_of(record): forms.of(tables[record["table"]]).read(record) for record in records
+        }
 
     def test_an_empty_batch_is_nothing(self, stores: Callable[[], Outside]) -> None:
         outside = stores()

@@ -1,14 +1,16 @@
-"""Tables that stores have trouble with, for their names: Cassandra takes any text as the name of a column or field."""
+"""Tables that stores have trouble with: to Cassandra any text is a name, and each of these values one of its type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from tailrace_schemas.change import Change
-from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
+from tailrace_schemas.change import Cell, Change
+from tailrace_schemas.cql.types import CqlType, UserTypeDefinition, parse_type
+from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Column, Table
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -108,3 +110,74 @@ class _Values:
                 fields = {name: self._next + place for place, name in enumerate(column.type.fields)}
                 return {"=": None, **fields} if column.type.multicell else fields
         return self._next
+
+
+def _varint(number: int) -> bytes:
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _decimal(scale: int, unscaled: int) -> bytes:
+    return struct.pack(">i", scale) + _varint(unscaled)
+
+
+def _durations() -> list[bytes]:
+    parts = ("months", "days", "nanoseconds")
+    ends = [(2**31 - 1, 2**31 - 1, 2**63 - 1), (-(2**31), -(2**31), -(2**63)), (0, 0, 0)]
+    return [codec(CqlType("duration")).encode(dict(zip(parts, one, strict=True))) for one in ends]
+
+
+EXTREMES: Final[Mapping[str, Sequence[bytes]]] = {
+    "boolean": [b"\0", b"\1", b"\2", b""],
+    "tinyint": [b"\x80", b"\x7f", b""],
+    "smallint": [b"\x80\0", b"\x7f\xff", b""],
+    "int": [b"\x80\0\0\0", b"\x7f\xff\xff\xff", b""],
+    "bigint": [b"\x80" + bytes(7), b"\x7f" + b"\xff" * 7, b""],
+    "float": [
+        bytes.fromhex(one) for one in ("7fc00000", "ffc00001", "7f800000", "ff800000", "80000000", "00000001", "")
+    ],
+    "double": [
+        bytes.fromhex(one)
+        for one in ("7ff8000000000000", "fff8000000000001", "7ff0000000000000", "fff0000000000000", "8000000000000000",
+                    "0000000000000001", "")
+    ],
+    "varint": [_varint(10**4000), _varint(-(10**4000)), b"\0\0\0\1", b""],
+    "decimal": [
+        _decimal(2**31 - 1, 1), _decimal(-(2**31), -(10**50)), _decimal(0, 10**4000), _decimal(20_000, 10**4000),
+        _decimal(-20_000, 1), _decimal(5, 0), b"",
+    ],
+    "text": [b"\0", "\U0010ffff\ufeff\u2028\ud7ff".encode(), b"x" * 100_000, b"'\"\\\n\t%s{}", b""],
+    "ascii": [b"\0", b"\x7f", b""],
+    "blob": [b"", bytes(range(256)), b"\xff" * 100_000],
+    "uuid": [bytes(16), b"\xff" * 16, b""],
+    "inet": [bytes(4), b"\xff" * 4, bytes(16), b"\xff" * 16, bytes(10) + b"\xff\xff\1\2\3\4"],
+    "timestamp": [struct.pack(">q", one) for one in (-(2**63), 2**63 - 1, -62_135_596_800_001, 253_402_300_800_000)],
+    "date": [struct.pack(">I", one) for one in (0, 2**32 - 1, 2**31)],
+    "time": [struct.pack(">q", one) for one in (0, 86_399_999_999_999)],
+    "duration": _durations(),
+}  # fmt: skip
+"""By type, Cassandra's bytes of values that stores have trouble with; it takes each of them."""
+TYPES: Final = hostile(
+    {"id": "int"},
+    regular={f"c_{kind}": kind for kind in EXTREMES}
+    | {f"l_{kind}": f"frozen<list<{kind}>>" for kind in EXTREMES}
+    | {f"m_{kind}": f"frozen<map<{kind}, {kind}>>" for kind in EXTREMES if kind != "duration"},
+)
+
+
+def extremes() -> list[Change]:
+    """Rows in which each column of TYPES has each value of EXTREMES once at least, alone and in collections."""
+    columns = {one.name: one for one in TYPES.regular}
+    made = []
+    for number in range(max(map(len, EXTREMES.values()))):
+        change, cells = Log(TYPES).insert((number,), (), 10), list[Cell]()
+        for kind, values in EXTREMES.items():
+            value = values[number % len(values)]
+            counted = struct.pack(">i", len(value)) + value
+            whole = {"c": value, "l": struct.pack(">i", 1) + counted, "m": struct.pack(">i", 1) + counted + counted}
+            cells += [
+                Cell(columns[f"{form}_{kind}"], None, 10, None, None, data)
+                for form, data in whole.items()
+                if f"{form}_{kind}" in columns
+            ]
+        made.append(replace(change, cells=tuple(cells)))
+    return made

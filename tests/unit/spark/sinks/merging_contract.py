@@ -28,6 +28,7 @@ from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import broken, delivered, piece
+from tests.unit.spark.sinks.hostile import TYPES, extremes
 from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN, one_change
 from tests.unit.tables import table
 
@@ -255,6 +256,14 @@ class MergingContract:
         write(followed, broken(), log.insert((3,), (), 2, v="d"))
         assert followed.rows(PLAIN, "id", "v") == [(1, "c"), (2, "b"), (3, "d")]
         assert followed.dead_letters() == 3
+
+    def test_values_at_the_ends_of_all_types_stop_no_other_table(self, followed: Followed) -> None:
+        """Each row is there, or is set aside by itself where the store cannot have one of its values."""
+        changes = extremes()
+        done = write(followed, *changes, Log(PLAIN).insert((1,), (), 1, v="a"))
+        assert (done.changes + done.dead_letters, done.held) == (len(changes) + 1, 0)
+        assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
+        assert len(followed.rows(TYPES, "id")) == len(changes) - followed.dead_letters() >= 1
 
     def test_a_value_that_is_none_of_its_type_is_set_aside_alone(self, followed: Followed) -> None:
         log = Log(PLAIN)

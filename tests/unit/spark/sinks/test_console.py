@@ -98,6 +98,13 @@ def test_a_large_batch_is_several_tables() -> None:
     assert sum("written" in line for line in lines) == 3
 
 
+def test_a_large_value_is_cut() -> None:
+    """To wrap it would take half a minute, while all other tables wait."""
+    text = "".join(printed(values=["x" * 2_000_000]))
+    assert "characters)" in text
+    assert len(text) < 100_000
+
+
 def test_a_reader_that_has_gone_ends_the_stream() -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:  # noqa: ARG002 - it is StringIO's
