@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final, TextIO
 
+from tailrace_common.log_repeats import Repeats
 from tailrace_common.secrets import REDACTED, is_secret_name, redact
 
 # The packages whose loggers we set up; a library's own lines pass from `warning` on.
@@ -16,9 +17,26 @@ PACKAGES: Final = ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """Leaves out what a library repeats within a minute, as a driver that reconnects each second does."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._repeats = Repeats(PACKAGES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it, unless it is left out."""
+        kept = self._repeats.kept(record)
+        if kept is not None:
+            super().emit(kept)
+
+
 def set_up_logging(level: str, *, json_lines: bool, stream: TextIO) -> None:
-    """Send our packages' log from `level` on, and everybody's warnings, to `stream`. Replaces an earlier set-up."""
-    handler = logging.StreamHandler(stream)
+    """Send our packages' log from `level` on, and everybody's warnings, to `stream`. Replaces an earlier set-up.
+
+    What libraries repeat, and stack traces that repeat, come once a minute; all of them at the level debug.
+    """
+    handler = logging.StreamHandler(stream) if level.lower() == "debug" else _Handler(stream)
     handler.setFormatter(JsonFormatter() if json_lines else HumanFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     for package in PACKAGES:
