@@ -44,7 +44,7 @@ _PAUSE: Final = 32
 # Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest become a gap.
 _MOST_KEPT: Final = 64
 # Those that still have a name cost a descriptor each.
-_MOST_OPEN: Final = 512
+_MOST_OPEN: Final = 192
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from tailrace_schemas.errors import DecodeError
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _READ_BYTES: Final = 8 << 20
+# So many of the commit log's files are open at a time.
+_LOT: Final = 64
 
 
 class Recovery:
@@ -36,6 +38,8 @@ class Recovery:
         self._commitlog = commitlog
         self._keys = keys
         self._looked = False
+        self._taken: set[int] = set()
+        self._next: int | None = None  # the first segment of the commit log's that is not open yet
         self.segment: int | None = None
         """The one that is read now."""
         self.upto = Position(epoch, -1, 0)
@@ -54,25 +58,29 @@ class Recovery:
     def look(self, listing: Listing, behind: int, register: Register, quarantined: Collection[int]) -> None:
         """Keep the segments behind `behind` that cdc_raw has no longer and the commit log still has; looked for once,
         and where an index is known whose segment is missing. A new host (-1) misses nothing."""
-        if self._kept is None or behind < 0 or (self._looked and not register.misses(listing, behind)):
+        due = not self._looked or self._next is not None or register.misses(listing, behind)
+        if self._kept is None or behind < 0 or not due:
             return
         self._looked = True
         present = {files.id for files in listing.segments if files.log is not None}
-        present |= {*quarantined, *self.open_files}
+        present |= {*quarantined, *self.open_files, *self._taken}
         reported = register.reported(behind)
         commitlog = self._commitlog()
         logs = () if commitlog is None else only_logged(commitlog, present, behind, self._keys)
-        paths = [path for id, path in logs if not any(first <= id <= last for first, last in reported)]
-        if paths:
-            names = ", ".join(path.name for path in paths)
-            _LOG.warning("not in cdc_raw, so read from the commit log (%s): %s", commitlog, names)
-        for path in paths:
+        missing = [(id, path) for id, path in logs if not any(first <= id <= last for first, last in reported)]
+        room = max(0, _LOT - len(self._taken & self.open_files))
+        self._next = missing[room][0] if len(missing) > room else None
+        for id, path in missing[:room]:
+            _LOG.warning("segment %d is not in cdc_raw: read from the commit log, %s", id, path)
+            self._taken.add(id)
             self._kept.keep(path)
             with suppress(FileNotFoundError), path.open("rb") as file:  # its DDL may have been read before
-                self._kept.unindexed.keep(int(path.stem.rpartition("-")[2]), path, file.fileno())
+                self._kept.unindexed.keep(id, path, file.fileno())
 
     def judged(self, segment: int) -> bool:
         """Whether it is known of all segments before this one whether they hold changes."""
+        if self._next is not None and self._next < segment:
+            return False
         return self._unindexed is None or self._unindexed.judged(segment)
 
     def applies(self, files: SegmentFiles, segments: Mapping[int, SegmentFiles], *, early: bool) -> bool:

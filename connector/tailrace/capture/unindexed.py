@@ -22,6 +22,8 @@ from tailrace.history.schema import SchemaHistory
 _LOG: Final = logging.getLogger("tailrace.capture")
 # Deleted files take disk space for as long as they are open: 2 GiB by default.
 _MOST_DELETED: Final = 64
+# Those that still have a name cost a descriptor each.
+_MOST_OPEN: Final = 192
 _READ_BYTES: Final = 8 << 20
 
 
@@ -60,10 +62,10 @@ class Unindexed:
             if segment < self._first or segment in self._files:
                 return
             self._files[segment] = path, os.dup(descriptor)
-            unsifted = (id for id in sorted(self._files) if id not in self._holding)
+            unsifted = [id for id in sorted(self._files) if id not in self._holding]
             deleted = [id for id in unsifted if os.fstat(self._files[id][1]).st_nlink == 0]
-            for id in deleted[: 1 - _MOST_DELETED]:
-                _LOG.debug("segment %d was deleted without an index before it was read: taken for empty", id)
+            for id in {*deleted[: 1 - _MOST_DELETED], *unsifted[:-_MOST_OPEN]}:
+                _LOG.debug("segment %d has no index and too many are open: taken for empty", id)
                 self._drop(id)
 
     def indexed(self, segments: Collection[int]) -> None:

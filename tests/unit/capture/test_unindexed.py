@@ -273,6 +273,30 @@ def test_what_somebody_deleted_from_cdc_raw_is_read_from_the_commit_log(node: No
     assert node.capture.read(9) == []
 
 
+def test_hundreds_of_deleted_segments_are_read_from_the_commit_log_in_lots(node: Node) -> None:
+    """No more of them are open at a time than descriptors allow; some hold nothing."""
+    first = SegmentWriter(node.root, 4)
+    ends = first.write(some(4))
+    first.sync(completed=True)
+    assert node.read() == [(4, some(4))]
+    resume = node.record(Position(1, 4, ends[-1]))
+    for id in range(5, 304):
+        writer = SegmentWriter(node.root, id, size=256)
+        writer.write(some(id) if id % 3 else other(id))
+        writer.sync(completed=True)
+    deleted(node, *range(5, 300))
+    node.start(resume)
+    ids: list[int] = []
+    while not ids or ids[-1] < 302:
+        more = node.read()
+        assert more, f"stands still behind {ids[-9:]}"
+        assert len(node.kept.unindexed.segments) <= 70
+        ids += [id for id, payload in more if payload == some(id)]
+        node.record(Position(1, more[-1][0], FAR))
+    assert ids == [id for id in range(5, 303) if id % 3]
+    assert node.capture.losses == ()
+
+
 def test_what_somebody_deleted_under_a_running_agent_is_read_or_reported_by_ids(node: Node) -> None:
     """From the commit log, where that still has it; else each id is lost, once. No listing ever showed them."""
     first = SegmentWriter(node.root, 4)
