@@ -32,7 +32,7 @@ from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations, truncated, truncation_of
 from tailrace_spark.sinks.image_state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.late import late
-from tailrace_spark.sinks.protocol import Delivered, Piece
+from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece
 from tailrace_spark.sinks.row_image import (
     Imaged,
     ImageMaker,
@@ -43,13 +43,14 @@ from tailrace_spark.sinks.row_image import (
 )
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.sql_bulk import insert, overwrite
-from tailrace_spark.sinks.sql_engine import absent, open_engine, remedy, said
+from tailrace_spark.sinks.sql_engine import absent, is_of_one_table, open_engine, remedy, said
 from tailrace_spark.sinks.sql_held import newest_definition
 from tailrace_spark.sinks.sql_names import fit
 from tailrace_spark.sinks.sql_purges import PURGES, Purges, forget
 from tailrace_spark.sinks.sql_state import StateTable
 from tailrace_spark.sinks.sql_truncations import TRUNCATIONS, Truncations
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.table_faults import set_aside
 
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
 _SCOPE_BYTES: Final = 16
@@ -138,8 +139,8 @@ class ImageStore:
         seen: set[tuple[str, int]] = set()
         for piece in pieces:
             with self._transaction() as connection:
-                changes = self._imaged(connection, piece.changes, seen)
-            yield replace(piece, changes=changes)
+                changes, letters = self._imaged(connection, piece.changes, seen)
+            yield replace(piece, changes=changes, dead_letters=(*piece.dead_letters, *letters))
         if self._merge_horizon is not None and seen:
             with self._transaction() as connection:
                 self._purge(connection, self._merge_horizon)
@@ -170,35 +171,55 @@ class ImageStore:
 
     def _imaged(
         self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
-    ) -> tuple[Delivered, ...]:
+    ) -> tuple[tuple[Delivered, ...], list[DeadLetter]]:
         given = self._given(connection, changes, seen)
-        new = [one for one in changes if _place(one) not in given]
         made: dict[tuple[str, int, int], RowImages] = {}
         expired: dict[tuple[str, int, int], tuple[RowImage, ...]] = {}
+        letters: list[DeadLetter] = []
         by_table: dict[UUID, list[Delivered]] = {}
         for one in changes:
             by_table.setdefault(one.change.table.id, []).append(one)
-        followed = {table_id: self._follow(connection, some) for table_id, some in by_table.items()}
-        now = int(self._clock())
-        for table_id, one_table in followed.items():
-            fresh = [one for one in by_table[table_id] if _place(one) not in given]
-            if fresh and (gone := self._expire(connection, one_table, now)):
+        shapes: dict[UUID, Table] = {}
+        for table_id, some in by_table.items():
+            fresh = [one for one in some if _place(one) not in given]
+            try:
+                with connection.begin_nested():
+                    table, images, gone = self._table_images(connection, some, fresh)
+            except Exception as error:
+                if not is_of_one_table(error):
+                    raise
+                self._followed.pop(table_id, None)
+                self._state.reload()
+                set_aside(some[0].change.table, some, error, letters)
+                continue
+            shapes[table_id] = table
+            made.update(images)
+            if gone:
                 expired[_place(fresh[0])] = gone
-            made.update(self._make(connection, one_table, fresh, now))
         insert(
             connection,
             GIVEN,
             _GIVEN,
             [
-                (self._stream, *place, images_text(made[place]), images_text(expired.get(place)))
-                for place in map(_place, new)
+                (self._stream, *place, images_text(images), images_text(expired.get(place)))
+                for place, images in made.items()
             ],
         )
         given |= {place: (images, expired.get(place, ())) for place, images in made.items()}
-        return tuple(
-            replace(one, images=Imaged(followed[one.change.table.id].maker.table, *given[_place(one)]))
+        imaged = tuple(
+            replace(one, images=Imaged(shapes[one.change.table.id], *given[_place(one)]))
             for one in changes
+            if one.change.table.id in shapes
         )
+        return imaged, letters
+
+    def _table_images(
+        self, connection: sa.Connection, changes: Sequence[Delivered], fresh: Sequence[Delivered]
+    ) -> tuple[Table, dict[tuple[str, int, int], RowImages], tuple[RowImage, ...]]:
+        """The definition of one table now, the images of its changes that have had none, and of what expired before."""
+        table, now = self._follow(connection, changes), int(self._clock())
+        gone = self._expire(connection, table, now) if fresh else ()
+        return table.maker.table, self._make(connection, table, fresh, now), gone
 
     def _given(
         self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]

@@ -29,7 +29,7 @@ from tailrace_spark.sinks.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
-from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.contract import Database, broken, piece
 from tests.unit.tables import table
 
 CART = table(
@@ -516,3 +516,17 @@ def test_images_end_in_what_the_sql_sink_shows(
     engine.dispose()
     assert rows == sorted([(key["line"], row.get("amount")) for key, row in left if "line" in key], key=repr)
     assert statics == [(row["note"],) for key, row in left if "line" not in key]
+
+
+def test_an_error_of_any_type_is_one_table_s(database: Database) -> None:
+    """Its changes are set aside; those of others have their images, and so have what comes later."""
+    stream = Stream()
+    with closing(ImageStore(database.url, clock=lambda: 1)) as store:
+        good = stream.piece(LOG.insert(K, (1,), 10, amount=1))
+        bad = replace(good.changes[0], place=Place("t.shop.broken", 0, 0), change=broken())
+        [imaged] = store.imaged([replace(good, changes=(bad, *good.changes))])
+        [one] = imaged.changes
+        assert one.images is not None
+        assert [letter.place for letter in imaged.dead_letters] == [bad.place]
+        later = told(images_of(store, stream.piece(LOG.update(K, (1,), 11, amount=2))))
+    assert later == [[("u", 1, {"amount": 1}, {"amount": 2}, ("amount",))]]
