@@ -35,6 +35,11 @@ def test_a_name_stays_whatever_comes_later(first: list[str], second: list[str]) 
     assert distinct(schema(*later), names_of(after)).names == after.names
 
 
+def test_a_name_stays_when_one_comes_that_differs_by_case() -> None:
+    before = distinct(schema("v"), {})
+    assert distinct(schema("V", "v"), names_of(before)).names == ["_x56_", "v"]
+
+
 def test_fields_are_told_apart_at_every_depth() -> None:
     inner = pa.struct([("F", pa.int32()), ("f", pa.int32())])
     wanted = pa.schema([("u", pa.list_(pa.struct([("key", inner), ("value", inner)])))])
