@@ -69,7 +69,7 @@ class StreamTrial(Trial):
 
     def _agent_settings(self, node: LocalCassandra) -> dict[str, dict[str, object]]:
         settings = settings_for(node, self._ground.kafka, self._name)
-        settings["tables"] = {"include": [f"{self._name}_*.*"]}
+        settings["tables"]["include"] = [f"{self._name}_*.*"]
         settings["topics"]["partitions"] = _PARTITIONS
         settings["generations"] = {"ring_delay_seconds": 5, "poll_seconds": 2}
         return settings
