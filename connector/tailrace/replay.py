@@ -19,7 +19,8 @@ from tailrace.errors import UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
-from tailrace.publish.record import Record
+from tailrace.publish.record import Record, size_of
+from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError
@@ -138,7 +139,11 @@ def _put(entry: Entry, outlet: Outlet, outcome: Outcome) -> None:
 
 
 class Transactions(Protocol):
-    """A transactional way into Kafka; see publish.kafka.KafkaTransactions."""
+    """A transactional way into Kafka; see tailrace_common.kafka.KafkaTransactions."""
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def send(self, record: Record) -> None: ...
 
@@ -154,8 +159,9 @@ class Routing(Protocol):
 class KafkaOutlet:
     """Into the tables' topics, as the agent writes them, in transactions that end at a mutation's boundary.
 
-    `source` names host, datacenter and origin. A transaction ends at `most` changes or after `seconds`. `clock` is
-    monotonic, in seconds, `milliseconds` is wall-clock time.
+    `source` names host, datacenter and origin. A transaction ends at `most` changes, after `seconds`, or at as many
+    bytes as `pace` allows, by which the transactions go. `clock` is monotonic, in seconds, `milliseconds` is wall-clock
+    time.
     """
 
     def __init__(
@@ -167,6 +173,7 @@ class KafkaOutlet:
         source: Source,
         bounds: Bounds,
         *,
+        pace: Pace,
         clock: Callable[[], float],
         milliseconds: Callable[[], int],
         most: int = 5000,
@@ -182,7 +189,8 @@ class KafkaOutlet:
         self._milliseconds = milliseconds
         self._most = most
         self._seconds = seconds
-        self._sent = 0
+        self._pace = pace
+        self._sent = self._size = 0
         self._began = 0.0
         self._done: Position | None = None
         self.committed: Position | None = None
@@ -191,6 +199,7 @@ class KafkaOutlet:
     def put(self, entry: Entry) -> int:
         """Send the changes of a mutation; commit when it is time."""
         records = self._routing.records(self._messages(entry)) if self._bounds.has_table(entry) else []
+        self._make_room(size_of(records))
         for record in records:
             if not self._sent:
                 self._began = self._clock()
@@ -205,7 +214,17 @@ class KafkaOutlet:
         """Commit what was sent."""
         if self._sent:
             self._transactions.end()
-        self._sent, self.committed = 0, self._done
+        self._sent = self._size = 0
+        self.committed = self._done
+
+    def _make_room(self, size: int) -> None:
+        """A mutation of so many bytes fits into the transaction, or has one that lasts as long as it needs."""
+        if self._sent and self._size + size > self._pace.limit:
+            self.finish()
+        if not self._sent and size and not self._pace.suits(size):
+            self._transactions.close()
+            self._transactions.open()
+        self._size += size
 
     def _messages(self, entry: Entry) -> list[Message]:
         source = source_at(self._source, entry.position, self._milliseconds())

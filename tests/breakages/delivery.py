@@ -385,6 +385,16 @@ BREAKAGES: Final = (
         reds=(Red(SLOW, "test_one_batch_of_100_000_rows", "not in 150 s"),),
     ),
     Breakage(
+        name="no-stop-while-it-waits",
+        promise="an agent ends within seconds of SIGTERM, also inside a transaction that Kafka takes slowly",
+        file=PRODUCER,
+        old="        elif self._clock() - self._stopped_at > _GRACE_SECONDS:\n",
+        new="        elif self._clock() - self._stopped_at > 100 * _GRACE_SECONDS:\n",
+        needs=Needs.MORE,
+        session="stop",
+        reds=(Red(SLOW, "test_mutations_of_the_largest_size", r"assert agent\.stop\(\) == 0|stopped < 8"),),
+    ),
+    Breakage(
         name="large-mutations-are-held",
         promise="a large mutation is sent while it is decoded",
         file="connector/tailrace/history/decode.py",

@@ -13,6 +13,8 @@ from tailrace.capture.resume import Resume
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, UnknownTableError
+from tailrace.publish.record import size_of
+from tailrace_common.kafka import Pace
 from tailrace_schemas.errors import DecodeError
 
 _MOST: Final = 5000
@@ -35,13 +37,14 @@ def publish_parked(
     messages: Callable[[Entry], list[Message]],
     resume: Resume,
     wanted: Callable[[Parked], bool],
+    pace: Pace,
 ) -> Outcome:
     """Publish what can be of the lots that are `wanted`, in transactions that take it off the record at once.
 
-    `resume` is the host's record as the publisher has started from it. What still nothing explains waits on; so does
-    what is gone, for the agent to report. Raises ServiceError.
+    `resume` is the host's record as the publisher has started from it; the publisher goes by `pace`. What still nothing
+    explains waits on; so does what is gone, for the agent to report. Raises ServiceError.
     """
-    lot, outcome, sent = ParkingLot(resume.parked, 0), Outcome(), 0
+    lot, outcome, sent, sent_bytes = ParkingLot(resume.parked, 0), Outcome(), 0, 0
     lots = [one for one in lot.lots if wanted(one)]
     gone: dict[Parked, tuple[int, ...]] = {}
     for entry, one in reread(capture, lots, gone):
@@ -50,14 +53,18 @@ def publish_parked(
         except (UnknownTableError, HeldError, DecodeError) as error:
             outcome.left[str(error)] += 1
             continue
+        size = size_of(records)
+        if sent and (sent >= _MOST or sent_bytes + size > pace.limit):
+            publisher.commit(replace(resume, parked=lot.lots), ())
+            sent = sent_bytes = 0
+        if not sent and not pace.suits(size):
+            publisher.close()
+            publisher.start()  # with transactions that may last as long as this one needs
         publisher.send_all(records)
         lot.remove(one, (entry.offset,))
         outcome.mutations += 1
         outcome.changes += len(records)
-        sent += len(records)
-        if sent >= _MOST:
-            publisher.commit(replace(resume, parked=lot.lots), ())
-            sent = 0
+        sent, sent_bytes = sent + len(records), sent_bytes + size
     outcome.lost = sum(map(len, gone.values()))
     if lot.changed:
         publisher.commit(replace(resume, parked=lot.lots), ())

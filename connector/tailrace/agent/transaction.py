@@ -46,6 +46,7 @@ class Transaction:
         self._mutations = 0
         self._tally = Tally()
         self._stretch = 1
+        self._committed = False
 
     @property
     def open(self) -> bool:
@@ -86,7 +87,8 @@ class Transaction:
     def require_time(self, size: int) -> None:
         """Raise RenewalError where none is open, and one of so many bytes needs a producer whose transactions may last
         longer, or no longer so long."""
-        if not self.open and not self._pace.suits(size):
+        # What comes before a large mutation, and has no changes, is read again by the session that is for it.
+        if not self.open and not self._pace.suits(size, shorten=self._committed):
             seconds = self._pace.seconds
             raise RenewalError(f"transactions may last {seconds} s from now on: the next one has {size} bytes")
 
@@ -126,6 +128,7 @@ class Transaction:
         self._tell_lag()
         self._health.committed(resume.position)
         self._began, self._mutations, self._tally = None, 0, Tally()
+        self._committed = True
         return changes
 
     def _tell_lag(self) -> None:

@@ -27,6 +27,7 @@ from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, print_rows, say
+from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 
@@ -155,7 +156,7 @@ def known_hosts(settings: Settings) -> tuple[HostRecord, ...]:
     return read_hosts(kafka, settings.topics.prefix, topics)
 
 
-def publisher_of(settings: Settings, record: HostRecord) -> KafkaPublisher:
+def publisher_of(settings: Settings, record: HostRecord, pace: Pace | None = None) -> KafkaPublisher:
     """What writes a host's offsets record as its agent does, and so shuts out the agent. To be closed."""
     return KafkaPublisher(
         settings.kafka.reveal(),
@@ -165,6 +166,7 @@ def publisher_of(settings: Settings, record: HostRecord) -> KafkaPublisher:
         clock=time.monotonic,
         timeout=settings.agent.transaction_timeout_seconds,
         tenure=Tenure(f"by hand {uuid4().hex}"),
+        pace=pace,
     )
 
 

@@ -18,7 +18,7 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.parked import Parked
 from tailrace.capture.spool import Spool
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.cli.agent import open_router, topics_of
+from tailrace.cli.agent import open_router, pace_of, topics_of
 from tailrace.cli.offsets import (
     Fence,
     Host,
@@ -41,6 +41,7 @@ from tailrace.publish.hosts import HostRecord
 from tailrace.publish.selection import Selection, coverage
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
+from tailrace_common.kafka import SUPPOSED
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Origin, Source
@@ -113,9 +114,10 @@ def retry(
             router.keep_unselected(KEPT)
         spool = Spool(settings.agent.spool_directory / record.host, settings.agent.spool_bytes)
         capture = stack.enter_context(closing(CdcRaw(where, resume, keys_of_settings(settings.agent), spool=spool)))
-        publisher = stack.enter_context(closing(publisher_of(settings, record)))
+        pace = pace_of(settings, SUPPOSED)
+        publisher = stack.enter_context(closing(publisher_of(settings, record, pace)))
         require_unchanged(record, publisher.start())
-        outcome = publish_parked(publisher, capture, router, messages.of, resume, frozenset(lots).__contains__)
+        outcome = publish_parked(publisher, capture, router, messages.of, resume, frozenset(lots).__contains__, pace)
     say(f"{outcome.mutations} mutations published, {outcome.changes} changes")
     for reason, number in outcome.left.items():
         say(f"{number} wait on: {reason}")

@@ -13,7 +13,7 @@ from typing import Final, TextIO
 from uuid import UUID, uuid4
 
 from tailrace.changes.transcode import Transcoder
-from tailrace.cli.agent import contact_of, open_router, sizes_of, topics_of
+from tailrace.cli.agent import contact_of, open_router, pace_of, sizes_of, topics_of
 from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_formats import ChangesPrinter
 from tailrace.cluster import LiveCluster
@@ -24,7 +24,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
 from tailrace_common.console import say
-from tailrace_common.kafka import KafkaTransactions, TopicReader
+from tailrace_common.kafka import SUPPOSED, KafkaTransactions, TopicReader
 from tailrace_common.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
@@ -129,6 +129,7 @@ def kafka_outlet(
         known = SchemaHistory() if present else history_of_host(kafka, prefix, origins.host)
         say(f"by the definitions {'of the time' if known.timelines else 'that hold now'}")
         timeout = settings.agent.transaction_timeout_seconds
+        pace = pace_of(settings, SUPPOSED)
         transactions = KafkaTransactions(
             kafka,
             f"{prefix}.replay.{uuid4()}",
@@ -136,6 +137,7 @@ def kafka_outlet(
             clock=time.monotonic,
             timeout=timeout,
             sizes=sizes_of(settings, topics),
+            pace=pace,
             fenced="somebody ended this replay's transactions: what it had not committed is not published",
         )
         stack.enter_context(closing(transactions))
@@ -147,6 +149,7 @@ def kafka_outlet(
             known.learn(tables)[0].publishing(wanted or ()),
             Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.REPLAY),
             replace(bounds, tables=wanted),
+            pace=pace,
             clock=time.monotonic,
             milliseconds=lambda: time.time_ns() // 1_000_000,
         )

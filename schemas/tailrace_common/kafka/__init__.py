@@ -8,7 +8,7 @@ from __future__ import annotations
 from tailrace_common.kafka.ends import PartitionEnds
 from tailrace_common.kafka.fetching import RecordFetcher
 from tailrace_common.kafka.outgoing import Outgoing, Sizes
-from tailrace_common.kafka.pace import Pace
+from tailrace_common.kafka.pace import SUPPOSED, Pace
 from tailrace_common.kafka.producer import KafkaProducer, StoppedError
 from tailrace_common.kafka.reading import (
     DEFAULT_TIMEOUT_SECONDS,
@@ -23,6 +23,7 @@ from tailrace_common.kafka.transactions import KafkaTransactions
 __all__ = [
     "DEFAULT_TIMEOUT_SECONDS",
     "READING",
+    "SUPPOSED",
     "KafkaProducer",
     "KafkaTransactions",
     "Outgoing",

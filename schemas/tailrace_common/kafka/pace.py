@@ -11,6 +11,8 @@ from tailrace_common.kafka.client import Clock
 _SHARE: Final = 0.25
 # What fails or lasts below that many bytes says nothing of Kafka's speed.
 _LEAST_BYTES: Final = 64 << 10
+SUPPOSED: Final = 100_000.0
+"""Bytes a second that a command, which cannot try twice, takes Kafka to be as slow as at first."""
 _MOST_BYTES: Final = 16 << 20
 # Near the size that failed last the limit grows by this part of itself; before that it doubles.
 _STEPS: Final = 8
@@ -42,6 +44,8 @@ class Pace:
         """The most bytes that a transaction is to have, unless it is one mutation."""
         self.throttled = 0.0
         """Seconds for which Kafka's quota last made this client wait."""
+        self.failed = 0
+        """Bytes of the last transaction that was given up for want of time."""
         self._silent_until = float("-inf")
         self._slow_at = float("-inf")
         self._failed_size = 2 * _MOST_BYTES
@@ -58,6 +62,7 @@ class Pace:
 
     def came_through(self, size: int, seconds: float, waited: float = 0.0) -> None:
         """A transaction of so many bytes was committed so long after it began, and had waited before that."""
+        self.failed = 0
         if size < _LEAST_BYTES:
             return
         measured = size / max(seconds + waited, 0.001)
@@ -92,6 +97,7 @@ class Pace:
         else:
             self.rate = (self.rate or size / seconds) / 2
             most = min(self.limit, size) // 4
+        self.failed = size
         self._failed_size = min(self.limit, size)
         self.limit = self._bounded(min(self.limit // 2, most))
 
@@ -109,11 +115,11 @@ class Pace:
         seconds = ceil(_MARGIN * size / max(self.rate, 1.0))
         return min(max(self.normal, seconds), self.normal + size // _SLOWEST, self.longest)
 
-    def suits(self, size: int) -> bool:
-        """Whether producers' transactions last as long as that many bytes need, and not much longer than usual where
-        they need no more; else `seconds` is what the next producer is to ask for."""
+    def suits(self, size: int, *, shorten: bool = True) -> bool:
+        """Whether producers' transactions last as long as that many bytes need, and with `shorten` no longer than usual
+        where they need no more; else `seconds` is what the next producer is to ask for."""
         needed = self.needed(size)
-        if needed == self.normal == self.seconds or self.normal < needed <= self.seconds:
+        if needed <= self.seconds and not (shorten and needed == self.normal < self.seconds):
             return True
         self.seconds = needed
         return False

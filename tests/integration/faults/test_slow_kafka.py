@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cassandra.query import BatchStatement, BatchType
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tests.integration.agents import AgentProcess, in_log_order, ints
@@ -22,6 +23,8 @@ ROOM = 24
 """MiB: a segment's pages, a piece of the mutation as messages, and librdkafka's own copies on their way out."""
 WIDE = "CREATE TABLE #.wide (k int PRIMARY KEY, v blob) WITH cdc = true"
 MANY = "CREATE TABLE #.many (k int, c int, v int, PRIMARY KEY (k, c)) WITH cdc = true"
+
+MANY_WIDE = "CREATE TABLE #.many_wide (k int, c int, v blob, PRIMARY KEY (k, c)) WITH cdc = true"
 
 
 def throttled(trial: Trial) -> Settings:
@@ -50,6 +53,15 @@ def write_batch(trial: Trial, rows: int) -> None:
     # As one text: a batch of prepared statements has 65,535 at most.
     inserts = "".join(f"INSERT INTO {trial.keyspace}.many(k,c,v)VALUES(1,{number},{number});" for number in range(rows))
     trial.session.execute(f"BEGIN UNLOGGED BATCH {inserts} APPLY BATCH", timeout=120)
+
+
+def write_wide_batch(trial: Trial, rows: int, size: int) -> None:
+    """One mutation: so many rows of one partition, each of so many bytes."""
+    insert = trial.session.prepare(f"INSERT INTO {trial.keyspace}.many_wide (k, c, v) VALUES (1, ?, ?)")
+    batch = BatchStatement(BatchType.UNLOGGED)
+    for number in range(rows):
+        batch.add(insert, (number, number.to_bytes(4, "big") * (size // 4)))
+    trial.session.execute(batch, timeout=60)
 
 
 def resident(agent: AgentProcess) -> int:
@@ -137,3 +149,38 @@ def test_one_batch_of_100_000_rows(
     assert len(records) == 100_000
     assert in_log_order(records)
     assert peak - ready < BUFFER + ROOM, f"{ready} MiB when it was ready, {peak} MiB at most"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_mutations_of_the_largest_size(
+    kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """15 MB each, at 500 kB a second: one of many rows, inside of which the agent is told to stop, and ends within
+    seconds without a trace of it; then one of a single row, behind which others follow."""
+    with large_segments(kafka, prefix, keyspace_name, tmp_path) as trial:
+        trial.ddl(MANY_WIDE, WIDE)
+        with quota(trial, 500_000):
+            with trial.agent(settings=throttled(trial)) as agent:
+                agent.until_ready()
+                before = trial.appended()
+                write_wide_batch(trial, 150, 100_000)
+                agent.until(lambda: trial.appended() >= before + 10)
+                began = time.monotonic()
+                assert agent.stop() == 0, agent.words()
+                stopped = time.monotonic() - began
+            assert trial.records("many_wide") == []
+            began = time.monotonic()
+            with trial.agent(settings=throttled(trial)) as agent:
+                agent.until(lambda: agent.count("changes") >= 150, 180)
+                write_wide(trial, 1, 15_000_000)
+                write_wide(trial, 20, 100)
+                agent.until(lambda: agent.count("changes") >= 150 + 21, 180)
+                seconds, peak = time.monotonic() - began, resident(agent)
+                assert agent.stop() == 0, agent.words()
+        assert in_log_order(trial.records("many_wide"))
+        assert len(trial.records("many_wide")) == 150
+        assert ints(trial.records("wide")) == Counter({0: 2, **dict.fromkeys(range(1, 20), 1)})
+    with capsys.disabled():
+        sys.stdout.write(f"\n15 MB at 500 kB/s: ended in {stopped:.1f} s, both in {seconds:.0f} s, {peak} MiB\n")
+    assert stopped < 8

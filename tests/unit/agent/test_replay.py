@@ -13,6 +13,7 @@ from tailrace.changes.transcode import Message, Transcoder
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, replay
+from tailrace_common.kafka import Pace
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.change import Change, Origin, Source, record_times
@@ -28,18 +29,25 @@ class MemoryTransactions:
     """Committed transactions, and the open one; fails at the send with this number."""
 
     committed: list[list[Record]] = field(default_factory=list)
-    open: list[Record] = field(default_factory=list)
+    open_records: list[Record] = field(default_factory=list)
     fails_at: int = -1
+    opened: int = 0
+
+    def open(self) -> None:
+        self.opened += 1
+
+    def close(self) -> None:
+        assert not self.open_records
 
     def send(self, record: Record) -> None:
-        if len(self.open) + sum(map(len, self.committed)) == self.fails_at:
+        if len(self.open_records) + sum(map(len, self.committed)) == self.fails_at:
             raise ServiceError("gone")
-        self.open.append(record)
+        self.open_records.append(record)
 
     def end(self) -> None:
-        assert self.open, "an empty transaction"
-        self.committed.append(self.open)
-        self.open = []
+        assert self.open_records, "an empty transaction"
+        self.committed.append(self.open_records)
+        self.open_records = []
 
 
 class OneTopic:
@@ -57,7 +65,9 @@ def schemas() -> dict[bytes, SchemaEntry]:
     }
 
 
-def outlet_of(transactions: MemoryTransactions, bounds: Bounds, most: int = 5000) -> KafkaOutlet:
+def outlet_of(
+    transactions: MemoryTransactions, bounds: Bounds, most: int = 5000, pace: Pace | None = None
+) -> KafkaOutlet:
     ticks = iter(range(10**9))
     return KafkaOutlet(
         transactions,
@@ -66,6 +76,7 @@ def outlet_of(transactions: MemoryTransactions, bounds: Bounds, most: int = 5000
         SchemaHistory().learn(recorded(KIND).tables().values())[0],
         Source("h", "dc", 0, 0, 0, 0, 0, origin=Origin.REPLAY),
         bounds,
+        pace=pace or Pace(10, 600, lambda: 0.0),
         clock=lambda: 0.0,
         milliseconds=lambda: next(ticks),
         most=most,
@@ -78,7 +89,7 @@ def run(directory: Path, bounds: Bounds, most: int = 5000) -> tuple[list[list[Ch
     transactions, outcome = MemoryTransactions(), Outcome()
     outlet = outlet_of(transactions, bounds, most)
     replay(list_segments(directory).segments, outlet, bounds, outcome, epoch=3)
-    assert not transactions.open
+    assert not transactions.open_records
     known = schemas()
     found = [[decode(record.value, known) for record in records] for records in transactions.committed]
     assert outcome.changes == sum(map(len, found))

@@ -21,6 +21,7 @@ from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.record import Record
 from tailrace.testing import Faults, MemoryCapture, MemoryKafka, MemoryLog, MemoryPublisher
+from tailrace_common.kafka import Pace
 from tailrace_common.kafka import Record as Found
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import SettingsError
@@ -122,7 +123,13 @@ def test_what_can_be_decoded_is_published_once_and_the_rest_waits_on() -> None:
         return [entry.payload]  # type: ignore[list-item]  # bytes do here
 
     outcome = publish_parked(
-        publisher, MemoryCapture(log, resume, Faults()), Letters(), messages, resume, lambda lot: lot is not LOTS[1]
+        publisher,
+        MemoryCapture(log, resume, Faults()),
+        Letters(),
+        messages,
+        resume,
+        lambda lot: lot is not LOTS[1],
+        Pace(10, 600, lambda: 0.0),
     )
     assert (outcome.mutations, outcome.changes, sum(outcome.left.values()), outcome.lost) == (1, 1, 1, 1)
     assert [record.value for record in kafka.records] == [b"a"]

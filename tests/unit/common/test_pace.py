@@ -1,0 +1,102 @@
+"""What is learned of Kafka's speed: limits that shrink and grow, and longer transactions for what needs them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tailrace.testing import ManualClock
+from tailrace_common.kafka import Pace
+
+MIB = 1 << 20
+
+
+def pace(rate: float | None = None, clock: ManualClock | None = None) -> Pace:
+    return Pace(10, 600, clock or ManualClock(), rate)
+
+
+def test_a_time_out_makes_transactions_smaller_by_what_came_through() -> None:
+    """A quarter of the time-out at the rate that was seen; half as many bytes at least, and never below 64 KiB."""
+    learned = pace()
+    assert (learned.limit, learned.slow) == (16 * MIB, False)
+    learned.timed_out(8 * MIB, 3_200_000, 8.0)
+    assert (learned.limit, learned.rate, learned.slow) == (1_000_000, 400_000, True)
+    learned.timed_out(900_000, 890_000, 8.0)
+    assert learned.limit == 278_125
+    for _ in range(10):
+        learned.timed_out(learned.limit, 0, 8.0)
+    assert learned.limit == 64 << 10
+
+
+def test_nothing_acknowledged_is_not_called_slow() -> None:
+    """Kafka may be away: transactions get smaller, and that is all."""
+    learned = pace()
+    learned.timed_out(200, 0, 8.0)
+    assert (learned.slow, learned.needed(200)) == (False, 10)
+
+
+def test_it_grows_back_and_forgets() -> None:
+    """Twice as large each time that the limit was used in time, in small steps near the size that failed last; after a
+    minute without a slow one nothing is left of it."""
+    clock = ManualClock()
+    learned = pace(clock=clock)
+    learned.timed_out(4 * MIB, MIB, 8.0)
+    sizes = [learned.limit]
+    for _ in range(6):
+        learned.came_through(learned.limit, 0.5)
+        sizes.append(learned.limit)
+    assert all(before < after for before, after in pairwise(sizes))
+    assert sizes[-1] < 4 * MIB
+    learned.came_through(1000, 0.5)
+    assert learned.limit == sizes[-1], "a small transaction says nothing"
+    clock.wait(61)
+    assert not learned.slow
+    for _ in range(10):
+        learned.came_through(learned.limit, 0.5)
+    assert (learned.limit, learned.rate) == (16 * MIB, None)
+
+
+def test_a_slow_commit_makes_them_smaller_too() -> None:
+    learned = pace()
+    learned.came_through(8 * MIB, 8.0)
+    assert (learned.limit, learned.rate, learned.slow) == (8 * MIB * 10 // 32, MIB, True)
+
+
+@pytest.mark.parametrize(
+    ("rate", "size", "seconds"),
+    [(None, 64 * MIB, 10), (MIB, MIB, 10), (MIB, 30 * MIB, 60), (1000, 100 * MIB, 600), (1, 8 << 10, 11), (1, 100, 10)],
+)
+def test_a_large_mutation_gets_twice_the_time_that_is_expected(rate: float | None, size: int, seconds: int) -> None:
+    """Within the settings' bounds, and never for less than 8 KiB a second."""
+    assert pace(rate).needed(size) == seconds
+
+
+def test_the_time_out_is_longer_for_what_needs_it_alone() -> None:
+    learned = pace(MIB)
+    assert learned.suits(MIB)
+    assert not learned.suits(30 * MIB)
+    assert (learned.seconds, learned.suits(30 * MIB), learned.suits(20 * MIB)) == (60, True, True)
+    assert not learned.suits(MIB)
+    assert learned.seconds == 10
+
+
+def test_where_kafka_refuses_so_long_a_time_out_half_of_it_is_asked_for() -> None:
+    learned = pace(MIB)
+    assert not learned.suits(100 * MIB)
+    learned.refused()
+    assert (learned.longest, learned.seconds, learned.needed(1000 * MIB)) == (100, 100, 100)
+
+
+def test_a_quota_s_wait_comes_before_a_transaction() -> None:
+    """Answers that no quota concerns do not end it; the rate is that of transaction and wait."""
+    clock = ManualClock()
+    learned = pace(clock=clock)
+    learned.throttle(2.5)
+    learned.throttle(0.0)
+    clock.wait(1.0)
+    assert (learned.silence, learned.slow, learned.throttled) == (1.5, True, 2.5)
+    clock.wait(2.0)
+    assert learned.silence == 0
+    learned.came_through(MIB, 0.5, 2.0)
+    assert learned.rate == MIB / 2.5
