@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from uuid import UUID
 
@@ -75,6 +75,22 @@ class Table:
 
     def __str__(self) -> str:
         return f"{self.keyspace}.{self.name}"
+
+
+def sharing(before: Table, after: Table) -> Table:
+    """`after`, with the column objects of `before` where they are equal: an ALTER of a wide table changes few."""
+    existing = {column: column for column in (*before.key, *before.columns)}
+
+    def shared(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple([existing.get(column, column) for column in columns])
+
+    return replace(
+        after,
+        partition_key=shared(after.partition_key),
+        clustering=shared(after.clustering),
+        static=shared(after.static),
+        regular=shared(after.regular),
+    )
 
 
 def columns_by_name(table: Table) -> Mapping[bytes, Column]:

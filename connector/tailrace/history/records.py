@@ -16,7 +16,7 @@ from tailrace.position import Position
 from tailrace_schemas.definitions import schema_row_from_json, schema_row_to_json
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.packing import json_object, packed
-from tailrace_schemas.table import Table
+from tailrace_schemas.table import Table, sharing
 
 FORMAT: Final = 1
 CUT: Final = 2
@@ -94,7 +94,7 @@ def history_of(records: Iterable[HistoryRecord]) -> SchemaHistory:
             known = history.newest(record.table_id)
             table = known if record.unreadable else record.table
             if table is not None:
-                defined.append(table)
+                defined.append(table if known is None else sharing(known, table))
             elif known is not None:
                 history = history.drop((known,))[0]
         history = history.define(position, defined, inferred=inferred, metadata=metadata)[0]

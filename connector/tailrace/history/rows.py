@@ -12,7 +12,7 @@ from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, 
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows
 from tailrace_schemas.errors import CorruptError
-from tailrace_schemas.table import Table
+from tailrace_schemas.table import Table, sharing
 
 Name = tuple[str, str]
 """Keyspace, and table or view."""
@@ -268,7 +268,7 @@ def _redefined(rows: SchemaRows, keyspace: str, touched: Iterable[str]) -> tuple
         if before is not None and (not exists or (now is not None and now.id != before.id)):
             dropped.append(known.pop(name))
         if now is not None:
-            known[name] = now
+            known[name] = now = now if before is None else sharing(before, now)
             if now != before:
                 defined.append(now)
     change = SchemaChange(tuple(defined), tuple(dropped), definitions.problems)
