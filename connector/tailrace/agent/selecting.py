@@ -47,6 +47,7 @@ class SelectionWatch:
             unselected_tables=len(fit.untaken),
             unmatched_patterns=len(fit.unmatched),
         )
+        self._health.about(tables=listed(fit.selected) or "none")
         self._tell(fit)
         # Also where no table has cdc any more: the log may still have changes of one that had it.
         keeping = not fit.selected and not self._release

@@ -28,6 +28,7 @@ from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.cdc_raw import Care, exit_code
 from tailrace.cli.interruption import ending_signals
+from tailrace.cli.introduction import introduce
 from tailrace.cli.mirroring import mirroring
 from tailrace.cli.node_settings import NodeSettings, read_node_settings, require_node_directory
 from tailrace.cli.own_directory import own_directory
@@ -177,6 +178,7 @@ class _Start:
         node = None if cluster is None else self._until_done(cluster.check)
         if cluster is None or node is None:
             return
+        introduce(self.health, self.settings, node)
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
         if self._until_done(lambda: self._require_directory(read_node_settings(cluster, node.release))) is None:
             return

@@ -22,10 +22,13 @@ class Health:
     `published` too: changes committed, by topic. `gauges` are levels, such as mutations that are parked now; `lags` are
     seconds from writing to commit of each topic's last change. `caught_up` is when nothing that Cassandra had released
     was left to read. `headroom` is cdc_raw's; `ring` says how the node's ring stands to the latest generation,
-    `generation` is that one.
+    `generation` is that one. `about` says whose agent it is: node, cluster, prefix, version, tables; `started` is when
+    it began.
     """
 
     ready: bool = False
+    about: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    started: float = 0.0
     degraded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     committed: Position | None = None
     counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -52,6 +55,8 @@ class Health:
         return {
             "live": self.live(now),
             "ready": self.ready,
+            "about": dict(self.about),
+            "uptime_seconds": round(now - self.started),
             "degraded": dict(self.degraded),
             "committed": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
             "counts": dict(self.counts),
@@ -73,7 +78,7 @@ class HealthBoard:
         self._connected = False
         self._blocking: set[str] = set()
         now = clock()
-        self._health = Health(seen_alive=now, caught_up=now)
+        self._health = Health(started=now, seen_alive=now, caught_up=now)
 
     @property
     def now(self) -> Health:
@@ -90,6 +95,11 @@ class HealthBoard:
         with self._lock:
             self._connected = ready
             self._judge_readiness()
+
+    def about(self, **words: str) -> None:
+        """Whose agent it is, by name; adds to what was said before."""
+        with self._lock:
+            self._change(about=MappingProxyType({**self._health.about, **words}))
 
     def degrade(self, cause: str, words: str, *, blocking: bool = False) -> bool:
         """Something is wrong: what, and what to do. Whether that is news. `blocking`: not ready while it lasts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import lru_cache
 from html import escape
 
@@ -31,6 +32,8 @@ def page(health: Health, now: float) -> str:
     ]
     if health.degraded:
         parts += ["<h2>Problems</h2>", _table(health.degraded.items())]
+    uptime = timedelta(seconds=round(now - health.started))
+    parts += ["<h2>Agent</h2>", _table([*health.about.items(), ("uptime", str(uptime))])]
     facts = [
         ("in Kafka up to", place),
         ("last read everything", f"{health.behind(now):.1f} s ago"),

@@ -101,6 +101,8 @@ def test_ready_when_it_publishes(board: HealthBoard, server: HealthServer) -> No
 def test_status_says_everything(board: HealthBoard, server: HealthServer) -> None:
     """Also to a reader who knows no code."""
     board.ready(True)
+    board.about(cluster="c")
+    board.about(tables="shop.orders")
     board.committed(Position(1, 77, 4096))
     board.degrade("held", "stopped at 1/77:4100: table id x is in no known schema")
     board.count(changes=7)
@@ -111,6 +113,8 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
         {
             "live": True,
             "ready": True,
+            "about": {"cluster": "c", "tables": "shop.orders"},
+            "uptime_seconds": 0,
             "degraded": {"held": "stopped at 1/77:4100: table id x is in no known schema"},
             "committed": {"epoch": 1, "segment": 77, "offset": 4096},
             "counts": {"changes": 7},
@@ -274,6 +278,13 @@ def test_people_get_a_page(board: HealthBoard, server: HealthServer) -> None:
     board.recover("held")
     board.ready(True)
     assert "<h1 class=good>publishing</h1>" in text(server, "/", "text/html")[1]
+
+
+def test_the_page_says_whose_agent_it_is(board: HealthBoard, server: HealthServer) -> None:
+    board.about(node="10.0.0.1 in dc1, host id a", prefix="p<", tables="shop.orders")
+    shown = text(server, "/", "text/html")[1]
+    assert "<tr><th>node<td>10.0.0.1 in dc1, host id a<tr><th>prefix<td>p&lt;<tr><th>tables<td>shop.orders" in shown
+    assert "<tr><th>uptime<td>0:00:00" in shown
 
 
 def test_the_page_has_the_ring_once_it_is_known(board: HealthBoard, server: HealthServer) -> None:
