@@ -43,6 +43,11 @@ def set_up_logging(level: str, *, json_lines: bool, stream: TextIO) -> None:
         logging.getLogger(package).setLevel(level.upper())
 
 
+def logs_json() -> bool:
+    """Whether the log is JSON lines, as it was set up."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
 def fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
     """What the caller gave as `extra`, flat: a dataclass, such as a position, gives one field for each of its own."""
     for name, value in vars(record).items():

@@ -69,7 +69,10 @@ class StreamSettings(Section):
     hash_key_file: Path | None = Field(
         default=None, examples=["/run/secrets/hash-key"], description="File that holds it, instead of `hash_key`"
     )
-    fail_on_data_loss: bool = Field(default=True, description="Stop when Kafka deleted records before they were read")
+    fail_on_data_loss: bool = Field(
+        default=True,
+        description="Stop a table of which Kafka deleted records before they were read; false: read on with the rest",
+    )
     metrics_address: str = Field(default="127.0.0.1", description="Address that health and metrics are served on")
     metrics_port: PortOrNone = Field(
         default=METRICS_PORT,

@@ -3,6 +3,7 @@
 TailraceError
  |- SettingsError         the settings are wrong: the operator
  |- ServiceError          Kafka, Cassandra or a sink does not answer or refuses: retried, then the operator
+ |- DataLossError         records are gone that nobody has read: the operator
  `- DecodeError           bytes are not what the format says: set aside, others go on
      |- TruncatedError       the bytes end too early
      |- CorruptError         a checksum or a rule is broken
@@ -26,6 +27,12 @@ class SettingsError(TailraceError):
 
 class ServiceError(TailraceError):
     """A service named in the settings does not answer, or refuses."""
+
+
+class DataLossError(TailraceError):
+    """Kafka has deleted records that were not read; the message names topic, partitions and offsets."""
+
+    exit_code = 4
 
 
 class DecodeError(TailraceError):

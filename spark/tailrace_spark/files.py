@@ -26,7 +26,14 @@ class Files(Protocol):
         """Take the file away, if it is there."""
 
 
-def files_in(spark: SparkSession, folder: str) -> Files:
+class Folder(Files, Protocol):
+    """Files that can be listed."""
+
+    def names(self) -> list[str]:
+        """The files of the folder, in any order; none where there is no folder."""
+
+
+def files_in(spark: SparkSession, folder: str) -> Folder:
     """The files of a folder: a path, or a URL of Hadoop's. A path is where Hadoop's default file system is."""
     files = HadoopFiles(spark, folder)
     local = urlsplit(folder).path if folder.startswith("file:") else folder
@@ -72,6 +79,10 @@ class LocalFiles:
         """As Files says."""
         (self._folder / name).unlink(missing_ok=True)
 
+    def names(self) -> list[str]:
+        """As Folder says."""
+        return [file.name for file in self._folder.iterdir()] if self._folder.is_dir() else []
+
 
 class HadoopFiles:
     """On a file system of Hadoop's."""
@@ -112,6 +123,13 @@ class HadoopFiles:
     def delete(self, name: str) -> None:
         """As Files says."""
         self._files.delete(self._file(name), False)
+
+    def names(self) -> list[str]:
+        """As Folder says."""
+        folder = self._path(self._folder)
+        if not self._files.exists(folder):
+            return []
+        return [str(status.getPath().getName()) for status in self._files.listStatus(folder)]
 
     def _file(self, name: str) -> Any:
         return self._path(f"{self._folder}/{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -64,8 +64,13 @@ def table_topics(prefix: str) -> str:
 
 def without_internal(pattern: str, prefix: str) -> str:
     """The Java regular expression less the agents' own topics under the prefix: their records are no changes."""
-    internal = "|".join(_quoted(internal_topic(prefix, which)) for which in Internal)
-    return rf"(?!(?:{internal})$)(?:{pattern})"
+    return without_topics(pattern, [internal_topic(prefix, which) for which in Internal])
+
+
+def without_topics(pattern: str, topics: Collection[str]) -> str:
+    """The Java regular expression less some topics."""
+    left_out = "|".join(map(_quoted, topics))
+    return rf"(?!(?:{left_out})$)(?:{pattern})" if topics else pattern
 
 
 def _quoted(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +13,7 @@ from pyspark.sql.avro.functions import from_avro
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import PREFIX_SCHEMA
 from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
-from tailrace_spark.kafka_options import java_options, table_topics, without_internal
+from tailrace_spark.kafka_options import java_options, table_topics, without_internal, without_topics
 
 # SPARK-55271 (4.1.0, 4.1.1): of a batch that is delivered again after a restart, the Kafka source's second version
 # cannot report metrics, and the query dies of it once the batch is done. The first version has no metrics, and the
@@ -30,20 +30,25 @@ PERMISSIVE = {"mode": "PERMISSIVE"}
 
 
 def read_messages(
-    spark: SparkSession, settings: Settings, topics: str | None = None, options: Mapping[str, str] | None = None
+    spark: SparkSession,
+    settings: Settings,
+    topics: str | None = None,
+    options: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
 ) -> DataFrame:
     """A stream of Kafka's records: topic, partition, offset, timestamp, value.
 
     `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix); of what
-    it matches, the agents' own topics under the prefix, such as `.schemas`, are left out. Topics that appear later are
-    read from their beginning. `options` are those of Spark's Kafka source, such as startingTimestamp or
-    maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no records without a value.
-    On Spark 4.1 the session is set to the first version of its Kafka source, whose restarts are sound.
+    it matches, the agents' own topics under the prefix, such as `.schemas`, are left out, and those of `without`.
+    Topics that appear later are read from their beginning. `options` are those of Spark's Kafka source, such as
+    startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no
+    records without a value. On Spark 4.1 the session is set to the first version of its Kafka source, whose restarts
+    are sound.
     """
     _keep_to_version_one(spark)
     stream = settings.stream
     chosen = {
-        "subscribePattern": _pattern(settings, topics),
+        "subscribePattern": without_topics(_pattern(settings, topics), without),
         "startingOffsets": stream.starting_offsets,
         "failOnDataLoss": str(stream.fail_on_data_loss).lower(),
         "maxOffsetsPerTrigger": str(stream.max_offsets_per_trigger),

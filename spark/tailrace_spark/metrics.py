@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from tailrace_common.web import Answer, WebServer
 from tailrace_spark.behind import Ends, behind
+from tailrace_spark.losses import Loss
 from tailrace_spark.report import NOWHERE, Progress, Report, Target
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
@@ -79,6 +80,17 @@ class StreamMetrics:
         self._held = Gauge(
             "tailrace_stream_held", "1 while a batch waits for the generations or the sink.", registry=self.registry
         )
+        self._losses = Counter(
+            "tailrace_stream_losses", "Losses of a topic: deleted, created again, or trimmed before it was read.",
+            ["topic"], registry=self.registry,
+        )  # fmt: skip
+        self._lost = Counter(
+            "tailrace_stream_lost_offsets", "Offsets that are known to be lost.", ["topic"], registry=self.registry
+        )
+        self._stopped = Gauge(
+            "tailrace_stream_stopped_topics", "Topics that are left out since they lost records.",
+            registry=self.registry,
+        )  # fmt: skip
         self._seconds = Histogram(
             "tailrace_stream_batch_seconds",
             "Seconds from a batch's start to its commit.",
@@ -117,6 +129,15 @@ class StreamMetrics:
         self._last.set_to_current_time()
         self._report.wrote(done, time.time())
 
+    def lost(self, losses: Iterable[Loss], stopped: Mapping[str, str]) -> None:
+        """Kafka has deleted what was not read; `stopped` has the words of each topic that is left out since."""
+        for loss in losses:
+            self._losses.labels(loss.topic).inc()
+            self._lost.labels(loss.topic).inc(loss.offsets)
+            self._report.lost(str(loss), time.time())
+        self._stopped.set(len(stopped))
+        self._report.stopped = dict(stopped)
+
     def swept(self, rows: int) -> None:
         """Rows expired while nothing came."""
         self._rows.inc(rows)
@@ -135,8 +156,9 @@ class StreamMetrics:
 
     def watch(self, query: QueryProgress, ends: Ends) -> None:
         """Tell what Spark says of the query, and how far it is behind, too; asked for whenever they are read."""
-        self._query, self._ends = query, ends
-        self.registry.register(_Query(query, ends))
+        first, self._query, self._ends = self._ends is None, query, ends
+        if first:
+            self.registry.register(_Query(lambda: self._query(), ends))
 
     def alive(self) -> None:
         """The loop around the query moves."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from tailrace_spark.files import Files, files_in
+from tailrace_spark.files import Files, Folder, files_in
 
 TopicPartition = tuple[str, int]
 Offsets = Mapping[TopicPartition, int]
@@ -40,8 +40,34 @@ class PlannedOffsets:
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         folder = checkpoint.rstrip("/")
-        self._planned: Files = files_in(spark, f"{folder}/offsets")
+        self._planned: Folder = files_in(spark, f"{folder}/offsets")
+        self._done: Files = files_in(spark, f"{folder}/commits")
         self._first: Files = files_in(spark, f"{folder}/sources/0")
+
+    def pending(self) -> tuple[int, Plan] | None:
+        """The last batch that was planned; where it is done already, its plan ends where it begins: at its end.
+
+        None where no batch was planned. Raises ValueError for files that this code does not know.
+        """
+        batch = max((int(name) for name in self._planned.names() if name.isdigit()), default=None)
+        if batch is None:
+            return None
+        if self._done.read(str(batch)) is None:
+            return batch, self.plan(batch)
+        end = _planned(self._planned.read(str(batch)), batch)
+        return batch, Plan(end, end)
+
+    def replace(self, batch: int, plan: Plan) -> None:
+        """Write another plan for the last batch, while no query runs: Spark has no call that moves a stream's offsets.
+
+        At a restart Spark looks at the last batch from its beginning, also where it is done, so both ends are written:
+        the beginning first. A crash between the two leaves what the next look at the offsets mends.
+        """
+        if batch:
+            _rewrite(self._planned, str(batch - 1), plan.start)
+        else:
+            self._first.write("0", f"{_FIRST_BYTE}{_VERSION}\n{_text(plan.start)}")
+        _rewrite(self._planned, str(batch), plan.end)
 
     def plan(self, batch: int) -> Plan:
         """A batch that is planned. Raises ValueError for files that this code does not know."""
@@ -71,6 +97,18 @@ def first_offsets(text: str) -> dict[TopicPartition, int]:
     if version != _VERSION:
         raise ValueError(f"first offsets of an unknown form: version {version}")
     return _parsed(offsets)
+
+
+def _rewrite(files: Files, name: str, offsets: Offsets) -> None:
+    lines = (files.read(name) or "").splitlines()
+    files.write(name, "\n".join([*lines[:2], _text(offsets)]))
+
+
+def _text(offsets: Offsets) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics, separators=(",", ":"))
 
 
 def _parsed(text: str) -> dict[TopicPartition, int]:

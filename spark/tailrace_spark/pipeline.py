@@ -6,41 +6,43 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace_common.generations import GenerationReader
-from tailrace_common.kafka import PartitionEnds
+from tailrace_common.kafka import PartitionEnds, TopicStates
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import DataLossError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable
 from tailrace_spark.assignment import assigned_here
 from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.behind import read_to
 from tailrace_spark.checkpoint import Job, require_own
+from tailrace_spark.counts import ends_of, marks_of, progress_of
 from tailrace_spark.dedupe import one_copy
+from tailrace_spark.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, quiet, reason
 from tailrace_spark.files import files_in, write_promptly
 from tailrace_spark.hosts import KafkaHosts
+from tailrace_spark.losses import Loss
 from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
 from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.offsets import PlannedOffsets
 from tailrace_spark.parts import part_bytes, parts_of, with_values, without_large
 from tailrace_spark.pieces import pieces
-from tailrace_spark.report import Progress, TableProgress
+from tailrace_spark.report import Progress
 from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import AnnouncedSink, OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
+from tailrace_spark.topic_watch import TopicWatch
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 from tailrace_spark.upkeep import Upkeep
 
@@ -50,18 +52,10 @@ T = TypeVar("T")
 
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
-_STOP_MILLISECONDS: Final = 120_000
 _SWEEP_SECONDS: Final = 2.0
 _REST_RECORDS: Final = 2_000
-# What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
-# overflows the stack on a long one, such as Py4JJavaError itself has.
-_INTERRUPTED: Final = (
-    "py4j.protocol.Py4JJavaError: An error occurred while calling sleep: java.lang.InterruptedException"
-)
-
-
-class StoppedError(Exception):
-    """The stream was told to stop while a batch waited: the batch is delivered again at the next start."""
+# Whatever the setting says: what is lost is found and told by us, and nothing that we do not know of is passed over.
+_STRICT: Final = {"failOnDataLoss": "true"}
 
 
 class Stream:
@@ -113,6 +107,9 @@ class Stream:
         self._batches = BatchLog(self._files)
         self._planned = PlannedOffsets(spark, settings.stream.checkpoint)
         self._part_bytes = part_bytes(spark, settings)
+        stops, states = settings.stream.fail_on_data_loss, TopicStates(kafka)
+        self._watch = TopicWatch(self._files, self._planned, states, stops=stops, wait=self._stop.wait)
+        self._failure: Exception | None = None
         self._schemas = SchemaReader(kafka, prefix)
         self._ends = PartitionEnds(kafka)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
@@ -139,7 +136,7 @@ class Stream:
         write_promptly(self._spark, self._files)
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
-        frame = with_head(read_messages(self._spark, self._settings))
+        frame = with_head(read_messages(self._spark, self._settings, options=_STRICT, without=self._watch.stopped))
         frame = frame if copies is None else one_copy(frame, copies)
         writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
@@ -158,24 +155,75 @@ class Stream:
         self._shape.check(newest(entry for entry in self._schemas.values() if reads(entry.topic)))
 
     def run(self, **trigger: Any) -> None:
-        """Run until told to stop, or, with a trigger such as availableNow, until done. Raises ServiceError."""
-        query = self.start(**trigger)
+        """Run until told to stop, or, with a trigger such as availableNow, until done.
+
+        Raises ServiceError, and DataLossError where Kafka has lost records: when nothing else is left to read.
+        """
         try:
-            while query.isActive and not self._stop.wait(0.2):
-                self._metrics.alive()
-                self._sweep()
-                if self._upkeep is not None:
-                    self._upkeep.run(self._read_to)
-            if self._upkeep is not None and not self._stop.is_set():
-                self._upkeep.run(self._read_to, now=True)  # the last batch of all
-            with self._writing, self._quiet():  # Spark would interrupt a batch that is being written
-                query.stop()
-                query.awaitTermination()
-        except StreamingQueryException as error:
-            if not self._stop.is_set():
-                raise ServiceError(f"the stream ended: {_reason(error)}") from error
+            self._run(**trigger)
+        except JAVA_GONE as error:
+            raise ServiceError(f"the stream ended: {java_end() or reason(error)}") from error
         finally:
             self.close()
+
+    def _run(self, **trigger: Any) -> None:
+        self._settle()
+        while True:
+            query = self.start(**trigger)
+            try:
+                self._await(query)
+            except StreamingQueryException as error:
+                if self._stop.is_set():
+                    return
+                self._recover(error)
+            else:
+                break
+        if self._watch.stopped and not self._stop.is_set():  # else it was told to stop, and is not done
+            raise DataLossError(self._watch.words)
+
+    def _await(self, query: StreamingQuery) -> None:
+        while query.isActive and not self._stop.wait(0.2):
+            self._metrics.alive()
+            self._sweep()
+            if self._upkeep is not None:
+                self._upkeep.run(self._read_to)
+        if self._upkeep is not None and not self._stop.is_set():
+            self._upkeep.run(self._read_to, now=True)  # the last batch of all
+        with self._writing, quiet(self._spark):  # Spark would interrupt a batch that is being written
+            query.stop()
+            query.awaitTermination()
+
+    def _settle(self) -> None:
+        """At the start: what Kafka has lost while no stream ran. Where it does not answer, Spark finds out."""
+        try:
+            losses = self._watch.settle()
+        except ServiceError as error:
+            log.warning("whether Kafka still has all that is to be read is not known yet: %s", error)
+        else:
+            self._report(losses)
+            if self._watch.stopped:
+                log.error("%s", self._watch.words)
+
+    def _recover(self, error: StreamingQueryException) -> None:
+        """Go past what Kafka has lost, where that ended the query. Raises ServiceError where it did not."""
+        failure, self._failure = self._failure or error, None
+        try:
+            losses = self._watch.settle()
+        except (ServiceError, ValueError) as trouble:
+            raise ServiceError(f"the stream ended: {reason(failure)}; {trouble}") from error
+        if not losses:
+            raise ServiceError(f"the stream ended: {reason(failure)}") from error
+        self._report(losses)
+
+    def _report(self, losses: list[Loss]) -> None:
+        """Say what is lost, and what follows."""
+        stops = self._settings.stream.fail_on_data_loss
+        what = "this table is stopped, the others go on" if stops else "the stream goes on with what is left"
+        for loss in losses:
+            log.error("%s: %s (stream.fail_on_data_loss = %s)", loss, what, str(stops).lower())
+        self._metrics.lost(losses, self._watch.stopped)
+        if self._watch.reads_nothing:
+            raise DataLossError(self._watch.words)
 
     def _read_to(self) -> Mapping[KafkaPartition, int] | None:
         """Up to where the batches that are done have read each partition; None where that is not known."""
@@ -196,27 +244,6 @@ class Stream:
             self._swept = time.monotonic()
             self._sink_used.release()
 
-    @contextmanager
-    def _quiet(self) -> Iterator[None]:
-        """While inside, py4j does not tell how a batch that waited ended, nor Spark what it interrupts by that.
-
-        Its scheduler says that it has no jobs of the batch, in a thread of its own, at any time after the query has
-        stopped: that one's level stays.
-        """
-        context = self._spark.sparkContext
-        context.setLogLevel("ERROR")
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - PySpark's own levels are for all loggers at once
-        log4j = jvm.org.apache.logging.log4j
-        log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.DAGScheduler", log4j.Level.ERROR)
-        logger = logging.getLogger("py4j")
-        before = logger.level
-        logger.setLevel(logging.CRITICAL + 1)
-        try:
-            yield
-        finally:
-            context.setLogLevel("WARN")
-            logger.setLevel(before)
-
     def close(self) -> None:
         """Leave Kafka; the sink stays the caller's."""
         self._schemas.close()
@@ -232,16 +259,7 @@ class Stream:
             finally:
                 self._writing.release()
         if not written:
-            self._await_stop()
-
-    def _await_stop(self) -> None:
-        """Wait until `run` stops the query, and end as Spark wants it: any other error would be the query's failure."""
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - Spark interrupts the JVM's side of this thread, which py4j keeps
-        try:
-            jvm.java.lang.Thread.sleep(_STOP_MILLISECONDS)
-        except Py4JJavaError:
-            raise StoppedError(_INTERRUPTED) from None
-        raise StoppedError("the query was not stopped")
+            await_interrupt(self._spark)
 
     def _written(self, frame: DataFrame, batch: int) -> bool:
         """Whether the batch was written before the stream was told to stop."""
@@ -249,21 +267,25 @@ class Stream:
             self._write(frame, batch)
         except StoppedError:
             return False
+        except Exception as error:
+            self._failure = error  # of which Spark hands on the text alone
+            raise
         return True
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
         held = _Held(batch)
         table = self._hold(held, "generations", lambda: self._stream_table(batch))
-        size = self._planned.plan(batch).size
-        records = self._assigned(frame, table, size)
+        plan = self._planned.plan(batch)
+        self._hold(held, "topics", lambda: self._watch.check(plan))
+        records = self._assigned(frame, table, plan.size)
         summary = self._in_parts(held, records, table)
         progress = Progress(
             batch=batch,
             records=records.num_rows,
             summary=summary,
-            marks=_count(records.column("marks")),
-            tables=_tables(records, time.time()),
+            marks=marks_of(records.column("marks")),
+            tables=progress_of(records, time.time()),
             left_out={} if self._shape is None else dict(self._shape.left_out),
             held_seconds=held.seconds,
             held_for=tuple(held.reasons),
@@ -316,7 +338,7 @@ class Stream:
             more = rest.num_rows == _REST_RECORDS or some.num_rows < rest.num_rows
             return decoded(some), some.column("offset")[-1].as_py() + 1 if more else None
 
-        whole = WholeUpdates(partial(decoded, own), _ends(own), read_on)
+        whole = WholeUpdates(partial(decoded, own), ends_of(own), read_on)
         return lambda: whole
 
     def _shaped(self, found: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
@@ -377,35 +399,3 @@ class _Held:
     batch: int
     seconds: float = 0.0
     reasons: dict[str, None] = field(default_factory=dict)
-
-
-def _ends(records: Any) -> dict[KafkaPartition, int]:
-    """The offset behind each partition's last record."""
-    last = records.group_by(["topic", "partition"]).aggregate([("offset", "max")])
-    return {(row["topic"], row["partition"]): row["offset_max"] + 1 for row in last.to_pylist()}
-
-
-def _tables(records: Any, now: float) -> dict[str, TableProgress]:
-    """By "keyspace.table"; records that are no changes belong to none."""
-    known = records.filter(pc.is_valid(records.column("written"))).group_by(["keyspace", "table"])
-    return {
-        f"{row['keyspace']}.{row['table']}": TableProgress(
-            row["written_count"], max(0.0, now - row["written_max"] / 1e6)
-        )
-        for row in known.aggregate([("written", "count"), ("written", "max")]).to_pylist()
-    }
-
-
-def _count(marks: Any) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for chunk in marks.chunks:
-        for entry in chunk.flatten().value_counts().to_pylist():
-            counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
-    return counts
-
-
-def _reason(error: StreamingQueryException) -> str:
-    """The last line that says something: Spark's message repeats Python's traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "Exception" in line]
-    return (telling or lines or ["no reason given"])[-1][:500]

@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 from tailrace_spark.sinks.protocol import Summary
+
+_LOSSES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,13 @@ class Report:
         self._refused: dict[str, str] = {}
         self._last: tuple[Progress, float] | None = None
         self._held: Trouble | None = None
+        self._losses: list[Trouble] = []
+        self.stopped: dict[str, str] = {}
+
+    def lost(self, words: str, now: float) -> None:
+        """Records are gone that were not read."""
+        self.trouble = Trouble("data loss", words, self._action("data loss"), now)
+        self._losses = [*self._losses, self.trouble][-_LOSSES:]
 
     def failed(self, what: str, words: str, now: float) -> None:
         """An attempt at a batch failed, and the batch waits."""
@@ -148,6 +158,8 @@ class Report:
             },
             "refused_tables": dict(self._refused),
             "behind_records": None if behind is None else dict(behind),
+            "losses": [_said(loss) for loss in self._losses],
+            "stopped": dict(self.stopped),
             "last_error": _said(self.trouble),
         }
 
@@ -159,6 +171,10 @@ class Report:
                 return f"Kafka must answer, and an agent must have run: `tailrace check` says which is missing; {again}"
             case "sink":
                 return f"make the store of [sink.{name}] answer: `tailrace check` tries it; {again}"
+            case "topics":
+                return f"Kafka must answer: `tailrace check` tries it; {again}"
+            case "data loss":
+                return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"
             case "kept changes":
                 return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
             case _:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, Self
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tailrace_common.jars import Progress, fetch_sets
 from tailrace_common.java import java_home_for_spark
+from tailrace_common.logs import logs_json
 from tailrace_common.passthrough import Scalar
 from tailrace_common.secrets import is_secret_name
+
+log = logging.getLogger("tailrace_spark")
 
 _DEFAULTS: Final = {
     "spark.app.name": "tailrace",
@@ -32,6 +39,7 @@ _DEFAULTS: Final = {
 # Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch. But
 # Iceberg asks a file system for its scheme before it reads a table, which this one does not tell.
 _RAW_FILES: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -55,6 +63,7 @@ def spark_session(
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
     if "spark.pyspark.python" not in wanted:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    wanted[_JAVA_OPTIONS] = _with_logging(wanted.get(_JAVA_OPTIONS, ""))
     sets = tuple(jar_sets)
     files = {} if "iceberg" in sets else _RAW_FILES
     jars = [str(jar) for jar in fetch_sets("spark", *sets, progress=progress)]
@@ -68,7 +77,21 @@ def spark_session(
         SparkContext(conf=conf, gateway=gateway)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    if not log.isEnabledFor(logging.DEBUG):
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it tells what is raised, too
     return session
+
+
+def _with_logging(options: str) -> str:
+    """Options of the driver's Java, with a configuration of its log unless they name one.
+
+    At `debug` the lines for people stay Spark's own, which have stack traces.
+    """
+    json_lines = logs_json()
+    if "log4j" in options or (not json_lines and log.isEnabledFor(logging.DEBUG)):
+        return options
+    configuration = Path(__file__).with_name(f"log4j2-{'json' if json_lines else 'human'}.properties")
+    return f"{options} -Dlog4j2.configurationFile={configuration.as_uri()}".strip()
 
 
 class SparkOnce:
@@ -91,4 +114,5 @@ class SparkOnce:
 
     def __exit__(self, *_: object) -> None:
         if self._session is not None:
-            self._session.stop()
+            with suppress(Py4JError, ConnectionError):  # its Java has ended, which was said
+                self._session.stop()

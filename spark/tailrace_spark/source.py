@@ -24,9 +24,9 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.cql.types import require_leaves
-from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_spark.assignment import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
-from tailrace_spark.dedupe import one_copy
+from tailrace_spark.dedupe import one_copy, one_copy_by_event_time
 from tailrace_spark.definitions import merge_definitions
 from tailrace_spark.messages import PERMISSIVE, read_messages, with_head
 from tailrace_spark.workers import forget_archives
@@ -44,6 +44,7 @@ def changes(
     options: Mapping[str, str] | None = None,
     lateness_seconds: int = LATENESS_SECONDS,
     one_copy_seconds: float | None = None,
+    one_copy_watermark: str | None = None,
 ) -> DataFrame:
     """A stream of changes (docs/contracts.md 7): one row per record of Kafka, as often as there are copies.
 
@@ -57,16 +58,21 @@ def changes(
 
     `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
     With `one_copy_seconds` copies of a change that come within so long after its first are left out
-    (tailrace_spark.dedupe); a query with it keeps state.
+    (tailrace_spark.dedupe); a query with it keeps state, and has a watermark of ours: Spark allows no other.
+    With `one_copy_watermark` ("1 hour") instead, rows have a column `event_time`, of `written`, with this watermark,
+    which is for the caller's windows too; copies are left out by it (docs/spark.md). Both raise SettingsError.
     Tasks hold, and log it, while the generations cannot be read to their end or there is none yet; topics need not
     exist yet. The stream ids of write times up to a task's start + 5 s can never change; later ones are marked `ahead`.
     """
+    if one_copy_seconds is not None and one_copy_watermark is not None:
+        raise SettingsError("one_copy_seconds and one_copy_watermark exclude each other: Spark has one watermark")
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     topics, entries = (None, []) if table is None else _entries(settings, table)
     heads = with_head(read_messages(spark, settings, topics, options))
     heads = heads if one_copy_seconds is None else one_copy(heads, one_copy_seconds)
     frame = assigned(heads, generations_of_task(kafka, prefix), prefix, lateness_seconds)
-    return frame if table is None else _typed(frame, settings, entries)
+    frame = frame if table is None else _typed(frame, settings, entries)
+    return frame if one_copy_watermark is None else one_copy_by_event_time(frame, one_copy_watermark)
 
 
 def _entries(settings: Settings, table: str) -> tuple[str, list[SchemaEntry]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from uuid import uuid4
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, schema_records
@@ -98,6 +98,16 @@ class Feed:
         for value in values:
             self._plain.produce(self.topic(table), value=value, partition=0)
         assert self._plain.flush(30) == 0
+
+    def end(self, table: Table, number: int) -> int:
+        """Where a partition of a table's topic ends; marks of transactions included."""
+        where = TopicPartition(self.topic(table), number)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+        return int(self._admin.list_offsets({where: latest})[where].result(30).offset)
+
+    def make_again(self, table: Table) -> None:
+        """Make the topic of a table again, which somebody deleted."""
+        self._create(table_plan(self.options, self.topic(table)))
 
     def _create(self, plan: TopicPlan) -> None:
         topic = NewTopic(plan.name, plan.partitions, plan.replication(1), config=plan.settings(1))

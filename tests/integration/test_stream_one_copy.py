@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
 import tailrace_spark
 from tailrace.local import LocalKafka
@@ -134,3 +135,35 @@ def test_changes_leave_out_copies_too(
         found[name] = sorted(row.token for row in spark.table(f"{prefix}{name}").collect())
     assert found["copies"] == sorted(write(number).token for number in (1, 1, 2, 2, 3))
     assert found["one"] == sorted(write(number).token for number in (1, 2, 3))
+
+
+def test_windows_of_write_times_over_one_copy_of_three(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    """The recipe of docs/spark.md: changes a minute, at a replication factor of 3, in append mode."""
+    settings, second = settings_of(kafka, prefix, tmp_path, None), 1_000_000
+    rows = [write(number, (60 + 30 * number) * second) for number in range(5)]  # 60, 90, 120, 150, 180 s
+    for _replica in range(3):
+        feed.publish(rows)
+    feed.poison(PLAIN, b"no change")
+
+    def counted() -> list[tuple[int, int]]:
+        one = tailrace_spark.changes(spark, settings, one_copy_watermark="10 minutes")
+        minutes = one.groupBy(F.window("event_time", "1 minute"), "keyspace", "table").count()
+        writer = minutes.writeStream.format("parquet").option("path", str(tmp_path / "minutes")).outputMode("append")
+        writer = writer.option("checkpointLocation", str(tmp_path / "recipe"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        found = spark.read.parquet(str(tmp_path / "minutes")).where("`table` = 'plain'").collect()
+        return sorted((int(row.window.start.timestamp()) % 3600, row["count"]) for row in found)
+
+    counted()
+    feed.publish([*rows[3:], write(9, 3_600 * second)])  # copies that lag, and a change by which the watermark moves
+    counted()
+    feed.publish([write(10, 3_600 * second)])
+    assert counted() == [(60, 2), (120, 2), (180, 1)]
+
+
+def test_one_watermark_excludes_the_other(kafka: LocalKafka, prefix: str, tmp_path: Path, spark: SparkSession) -> None:
+    settings = settings_of(kafka, prefix, tmp_path, None)
+    with pytest.raises(SettingsError, match="exclude each other"):
+        tailrace_spark.changes(spark, settings, one_copy_seconds=1, one_copy_watermark="1 hour")

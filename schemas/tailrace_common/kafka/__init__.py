@@ -18,6 +18,7 @@ from tailrace_common.kafka.reading import (
     TopicReader,
     read_to_end,
 )
+from tailrace_common.kafka.states import TopicState, TopicStates
 from tailrace_common.kafka.transactions import KafkaTransactions
 
 __all__ = [
@@ -35,5 +36,7 @@ __all__ = [
     "Sizes",
     "StoppedError",
     "TopicReader",
+    "TopicState",
+    "TopicStates",
     "read_to_end",
 ]

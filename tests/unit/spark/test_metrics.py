@@ -86,6 +86,7 @@ def test_what_a_batch_did_is_counted() -> None:
         after = read(server)
     error = LAST.format(what="dead letters", error="batch 3: 1 records set aside", action=REPLAY)
     assert {name: value for name, value in after.items() if "bucket" not in name} == {
+        "tailrace_stream_stopped_topics": 0,
         "tailrace_stream_batches_total": 2,
         'tailrace_stream_records_total{table="shop.orders"}': 8,
         "tailrace_stream_changes_merged_total": 6,

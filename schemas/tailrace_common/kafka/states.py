@@ -1,0 +1,97 @@
+"""What Kafka has of topics now: the id of each, and where the records of its partitions begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
+from tailrace_common.passthrough import Scalar
+
+_SECONDS: Final = 10.0
+_ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic: its id, which a topic of the same name that is created later has not, and offsets by partition.
+
+    `starts` has each partition's first offset that is not deleted, `ends` the one behind its last.
+    """
+
+    id: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+class TopicStates:
+    """Asks Kafka for topics. It connects when it is first asked; one thread at a time."""
+
+    def __init__(self, config: Mapping[str, Scalar], *, timeout: float = _SECONDS) -> None:
+        """`config` is librdkafka's; `timeout` is how long an answer may take, in seconds."""
+        self._config = config
+        self._timeout = timeout
+        self._errors = ClientErrors()
+        self._client: AdminClient | None = None
+
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The id of each of these topics that is there. Raises ServiceError."""
+        return {name: str(description.topic_id) for name, description in self._described(topics).items()}
+
+    def of(self, topics: Collection[str]) -> dict[str, TopicState]:
+        """The state of each of these topics that is there. Raises ServiceError."""
+        described = self._described(topics)
+        partitions = [
+            TopicPartition(name, partition.id)
+            for name, description in described.items()
+            for partition in description.partitions
+        ]
+        starts = self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # theirs
+        ends = self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # theirs
+        return {
+            name: TopicState(str(description.topic_id), starts.get(name, {}), ends.get(name, {}))
+            for name, description in described.items()
+        }
+
+    def _described(self, topics: Collection[str]) -> dict[str, Any]:
+        if not topics:
+            return {}
+        asked = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout)
+        descriptions: dict[str, Any] = {}
+        for name, answer in asked.items():
+            try:
+                descriptions[name] = answer.result()
+            except KafkaException as error:
+                if error.args[0].code() not in _ABSENT:
+                    raise self._trouble(error) from error
+        return descriptions
+
+    def _offsets(self, partitions: list[TopicPartition], which: Any) -> dict[str, dict[int, int]]:
+        if not partitions:
+            return {}
+        offsets: dict[str, dict[int, int]] = {}
+        try:
+            asked = self._admin().list_offsets(
+                dict.fromkeys(partitions, which),
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=self._timeout,
+            )
+            for place, answer in asked.items():
+                offsets.setdefault(place.topic, {})[place.partition] = int(answer.result().offset)
+        except KafkaException as error:
+            raise self._trouble(error) from error
+        return offsets
+
+    def _trouble(self, error: KafkaException) -> Exception:
+        self._admin().poll(0)  # calls error_cb, which knows why
+        return service_error("asking for topics", error.args[0], self._errors)
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            own: dict[str, Any] = {"error_cb": self._errors}
+            self._client = made(lambda: AdminClient({**QUIET, **self._config, **own}, logger=LOG))
+        return self._client

@@ -1,0 +1,108 @@
+"""How a stream ends: in one line, whatever of Spark, its Java or ours was the cause."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from pyspark import SparkContext
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import TailraceError
+
+JAVA_GONE: Final = (Py4JError, ConnectionError)
+"""What PySpark raises of every call once its Java has ended."""
+
+_LONGEST: Final = 500
+_STOP_MILLISECONDS: Final = 120_000
+# What Spark (StreamExecution.isInterruptionException) takes for its own stop in a message from Python. Its pattern
+# overflows the stack on a long one, such as Py4JJavaError itself has.
+_INTERRUPTED: Final = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling sleep: java.lang.InterruptedException"
+)
+_WAIT_SECONDS: Final = 10.0
+_QUERY: Final = re.compile(r"^.*terminated with exception: ", re.DOTALL)
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+
+
+class StoppedError(Exception):
+    """The stream was told to stop while a batch waited: the batch is delivered again at the next start."""
+
+
+def reason(error: BaseException) -> str:
+    """Why, in one line, without a traceback."""
+    if isinstance(error, TailraceError):
+        return str(error)
+    if isinstance(error, Py4JJavaError):
+        return _short(_deepest(str(error).splitlines()))
+    if isinstance(error, StreamingQueryException):
+        text = _QUERY.sub("", str(error).partition("=== Streaming Query ===")[0])
+        return _short(_STATE.sub("", _deepest(text.splitlines())))
+    return _short(f"{type(error).__name__}: {error}")
+
+
+def java_end() -> str | None:
+    """How Spark's Java ended, and what to look at; None where it runs."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark keeps the process there, and nowhere else
+    process: Any = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(_WAIT_SECONDS)
+    except Exception:
+        return None
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return (
+        f"Spark's Java {how}: the machine's memory, or that of the driver (spark.driver.memory in [stream.spark]), may "
+        "be too small; the last batch is delivered again at the next start"
+    )
+
+
+@contextmanager
+def quiet(spark: SparkSession) -> Iterator[None]:
+    """While inside, py4j does not tell how a batch that waited ended, nor Spark what it interrupts by that.
+
+    Its scheduler says that it has no jobs of the batch, in a thread of its own, at any time after the query has
+    stopped: that one's level stays.
+    """
+    context = spark.sparkContext
+    context.setLogLevel("ERROR")
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's own levels are for all loggers at once
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.DAGScheduler", log4j.Level.ERROR)
+    logger = logging.getLogger("py4j")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        context.setLogLevel("WARN")
+        logger.setLevel(before)
+
+
+def await_interrupt(spark: SparkSession) -> None:
+    """Wait in a batch until its query is stopped, and end as Spark wants it: other errors would be its failure."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark interrupts the JVM's side of this thread, which py4j keeps
+    try:
+        jvm.java.lang.Thread.sleep(_STOP_MILLISECONDS)
+    except Py4JJavaError:
+        raise StoppedError(_INTERRUPTED) from None
+    raise StoppedError("the query was not stopped")
+
+
+def _deepest(lines: list[str]) -> str:
+    """The last cause that a Java trace names, else its first line that says something."""
+    stripped = [line.strip() for line in lines if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in stripped if line.startswith("Caused by: ")]
+    telling = [line.removeprefix(": ") for line in stripped if not line.startswith(("at ", "An error occurred"))]
+    return (causes[-1:] or telling or ["no reason given"])[0]
+
+
+def _short(text: str) -> str:
+    return redact(" ".join(text.split()))[:_LONGEST]

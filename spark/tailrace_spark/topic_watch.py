@@ -1,0 +1,142 @@
+"""Topics that are deleted, created again or trimmed under a stream: found before its batches, and worked around.
+
+Spark itself is told to stop at every loss, and knows of none: its checkpoint's offsets are moved past it while no
+query runs. Where losses stop a table, its topic is left out until the operator says to read on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Set
+from typing import Any, Final
+
+from tailrace_common.kafka import TopicState, TopicStates
+from tailrace_spark.files import Files
+from tailrace_spark.losses import RECREATED, TRIMMED, Loss, find_losses, left_of, moved, topics_of, without
+from tailrace_spark.offsets import Plan, PlannedOffsets
+
+log = logging.getLogger("tailrace_spark")
+
+_NOTE: Final = "topics.json"
+# A topic that was just created is not known to all brokers at once: it is missing only where it stays so.
+_LOOKS: Final = 4
+_LOOK_SECONDS: Final = 0.5
+
+Wait = Callable[[float], object]
+
+
+class ChangedTopicsError(Exception):
+    """A batch has offsets of topics that are no longer those it was planned for."""
+
+
+class TopicWatch:
+    """Knows the topics that a stream reads by their ids. One thread at a time.
+
+    `stops` says whether a loss stops its table; else the stream reads on with what is left. `stopped` has the words of
+    each topic that is left out. `files` are those of `<checkpoint>/tailrace`.
+    """
+
+    def __init__(self, files: Files, planned: PlannedOffsets, states: TopicStates, *, stops: bool, wait: Wait) -> None:
+        self._files = files
+        self._planned = planned
+        self._states = states
+        self._stops = stops
+        self._wait = wait
+        note: dict[str, Any] = json.loads(files.read(_NOTE) or "{}")
+        self._ids: dict[str, str] = note.get("ids", {})
+        self.stopped: dict[str, str] = note.get("stopped", {})
+        self._offsets: dict[str, dict[str, int]] = note.get("offsets", {})
+
+    def check(self, plan: Plan) -> None:
+        """Before a batch is read: are its topics those that were read before?
+
+        Raises ChangedTopicsError where one is gone or another, and ServiceError where Kafka does not answer.
+        """
+        topics = {place[0] for place, end in plan.end.items() if plan.start.get(place, 0) != end}
+        ids = self._states.ids(topics)
+        changed = {topic for topic in topics if topic not in ids or self._ids.get(topic, ids[topic]) != ids[topic]}
+        if changed:
+            raise ChangedTopicsError(f"deleted, or created again: {', '.join(sorted(changed))}")
+        if not ids.keys() <= self._ids.keys():
+            self._ids.update(ids)
+            self._write()
+
+    def settle(self) -> list[Loss]:
+        """What was lost since the last time, once the checkpoint is past it: while no query runs.
+
+        Raises ServiceError where Kafka does not answer, and ValueError for a checkpoint that is not understood.
+        """
+        pending = self._planned.pending()
+        if pending is None:
+            return []
+        batch, plan = pending
+        states = self._look(topics_of(plan) | (self.stopped.keys() if not self._stops else set()))
+        losses = find_losses(plan, self._ids, states)
+        changed = self._read_on(plan, states)
+        for loss in losses:
+            changed = self._past(changed, loss, states)
+        if losses or changed is not plan:
+            self._ids.update({topic: state.id for topic, state in states.items() if topic not in self.stopped})
+            self._write()
+            self._planned.replace(batch, changed)
+        return losses
+
+    @property
+    def words(self) -> str:
+        """What is stopped, and how it is read on."""
+        return (
+            f"{'; '.join(self.stopped.values())}. These tables are stopped (stream.fail_on_data_loss = true): set it "
+            "to false to read on with what is left"
+        )
+
+    @property
+    def reads_nothing(self) -> bool:
+        """Whether no topic is left that was read before."""
+        pending = self._planned.pending()
+        return bool(self.stopped) and (pending is None or not pending[1].end)
+
+    def _past(self, plan: Plan, loss: Loss, states: Mapping[str, TopicState]) -> Plan:
+        left = left_of(loss, states[loss.topic]) if loss.why == TRIMMED else {}
+        if self._stops:
+            self.stopped[loss.topic] = str(loss)
+            start = moved(plan, left).start
+            own = {str(number): offset for (topic, number), offset in start.items() if topic == loss.topic}
+            self._offsets[loss.topic] = own if left else {}
+            return without(plan, {loss.topic})
+        if loss.why == TRIMMED:
+            return moved(plan, left)
+        self._ids.pop(loss.topic, None)
+        if loss.why == RECREATED:
+            log.warning(
+                "topic %s is read from its beginning; a sink that counts a topic's offsets (files, Kafka, histories of "
+                "Delta and Iceberg) leaves out those that it had: give it another sink",
+                loss.topic,
+            )
+        return without(plan, {loss.topic})
+
+    def _read_on(self, plan: Plan, states: Mapping[str, TopicState]) -> Plan:
+        """With the topics that were stopped, where losses stop none any more."""
+        if self._stops or not self.stopped:
+            return plan
+        for topic, words in self.stopped.items():
+            log.warning("%s; the stream reads on with what is left (stream.fail_on_data_loss = false)", words)
+            offsets = {(topic, int(number)): offset for number, offset in self._offsets.get(topic, {}).items()}
+            if topic in states and states[topic].id == self._ids.get(topic):
+                plan = moved(plan, offsets)
+            self._ids.pop(topic, None)
+        self.stopped, self._offsets = {}, {}
+        return Plan(plan.start, plan.end)
+
+    def _look(self, topics: Set[str]) -> dict[str, TopicState]:
+        states = self._states.of(topics)
+        for _ in range(_LOOKS - 1):
+            if topics <= states.keys():
+                break
+            self._wait(_LOOK_SECONDS)
+            states = self._states.of(topics)
+        return states
+
+    def _write(self) -> None:
+        note = {"ids": self._ids, "stopped": self.stopped, "offsets": self._offsets}
+        self._files.write(_NOTE, json.dumps(note, sort_keys=True))
