@@ -52,6 +52,7 @@ T = TypeVar("T")
 
 _FIRST_WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 30.0
+_LONGEST_KAFKA_WAIT_SECONDS: Final = 2.0
 _SWEEP_SECONDS: Final = 2.0
 _REST_RECORDS: Final = 2_000
 # Whatever the setting says: what is lost is found and told by us, and nothing that we do not know of is passed over.
@@ -389,7 +390,7 @@ class Stream:
             if self._stop.wait(wait):
                 raise StoppedError(what)
             held.seconds = before + time.monotonic() - began
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS if what == "sink" else _LONGEST_KAFKA_WAIT_SECONDS)
 
 
 @dataclass(slots=True)

@@ -29,6 +29,8 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger("tailrace.kafka")
 _POLL_SECONDS: Final = 0.1
 _REQUEST_SECONDS: Final = 10.0
+# A broker that comes back is found within a second, not ten; what librdkafka says of each attempt, errors say at last.
+_PROMPT: Final[Mapping[str, Scalar]] = {"reconnect.backoff.max.ms": 1_000, "log_level": 2}
 # A topic that was just created is not known to every broker at once.
 _APPEARS_SECONDS: Final = 5.0
 # Most often it takes some milliseconds; left to itself a retry waits for up to a second more, by chance.
@@ -137,6 +139,7 @@ class PartitionReader(Closing):
             if self.next_offset > before:
                 deadline = self._clock() + self._timeout
             elif self._clock() > deadline:
+                self.close()  # the next attempt connects again, and reads on
                 raise ServiceError(_stuck(str(self), self.next_offset, end, self._timeout, self._last_error))
 
     def poll(self, seconds: float) -> Record | None:
@@ -178,7 +181,7 @@ class PartitionReader(Closing):
             config = {"group.id": "tailrace-reader", **self._with(READING)}
             self._consumer = _made(lambda: Consumer(config, logger=_LOG))
             # Not OFFSET_BEGINNING, for which librdkafka asks half a second later. Where 0 is deleted, it is reset.
-            self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, 0)])
+            self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, self.next_offset)])
         return self._consumer
 
     def _end(self) -> int:
@@ -197,13 +200,15 @@ class PartitionReader(Closing):
                     )
                     return int(asked[self._where].result().offset)
         except KafkaException as exception:
+            # A client that asked while a broker came back goes on answering, for minutes, what it was told then.
+            self._admin = None
             raise ServiceError(
                 f"Kafka: the end of {self}: {_explain(exception.args[0], self._last_error)}"
             ) from exception
         raise AssertionError("the retries end with a result or an exception")
 
     def _with(self, own: Mapping[str, Scalar]) -> dict[str, Any]:
-        return {**self._config, **own, "error_cb": self._remember}
+        return {**_PROMPT, **self._config, **own, "error_cb": self._remember}
 
     def _remember(self, error: KafkaError) -> None:
         """Of a wrong password, or a broker that is gone, this is the only trace."""
