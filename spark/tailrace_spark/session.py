@@ -79,6 +79,7 @@ def spark_session(
     session.sparkContext.setLogLevel("WARN")
     if not log.isEnabledFor(logging.DEBUG):
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it tells what is raised, too
+        logging.getLogger().addFilter(_is_not_py4j)
     return session
 
 
@@ -92,6 +93,11 @@ def _with_logging(options: str) -> str:
         return options
     configuration = Path(__file__).with_name(f"log4j2-{'json' if json_lines else 'human'}.properties")
     return f"{options} -Dlog4j2.configurationFile={configuration.as_uri()}".strip()
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """Some of what py4j tells it logs as nobody's."""
+    return "py4j" not in record.pathname
 
 
 class SparkOnce:
