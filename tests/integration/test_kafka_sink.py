@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -129,6 +129,20 @@ def test_a_batch_and_how_far_it_is_are_one_transaction(topics: Topics) -> None:
     assert len(topics.records()) == 7 + 9 + 3
     assert [one["reason"] for one in topics.dead_letters()] == ["no change"]
     assert {one["sink"] for one in topics.dead_letters()} == {"copy"}
+
+
+def test_a_table_whose_topic_kafka_cannot_have_is_set_aside_and_the_others_go_out(topics: Topics) -> None:
+    """A topic's name has 249 characters at most."""
+    long = replace(PLAIN, name="t" * 240, id=UUID(int=99))
+    plain, others = Topic(), Topic("t.shop.long")
+    first = plain.piece(Log(PLAIN).insert((1,), (), 1, v="a"))
+    with closing(topics.open()) as sink:
+        done = sink.write([others.piece(Log(long).insert((1,), (), 1, v="b")), first])
+        assert done == Summary(changes=2, rows=1, dead_letters=1)
+        assert sink.write([plain.piece(Log(PLAIN).insert((2,), (), 1, v="c"))]).rows == 1
+    assert sorted(one["key"]["id"] for one in topics.records()) == [1, 2]
+    [letter] = topics.dead_letters()
+    assert f"{'t' * 240} cannot be created" in letter["reason"]
 
 
 def test_of_two_streams_for_one_sink_the_older_ends(topics: Topics) -> None:
