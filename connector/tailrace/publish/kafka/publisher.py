@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -29,6 +29,13 @@ from tailrace_schemas.topics import Internal, host_partition, internal_topic
 Delivery = Literal["exactly-once", "at-least-once"]
 
 _ONE_AGENT: Final = "Run one agent per Cassandra node and topic prefix"
+_WRITTEN: Final = (
+    Internal.OFFSETS,
+    Internal.SCHEMA_HISTORY,
+    Internal.SCHEMA_CHANGES,
+    Internal.PROGRESS,
+    Internal.DEAD_LETTER,
+)
 _VERIFY_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 1.0
 # Kafka's default of max.message.bytes, where it does not say a topic's own.
@@ -108,6 +115,10 @@ class KafkaPublisher:
     def open(self) -> None:
         """Fence an older agent, and end its transaction. Raises FencedError, ServiceError, SettingsError."""
         self._producer.open()
+        # While a quota mutes the connection, nothing can be asked: what is missing is said when it is needed.
+        for which in _WRITTEN:
+            with suppress(ServiceError):
+                self._partition(internal_topic(self._prefix, which))
 
     def start(self) -> Resume:
         """`open`, and read how far the host came (contracts.md 1, "Start").
