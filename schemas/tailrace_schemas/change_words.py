@@ -45,7 +45,7 @@ def _key(table: Table, record: Mapping[str, Any]) -> Iterator[str]:
     for column in (*table.partition_key, *table.clustering):
         value = key.get(avro_name(column.name))
         if value is not None:
-            yield f"{column.name}={_text(value)}"
+            yield f"{column.name}={_value(column, value)}"
     if record["range"] is not None:
         for end, word in (("start", "from"), ("end", "to")):
             yield f"{word} {_bound(table.clustering, record['range'][end], end)}"
@@ -66,7 +66,7 @@ def _columns(table: Table, record: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(value, dict) and column.type.multicell:
             yield from _edit(column, value)
         elif value is not None:
-            yield f"{column.name}={_text(value)}"
+            yield f"{column.name}={_value(column, value)}"
 
 
 def _edit(column: Column, edit: Mapping[str, Any]) -> Iterator[str]:
@@ -100,6 +100,13 @@ def _extra(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"origin {source['origin']}"
     if not source["durable"]:
         yield "not durable yet"
+
+
+def _value(column: Column, value: object) -> str:
+    """A column's value; a timestamp, which is milliseconds, as a time."""
+    if column.type.kind == "timestamp" and isinstance(value, int):
+        return time_words(value * 1000).replace("000Z", "Z")
+    return _text(value)
 
 
 def _text(value: object) -> str:

@@ -23,7 +23,15 @@ TABLE = table(
     {"pk": "int", "who": "text"},
     {"ck": "int"},
     {"s": "text"},
-    {"a b": "text", "n": "blob", "tags": "set<text>", "m": "map<text, int>", "l": "list<int>", "addr": "addr"},
+    {
+        "a b": "text",
+        "n": "blob",
+        "tags": "set<text>",
+        "m": "map<text, int>",
+        "l": "list<int>",
+        "addr": "addr",
+        "at": "timestamp",
+    },
 )
 ENCODER = Encoder(TABLE, "p")
 SOURCE = Source("h", "dc", 1, 70, 400, 0, 1, seen=1)
@@ -62,6 +70,8 @@ ROWS: list[tuple[Sequence[Cell], Sequence[str], str]] = [
     ([], [], ""),
     ([cell("a b", b"x\x1b[2J"), cell("n", b"\x01\xff")], [], ': a b="x\\u001b[2J"; n=0x01ff'),
     ([cell("a b", None)], [], ": a b deleted"),
+    ([cell("at", (1_760_000_000_123).to_bytes(8, "big"))], [], ": at=2025-10-09 08:53:20.123Z"),
+    ([cell("at", (2**62).to_bytes(8, "big"))], [], ": at=4611686018427387904000 us"),
     ([cell("tags", b"", b"x"), cell("tags", None, b"y")], [], ': tags + {"x"}; tags - {"y"}'),
     ([cell("tags", b"", b"x")], ["tags"], ': tags={"x"}'),
     ([], ["tags"], ": tags={}"),
