@@ -255,9 +255,10 @@ class _Start:
         settings, tenure = self.settings, Tenure(uuid4().hex)
         pace = pace_of(settings)
         cluster = settings.cluster.name or node.cluster
-        parts = Parts(
-            cluster=cluster,
-            publisher=lambda: KafkaPublisher(
+
+        def publisher() -> KafkaPublisher:
+            topics.refresh_limits(_INTERNAL)  # a refusal of theirs for its size ended the last one, perhaps
+            return KafkaPublisher(
                 settings.kafka.reveal(),
                 prefix=settings.topics.prefix,
                 cluster=cluster,
@@ -270,7 +271,11 @@ class _Start:
                 verify=topics.require_unchanged,
                 pace=pace,
                 stop=self._stopped,
-            ),
+            )
+
+        parts = Parts(
+            cluster=cluster,
+            publisher=publisher,
             capture=lambda resume: care.capture(resume, self.keys),
             transcoder=Transcoder(settings.topics.prefix),
             routing=router,

@@ -76,6 +76,19 @@ class KafkaTopics:
         """
         return self.limits.get(topic, self._options.max_message_bytes)
 
+    def refresh_limits(self, which: Collection[Internal]) -> None:
+        """Note anew how large a record these topics take: an owner may have lowered it. What Kafka does not tell stays
+        as it was."""
+        names = [internal_topic(self._options.prefix, one) for one in which]
+        try:
+            settings = self._settings_of(names)
+        except ServiceError as error:
+            LOG.debug("limits of internal topics are taken as they were: %s", error)
+            return
+        for name, actual in settings.items():
+            size = int(actual.get("max.message.bytes", self._options.max_message_bytes))
+            self.limits[name] = min(size, self._options.max_message_bytes)
+
     def require_unchanged(self) -> None:
         """Raise SettingsError where an ensured topic has another number of partitions than it had then.
 
