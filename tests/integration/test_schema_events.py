@@ -177,11 +177,13 @@ def everything(bench: Bench) -> None:
     bench.run(*WHILE_IT_IS_DEAD)
     with bench.agent as agent:
         agent.until(lambda: bench.operations("end") == [1, "truncate"])
+        causes = agent.status()["degraded"]
         bench.run("DROP KEYSPACE #")
         bench.until_told("keyspace # dropped")
-        causes = agent.status()["degraded"]
+        causes_behind = agent.status()["degraded"].keys()
         assert agent.stop() == 0, agent.words()
     assert causes == {}
+    assert causes_behind <= {"selection"}  # the settings name a keyspace that is gone
     assert bench.words() == list(TOLD)
     events = bench.events()
     assert [event.position for event in events] == sorted(event.position for event in events)
