@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from tailrace_common.kafka import KafkaTransactions, Sizes, read_to_end
+from tailrace_common.kafka import KafkaTransactions, Pace, Sizes, read_to_end
 from tailrace_common.kafka.making import InvalidTopicError, TopicMaker
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.change import Change
@@ -33,6 +34,8 @@ _FENCED: Final = (
     "another stream writes for sink {}: this one may write no more. Run one stream per sink",
     "another replay of the dead letters of sink {} has begun: this one may write no more",
 )
+# The brokers' own limit for an open transaction, unless it is set (transaction.max.timeout.ms).
+_LONGEST_SECONDS: Final = 900
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _KEPT: Final = {"cleanup.policy": "delete"}
 
@@ -101,7 +104,8 @@ class KafkaOutlet:
     ) -> None:
         self._config = dict(config)
         self._target = target
-        self._open_producer = open_producer or transactions
+        self._pace = Pace(target.timeout, _LONGEST_SECONDS, time.monotonic)
+        self._open_producer = open_producer or partial(transactions, pace=self._pace)
         self._topics = TopicMaker(config)
         self._counts: dict[str, int] = {}
         self._refusals = Refusals()
@@ -132,6 +136,9 @@ class KafkaOutlet:
     def begin(self) -> Batch:
         """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError."""
         self.renew()
+        # A batch that did not get through in time gets as long as it needs, and the next one as long as ever.
+        if not self._pace.suits(self._pace.failed):
+            self.abandon()
         if self._producer is None:
             self.ensure_topics()
             producer = self._open_producer(self._config, self._target)
@@ -202,8 +209,8 @@ class KafkaOutlet:
         return found
 
 
-def transactions(config: Config, target: KafkaTarget) -> KafkaTransactions:
-    """The client of a sink's transactions."""
+def transactions(config: Config, target: KafkaTarget, pace: Pace | None = None) -> KafkaTransactions:
+    """The client of a sink's transactions, which last as long as `pace` says."""
     return KafkaTransactions(
         config,
         target.id,
@@ -212,6 +219,7 @@ def transactions(config: Config, target: KafkaTarget) -> KafkaTransactions:
         timeout=target.timeout,
         sizes=Sizes(largest=target.largest_record),
         fenced=_FENCED[target.replays].format(target.name),
+        pace=pace,
     )
 
 
