@@ -18,6 +18,7 @@ from tailrace.local.ports import free_port
 from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace_common.kafka import KafkaProducer, KafkaTransactions, Outgoing, Sizes, TopicReader
 from tailrace_common.kafka.making import TopicMaker
+from tailrace_schemas.errors import ServiceError
 from tests.services.proxy import Proxy
 
 TIMEOUT = 10
@@ -163,11 +164,12 @@ def test_after_two_hours_a_partition_gets_one_record_first_again(desk: Desk, exa
         ahead = 2 * 3600.0
         desk.proxy.refuse_one(topic)
         records: Sequence[Outgoing] = [One(topic, 0, number) for number in range(4, 8)]
-        if together:
-            producer.send_all(records)
-        else:
-            for record in records:
-                producer.send(record)
-        producer.end()
+        with suppress(ServiceError):  # what is missing is told below
+            if together:
+                producer.send_all(records)
+            else:
+                for record in records:
+                    producer.send(record)
+            producer.end()
     assert not desk.proxy.overtaken
     assert desk.numbers(topic) == list(range(8))
