@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.change_json import plain
 from tailrace_schemas.table import Column, Table
 
@@ -52,7 +52,7 @@ def _key(table: Table, record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _bound(clustering: Sequence[Column], bound: Mapping[str, Any], end: str) -> str:
-    values = [_text(bound[avro_name(column.name)]) for column in clustering[: bound["count"]]]
+    values = [_text(bound[bound_name(column.name)]) for column in clustering[: bound["count"]]]
     if not values:
         return f"the partition's {end}"
     return f"({', '.join(values)}) {'inclusive' if bound['inclusive'] else 'exclusive'}"

@@ -12,7 +12,7 @@ from fastavro import parse_schema, schemaless_reader
 
 from tailrace_schemas.avro.convert import to_bytes
 from tailrace_schemas.avro.frames import body_at, message_schema_id
-from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.registry import SchemaEntry
 from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 from tailrace_schemas.change import (
@@ -95,6 +95,7 @@ class Reader:
         table = entry.table
         self._columns = [(column, avro_name(column.name)) for column in table.columns]
         self._clustering = [(column, avro_name(column.name)) for column in table.clustering]
+        self._bounds = [(column, bound_name(column.name)) for column in table.clustering]
         self._partition = [(column, avro_name(column.name)) for column in table.partition_key]
 
     def record(self, message: bytes) -> dict[str, Any]:
@@ -204,7 +205,7 @@ class Reader:
         return self._bound(ends["start"], raw, "start"), self._bound(ends["end"], raw, "end")
 
     def _bound(self, bound: dict[str, Any], raw: dict[_RawKey, bytes], where: str) -> Bound:
-        values = self._named(self._clustering, bound, raw, where)
+        values = self._named(self._bounds, bound, raw, where)
         return Bound(values[: bound["count"]], bound["inclusive"])
 
 

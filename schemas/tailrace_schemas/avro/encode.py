@@ -10,7 +10,7 @@ from fastavro import parse_schema, schemaless_writer
 
 from tailrace_schemas.avro.convert import to_avro
 from tailrace_schemas.avro.frames import FRAME
-from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, schema_id, value_schema
 from tailrace_schemas.change import Bound, Cell, Change, record_times
 from tailrace_schemas.cql.values import split_key
@@ -58,6 +58,7 @@ class Encoder:
         self.key_schema_id = schema_id(self.key_schema_text)
         self._value_schema = parse_schema(value)
         self._key_schema = parse_schema(key)
+        self._bounds = {column.name: bound_name(column.name) for column in table.clustering}
         self._names = {column.name: avro_name(column.name) for column in (*table.key, *table.columns)}
         self._key_types = tuple(column.type for column in table.partition_key)
         # Cells of dropped columns are in a change, for its digest, and not in its record.
@@ -117,9 +118,10 @@ class Encoder:
         self, columns: tuple[Column, ...], values: tuple[bytes | None, ...], out: _Record, where: str
     ) -> dict[str, object]:
         named: dict[str, object] = {}
+        names = self._names if where == "key" else self._bounds
         for column, data in zip(columns, values, strict=False):
             if data is not None:
-                named[self._names[column.name]], exact = to_avro(column.type, data)
+                named[names[column.name]], exact = to_avro(column.type, data)
                 if not exact:
                     out.keep(column, None, where, data)
         return named

@@ -8,6 +8,9 @@ from typing import Final
 _OUTSIDE: Final = re.compile(r"^[0-9]|_(?=x)|[^A-Za-z0-9_]")
 _ESCAPE: Final = re.compile(r"_x([0-9a-f]*)_")
 
+BOUND_FIELDS: Final = ("count", "inclusive")
+"""What an end of a range has behind its clustering columns (docs/contracts.md section 3)."""
+
 
 def avro_name(name: str) -> str:
     """The Avro name of a CQL identifier (docs/contracts.md section 3).
@@ -16,6 +19,15 @@ def avro_name(name: str) -> str:
     point in lower-case hex, and `_`; an empty name becomes `_x_`.
     """
     return _OUTSIDE.sub(lambda match: f"_x{ord(match[0]):x}_", name) if name else "_x_"
+
+
+def bound_name(name: str) -> str:
+    """The Avro name of a clustering column in a range's end, whose own fields `count` and `inclusive` stand beside it.
+
+    A column of such a name has its first letter escaped there, which no other column's name can be equal to.
+    """
+    field = avro_name(name)
+    return f"_x{ord(field[0]):x}_{field[1:]}" if field in BOUND_FIELDS else field
 
 
 def cql_name(name: str) -> str:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
-from tailrace_schemas.avro.names import Names, avro_name, namespace
+from tailrace_schemas.avro.names import Names, avro_name, bound_name, namespace
 from tailrace_schemas.change import OPS, Origin
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Column, Table
@@ -186,9 +186,9 @@ def _edit(column: Column, types: _Types) -> Json:
     return _record(name, [deleted_at, _field("set", _array(set_record)), _field("removed", _array(removed_record))])
 
 
-def _key_fields(columns: tuple[Column, ...], types: _Types) -> list[Json]:
+def _key_fields(columns: tuple[Column, ...], types: _Types, name_of: Callable[[str], str] = avro_name) -> list[Json]:
     return [
-        _nullable(avro_name(c.name), types.value(c.type, avro_name(c.name)), **_described(c.name, c.type))
+        _nullable(name_of(c.name), types.value(c.type, avro_name(c.name)), **_described(c.name, c.type))
         for c in columns
     ]
 
@@ -249,7 +249,7 @@ def value_schema(table: Table, prefix: str, *, outward: bool = False) -> Json:
     types = _Types(outward=outward)
     key = _record("Key", _key_fields(table.key, types))
     columns = _record("Columns", [_column_field(column, types) for column in table.columns])
-    bound = [*_key_fields(table.clustering, types), _field("count", "int"), _field("inclusive", "boolean")]
+    bound = [*_key_fields(table.clustering, types, bound_name), _field("count", "int"), _field("inclusive", "boolean")]
     ends = [_field("start", _record("Bound", bound)), _field("end", "Bound")]
     return _record(
         "Change",

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from tailrace_schemas.avro.convert import to_bytes
-from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.table import Column, Table
 
@@ -69,7 +69,8 @@ class Calendar:
 def _named(columns: Sequence[Column], holder: dict[str, Any] | None, where: str) -> Iterator[_Place]:
     if holder is not None:
         for column in columns:
-            yield holder, avro_name(column.name), column, None, where, column.type
+            name = avro_name(column.name) if where == "key" else bound_name(column.name)
+            yield holder, name, column, None, where, column.type
 
 
 def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_Place]:

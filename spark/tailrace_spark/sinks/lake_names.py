@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace_schemas.avro.names import avro_name, cql_name
+from tailrace_schemas.avro.names import BOUND_FIELDS, avro_name, cql_name
 from tailrace_spark.sinks.sql_names import fit
 
 Names = Mapping[str, Any]
@@ -22,8 +22,6 @@ Names = Mapping[str, Any]
 
 _UPPER: Final = re.compile(r"^[0-9]|_(?=x)|[^a-z0-9_]")
 _ALL: Final = re.compile(r"^[0-9]|_(?=x)|[^0-9_]")
-_BOUND: Final = ("count", "inclusive")
-"""What stands behind the clustering columns of a range's end (parquet_schema)."""
 _LONGEST: Final = 255  # bytes, of a column that readers see
 
 
@@ -106,8 +104,8 @@ def _distinct_type(of: Any, there: Names) -> Any:
     if not pa.types.is_struct(of):
         return of
     fields = list(of)
-    bound = tuple(field.name for field in fields[-len(_BOUND) :]) == _BOUND
-    return pa.struct(_distinct(fields, there, len(_BOUND) if bound else 0))
+    bound = tuple(field.name for field in fields[-len(BOUND_FIELDS) :]) == BOUND_FIELDS
+    return pa.struct(_distinct(fields, there, len(BOUND_FIELDS) if bound else 0))
 
 
 def _source_type(of: Any) -> Any:

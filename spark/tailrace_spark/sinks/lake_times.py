@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace_schemas.avro.convert import to_bytes
-from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Column, Table
 
@@ -48,7 +48,7 @@ def within(table: Table, record: Mapping[str, Any]) -> dict[str, Any]:
 def _named(columns: Sequence[Column], values: Mapping[str, Any], raw: _Raw, where: str) -> dict[str, Any]:
     named = dict(values)
     for column in columns:
-        name = avro_name(column.name)
+        name = avro_name(column.name) if where == "key" else bound_name(column.name)
         if named.get(name) is not None:
             named[name] = _value(column, column.type, None, named[name], raw, where)
     return named

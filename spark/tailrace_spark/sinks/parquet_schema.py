@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.cql.types import CqlType, require_leaves
 from tailrace_schemas.table import Column, Table
 
@@ -65,7 +65,7 @@ def arrow_schema(table: Table, *, times: bool = True) -> Any:
     """
     types = _Types(_TIMES if times else _PLAIN_TIMES)
     bound = pa.struct(
-        [*types.named(table.clustering), pa.field("count", pa.int32()), pa.field("inclusive", pa.bool_())]
+        [*types.named(table.clustering, bound_name), pa.field("count", pa.int32()), pa.field("inclusive", pa.bool_())]
     )
     columns = [pa.field(avro_name(column.name), types.column(column)) for column in table.columns]
     fields = [
@@ -102,10 +102,10 @@ class _Types:
     def __init__(self, times: Mapping[str, Any]) -> None:
         self._scalars = {**_SCALARS, **times}
 
-    def named(self, columns: Sequence[Column]) -> list[Any]:
+    def named(self, columns: Sequence[Column], name_of: Callable[[str], str] = avro_name) -> list[Any]:
         for column in columns:
             require_leaves(column.type)
-        return [pa.field(avro_name(column.name), self.value(column.type)) for column in columns]
+        return [pa.field(name_of(column.name), self.value(column.type)) for column in columns]
 
     def value(self, cql_type: CqlType) -> Any:
         match cql_type.kind:

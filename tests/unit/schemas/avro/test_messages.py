@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.avro import PREFIX_SCHEMA, Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.decode import UnknownSchemaError
+from tailrace_schemas.avro.names import cql_name
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Source
 from tailrace_schemas.digest import change_digest
@@ -142,6 +143,23 @@ def test_every_row_change_comes_back(change: Change) -> None:
 )  # fmt: skip
 def test_deletions_come_back(change: Change) -> None:
     assert decode(ENCODER.value(change), SCHEMAS) == change
+
+
+def test_a_clustering_column_may_have_the_name_of_a_bound_s_own_field() -> None:
+    counted = table({"pk": "int"}, {"count": "int", "inclusive": "int"}, {"a": "int"})
+    change = Change(
+        op=Op.DELETE_RANGE, table=counted, token=1, key=bytes(4), deletion=Deletion(5, 6), source=SOURCE,
+        digest=bytes(16),
+        start=Bound((b"\0\0\0\7",), False), end=Bound((b"\0\0\0\7", b"\0\0\0\5"), True),
+    )  # fmt: skip
+    encoder = Encoder(counted, "t")
+    fields = {field["name"]: field for field in json.loads(encoder.schema_text)["fields"]}
+    start = fields["range"]["type"][1]["fields"][0]
+    names = [field["name"] for field in start["type"]["fields"]]
+    assert names == ["_x63_ount", "_x69_nclusive", "count", "inclusive"]  # Java's parser refuses a name twice
+    assert [cql_name(name) for name in names[:2]] == ["count", "inclusive"]
+    entries = {key: entry_from_record(key, value) for key, value in schema_records(encoder, "t.ks.t")}
+    assert decode(encoder.value(change), entries) == change
 
 
 INSERT = Change(
