@@ -286,7 +286,7 @@ BREAKAGES: Final = (
         name="a-log-that-must-be-written",
         promise="changes go on where the agent's own files have no space",
         file="schemas/tailrace_common/logs.py",
-        old="    handler = logging.StreamHandler(stream)\n",
+        old='    handler = logging.StreamHandler(stream) if level.lower() == "debug" else _Handler(stream)\n',
         new="    class Handler(logging.StreamHandler[TextIO]):\n"
         "        def handleError(self, record: logging.LogRecord) -> None:\n"
         "            raise\n\n"
