@@ -113,11 +113,11 @@ class Running:
         self.thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self.thread.join(120)
         self._sink.close()
-        if self.error is not None:
+        if self.error is not None and kind is None:
             raise self.error
 
     def until(self, condition: Callable[[], bool]) -> None:
