@@ -257,6 +257,12 @@ class LiveCluster:
         peers = self._rows("SELECT host_id, data_center, tokens FROM system.peers_v2")
         return ring_of((*local, *peers), gossip)
 
+    def addresses(self) -> dict[str, str]:
+        """The address at which the other nodes know each node, by host id, of all nodes that this one knows."""
+        local = self._rows("SELECT host_id, broadcast_address AS address FROM system.local")
+        peers = self._rows("SELECT host_id, peer AS address FROM system.peers_v2")
+        return {str(row["host_id"]): str(row["address"]) for row in (*local, *peers) if row["host_id"] is not None}
+
     def execute(self, statement: str) -> Sequence[Mapping[str, Any]]:
         """Run any CQL statement; its rows by column name, empty where it returns none. Raises ServiceError."""
         return self._rows(statement)

@@ -311,6 +311,7 @@ def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
     KafkaTopics(config, TopicSettings(prefix=bench.prefix)).ensure_internal(topics)
     history = HistoryRecord(Position(1, 7, 8), uuid4(), ("ks", "t"))
     rows = bench.run("hosts", "list").rows
+    assert {row["address"] for row in rows} == {"127.0.0.1"}
     assert [(row["host"], row["state"]) for row in rows] == [(bench.host, "never published")]
     for host in (gone, bench.host):
         name = rows[0]["cluster"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
@@ -36,17 +37,16 @@ app = typer.Typer(
 def list_(config: SettingsFile = None) -> None:
     """List every host that has published, or is in the cluster's ring.
 
-    State: `in the ring`; `gone`, which is a node that left or was replaced, to be retired; `never published`, a node
-    without an agent so far; `of another cluster`, by the name under which it published. Progress: how long ago its
-    agent had published all that there was, or, while it is behind, that it `reads`; and how many mutations it has
-    parked.
+    Address: the one at which the other nodes know it. State: `in the ring`; `gone`, a node that left or was replaced,
+    to be retired; `never published`, a node without an agent so far; `of another cluster`, by the name under which it
+    published. Progress: how long ago its agent had published everything, or, while it is behind, that it `reads`; and
+    how many mutations it has parked.
 
     Example: tailrace hosts list -c tailrace.toml
     """
     settings = settings_of(config)
-    cluster, ring = _ring(settings)
-    now = time.time()
-    rows = host_rows(known_hosts(settings), cluster, ring, now, known_progress(settings))
+    members = _members(settings)
+    rows = host_rows(known_hosts(settings), members, time.time(), known_progress(settings))
     print_rows(rows, empty=f"no host has published under {settings.topics.prefix}, and the cluster has none")
 
 
@@ -66,8 +66,8 @@ def retire(
     """
     settings = settings_of(config)
     record = host_of(known_hosts(settings), host)
-    cluster, ring = _ring(settings)
-    require_gone(record, cluster, ring)
+    members = _members(settings)
+    require_gone(record, members.cluster, members.ring)
     require_stopped(settings, record, time.time(), fence=fence)
     at = "an unreadable position" if record.resume is None else position_words(record.resume.position)
     say(f"host {host} published up to {at}, last {age_words(record.age(time.time()))} ago")
@@ -81,12 +81,22 @@ def retire(
     say(f"host {host} is retired")
 
 
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The cluster that the settings reach: its name, its ring, and its nodes' addresses by host id."""
+
+    cluster: str
+    ring: Ring
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+
 def host_rows(
-    hosts: Iterable[HostRecord], cluster: str, ring: Ring, now: float, told: Iterable[Progress] = ()
+    hosts: Iterable[HostRecord], members: Members, now: float, told: Iterable[Progress] = ()
 ) -> list[dict[str, object]]:
     """One row per host: those that published, then those that never did. `now` is wall time in seconds."""
     progress = {(one.cluster, one.host): one for one in told}
-    nodes = {node.host: node for node in ring.nodes}
+    nodes = {node.host: node for node in members.ring.nodes}
+    addresses, cluster = members.addresses, members.cluster
     rows: list[dict[str, object]] = []
     for one in hosts:
         node = nodes.pop(one.host, None)
@@ -95,6 +105,7 @@ def host_rows(
             {
                 "cluster": one.cluster,
                 "host": one.host,
+                "address": addresses.get(one.host),
                 "state": absent if node is None else "in the ring",
                 "datacenter": None if node is None else node.datacenter,
                 "position": one.problem if one.resume is None else position_words(one.resume.position),
@@ -104,7 +115,8 @@ def host_rows(
         )
     for node in nodes.values():
         nothing = {"datacenter": node.datacenter, "position": None, "age": None, "progress": None}
-        rows.append({"cluster": cluster, "host": node.host, "state": "never published", **nothing})
+        member = {"cluster": cluster, "host": node.host, "address": addresses.get(node.host)}
+        rows.append({**member, "state": "never published", **nothing})
     return rows
 
 
@@ -142,7 +154,7 @@ def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:
         )
 
 
-def _ring(settings: Settings) -> tuple[str, Ring]:
-    """Name and ring of the settings' cluster. Raises ServiceError, RingError."""
+def _members(settings: Settings) -> Members:
+    """The settings' cluster. Raises ServiceError, RingError."""
     with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
-        return settings.cluster.name or cluster.local().cluster, cluster.ring()
+        return Members(settings.cluster.name or cluster.local().cluster, cluster.ring(), cluster.addresses())

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tailrace.capture.resume import Quarantined, Resume
 from tailrace.cli import offsets
-from tailrace.cli.hosts import host_rows, require_gone
+from tailrace.cli.hosts import Members, host_rows, require_gone
 from tailrace.cli.main import app
 from tailrace.cli.offset_files import between, present, require_boundary
 from tailrace.cli.options import confirm
@@ -158,12 +158,13 @@ RING = Ring((Node("a", "dc1", (1,)), Node("new", "dc2", (2,))))
 
 def test_hosts_are_held_against_the_ring() -> None:
     hosts = (*_hosts(), HostRecord("d", "x", Resume(), 0))
-    rows = {row["host"]: (row["state"], row["datacenter"]) for row in host_rows(hosts, "c", RING, 0.0)}
+    members = Members("c", RING, {"a": "10.0.0.1", "new": "10.0.0.2"})
+    rows = {row["host"]: (row["address"], row["state"], row["datacenter"]) for row in host_rows(hosts, members, 0.0)}
     assert rows == {
-        "a": ("in the ring", "dc1"),
-        "b": ("gone", None),
-        "x": ("of another cluster", None),
-        "new": ("never published", "dc2"),
+        "a": ("10.0.0.1", "in the ring", "dc1"),
+        "b": (None, "gone", None),
+        "x": (None, "of another cluster", None),
+        "new": ("10.0.0.2", "never published", "dc2"),
     }
 
 
