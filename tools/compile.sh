@@ -13,7 +13,7 @@ if [ -e "$target/.from-$stamp" ]; then
 fi
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-{ sources; find connector schemas spark \( -name '*.json' -o -name py.typed \) -print0; } |
+{ sources; find connector schemas spark \( -name '*.json' -o -name '*.properties' -o -name py.typed \) -print0; } |
     xargs -0 cp --parents -t "$copy"
 cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE tools/{build_backend,compilation}.py tools/mypyc.toml
 rm -rf "$target"

@@ -43,7 +43,11 @@ def test_every_module_is_in_a_package() -> None:
 
 def test_every_data_file_is_packaged() -> None:
     suffixes = {path.suffix for root in ("schemas", "connector", "spark") for path in (ROOT / root).rglob("*")}
-    assert suffixes - {".py", ".pyc", ".so", "", ".typed"} <= {".json"}, "name it in tool.setuptools.package-data"
+    packaged = {Path(pattern).suffix for pattern in PYPROJECT["tool"]["setuptools"]["package-data"]["*"]}
+    copied = (ROOT / "tools/compile.sh").read_text(encoding="utf-8")
+    for suffix in suffixes - {".py", ".pyc", ".so", "", ".typed"}:
+        assert suffix in packaged, "name it in tool.setuptools.package-data"
+        assert f"'*{suffix}'" in copied, "let tools/compile.sh copy it"
 
 
 def tool(name: str) -> Any:

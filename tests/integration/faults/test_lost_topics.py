@@ -44,7 +44,7 @@ class Ground:
     def __init__(self, spark: SparkSession, kafka: LocalKafka, prefix: str, folder: Path) -> None:
         self.spark, self.kafka, self.prefix, self.folder = spark, kafka, prefix, folder
         self.feed = Feed(kafka.bootstrap, prefix)
-        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
         self.topic = self.feed.topic(LOST)
         self.url = f"sqlite:///{folder / 'sink.db'}"
         self.database = Database(self.url, sa.create_engine(self.url))
