@@ -72,13 +72,13 @@ BROKEN: Final = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", nam
 
 
 def broken() -> Change:
-    """What is no change at all: work on it raises KeyError, TypeError or whatever, and no error of Tailrace's.
+    """What is no change at all: work on it raises KeyError, OverflowError or whatever, and no error of Tailrace's.
 
-    Nobody knows the type of its column, and its cell was written at no time.
+    Nobody knows the type of its column, and its cell was written at a time that no long can hold.
     """
     column = replace(BROKEN.regular[0], type=CqlType("unheard of"))
     change = Log(BROKEN).insert((1,), (), 1, v="a")
-    cells = tuple(replace(cell, column=column, written="yesterday") for cell in change.cells)  # type: ignore[arg-type]
+    cells = tuple(replace(cell, column=column, written=1 << 80) for cell in change.cells)
     return replace(change, table=replace(BROKEN, regular=(column,)), cells=cells)
 
 
