@@ -220,8 +220,12 @@ def test_a_topic_that_takes_small_batches_only(desk: Desk) -> None:
         limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, small, incremental_configs=[limit])
         admin.incremental_alter_configs([resource])[resource].result(30)
-        desk.topics.ensure_table(small)
-        assert desk.topics.limit(small) == 20000
+
+        def limited() -> bool:  # a broker learns of a change a moment after the controller has confirmed it
+            desk.topics.ensure_table(small)
+            return desk.topics.limit(small) == 20000
+
+        assert wait_until(limited, 30)
         with pytest.raises(ServiceError, match="smaller batches"):
             publisher.send(desk.record(0, small))
     with closing(desk.publisher()) as publisher:
