@@ -25,14 +25,16 @@ def test_both_signals_interrupt(number: signal.Signals, before: str) -> None:
     assert (process.returncode, rest) == (0, "interrupted\n")
 
 
+# Not signal.pause(): a signal that comes just before it is handled only after the next one.
 _WAITING = """
-import signal
+import signal, time
 from tailrace.cli.interruption import stopped_by_signals
 signal.signal({number}, signal.{before})
 try:
     with stopped_by_signals():
         print("waits", flush=True)
-        signal.pause()
+        while True:
+            time.sleep(0.01)
 except KeyboardInterrupt:
     print("interrupted")
 assert signal.getsignal({number}) is signal.{before}
@@ -61,14 +63,15 @@ def test_a_closed_terminal_interrupts_once_and_nothing_that_is_said_fails() -> N
 
 
 _HANGING = """
-import fcntl, os, signal, sys, termios
+import fcntl, os, signal, sys, termios, time
 from tailrace.cli.interruption import stopped_by_signals
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 try:
     with stopped_by_signals():
         os.write({report}, b"waits\\n")
-        signal.pause()
+        while True:
+            time.sleep(0.01)
 except KeyboardInterrupt:
     print("ended", flush=True)
     print("ended", file=sys.stderr, flush=True)

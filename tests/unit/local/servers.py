@@ -10,7 +10,7 @@ from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
 
 SERVER = """
-import signal, socket, sys
+import signal, socket, sys, time
 port, ready, on_term = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 def end(number, frame):
     print("ending", flush=True)
@@ -19,12 +19,12 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN if on_term == "ignore" else end)
 with socket.create_server(("127.0.0.1", port)):
     print(ready, flush=True)
     while True:
-        signal.pause()
+        time.sleep(0.01)
 """
 
 # Starts a server of its own, as Python does with Spark's Java, which follows `after` seconds later or never.
 WITH_A_CHILD = """
-import os, signal, socket, subprocess, sys
+import os, signal, socket, subprocess, sys, time
 port, ready, on_term = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 following = '''
 import os, sys, time
@@ -38,7 +38,7 @@ child = subprocess.Popen([sys.executable, "-u", "-c", following], stdin=subproce
 with socket.create_server(("127.0.0.1", port)):
     print(ready, flush=True)
     while True:
-        signal.pause()
+        time.sleep(0.01)
 """
 
 FAILING = """
