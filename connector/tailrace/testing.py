@@ -13,9 +13,6 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.capture.ddl import WATCHED, Gap
-from tailrace.capture.ledger import SegmentKey
-from tailrace.capture.missing import Loss, Span, spans
-from tailrace.capture.resume import Quarantined, Resume
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.objects import NodeState, Options
@@ -23,6 +20,9 @@ from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace.state.loss import Loss
+from tailrace.state.resume import Quarantined, Resume, SegmentKey
+from tailrace.state.spans import Span, spans
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.errors import DecodeError, FencedError
 from tailrace_schemas.table import Column, ColumnKind, Table

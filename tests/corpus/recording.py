@@ -17,12 +17,12 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.protocol import ResultMessage, _ProtocolHandler
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.resume import Resume
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
+from tailrace.state.resume import Resume
 from tailrace_schemas.table import Table
 from tests.corpus.corpus import View, segment_id, write_corpus
 from tests.corpus.release import Dialect, dialect_of

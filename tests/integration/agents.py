@@ -26,9 +26,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.directory import OWNER_MARK
-from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.owner import is_running, read_owner
-from tailrace.capture.resume import Resume
 from tailrace.capture.segment import header_checksum
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import first_table
@@ -37,6 +35,7 @@ from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
 from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
+from tailrace.state.resume import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import TopicSettings

@@ -11,11 +11,11 @@ from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.resume import Resume
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.process import wait_until
+from tailrace.state.resume import Resume
 from tests.integration.agents import cql
 
 pytestmark = pytest.mark.long

@@ -21,7 +21,6 @@ from cassandra.cluster import Session
 from typer.testing import CliRunner
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.resume import Resume
 from tailrace.cli.main import app
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.entry import Entry
@@ -31,6 +30,7 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
+from tailrace.state.resume import Resume
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.change import Origin
 from tailrace_schemas.definitions import schema_row_to_json

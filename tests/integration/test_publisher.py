@@ -21,7 +21,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
     NewTopic,
 )
 
-from tailrace.capture.resume import Resume
 from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
 from tailrace.local.process import wait_until
@@ -29,6 +28,7 @@ from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.record import Record
+from tailrace.state.resume import Resume
 from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError, TailraceError

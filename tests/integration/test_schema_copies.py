@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.ddl import KeptSegments, SchemaLog
-from tailrace.capture.resume import Resume
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
@@ -18,6 +17,7 @@ from tailrace.cluster import Contact, LiveCluster
 from tailrace.history.events import EventKind
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.process import wait_until
+from tailrace.state.resume import Resume
 from tests.integration.agents import cql, create_keyspace
 from tests.services.choice import Means
 

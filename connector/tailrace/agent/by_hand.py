@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tailrace.agent.parts import Capture, Publisher, Routing, reread
-from tailrace.capture.parked import Parked, ParkingLot
-from tailrace.capture.resume import Resume
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, UnknownTableError
 from tailrace.publish.record import size_of
+from tailrace.state.parked import Parked, ParkingLot
+from tailrace.state.resume import Resume
 from tailrace_common.kafka import Pace
 from tailrace_schemas.errors import DecodeError
 

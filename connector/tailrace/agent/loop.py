@@ -16,13 +16,13 @@ from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.slowness import Slowness
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Outgoing, Translation
-from tailrace.capture.parked import ParkingLot
-from tailrace.capture.resume import FIRST_EPOCH, Resume
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, RenewalError, UnexplainedError
 from tailrace.history.events import encode_event, event_key
 from tailrace.position import Position
 from tailrace.publish.record import size_of
+from tailrace.state.parked import ParkingLot
+from tailrace.state.resume import FIRST_EPOCH, Resume
 from tailrace_common.kafka import StoppedError
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, RefusedError, ServiceError

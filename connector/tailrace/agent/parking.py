@@ -11,10 +11,10 @@ from uuid import UUID
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, reread
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Translation
-from tailrace.capture.parked import Parked, ParkingLot
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, TooLargeError, UnexplainedError
 from tailrace.publish.dead_letters import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
+from tailrace.state.parked import Parked, ParkingLot
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.topics import Internal
 

@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
-from tailrace.capture.ledger import SegmentKey
-from tailrace.capture.missing import Loss, Span
-from tailrace.capture.parked import Parked
-from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
@@ -20,6 +16,10 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace.state.loss import Loss
+from tailrace.state.parked import Parked
+from tailrace.state.resume import Quarantined, Resume, SegmentKey
+from tailrace.state.spans import Span
 from tailrace_common.kafka import Pace
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError

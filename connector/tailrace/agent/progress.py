@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tailrace.capture.resume import Resume
 from tailrace.position import Position
+from tailrace.state.resume import Resume
 from tailrace_schemas.progress import Place, Progress, encode_progress, progress_key
 
 IDLE: Final = 6

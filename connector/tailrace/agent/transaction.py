@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tailrace.agent.parts import Limits, Publisher
-from tailrace.capture.resume import Resume
 from tailrace.errors import RenewalError
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally
+from tailrace.state.resume import Resume
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.topics import Internal

@@ -10,7 +10,6 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.agent.parts import Backoff, Limits, Parts, Routing
-from tailrace.capture.truncation import Truncation
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
@@ -25,6 +24,7 @@ from tailrace.history.decode import LARGE, Definitions, messages_at, put_message
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace.publish.record import Record, size_of
+from tailrace.state.truncation import Truncation
 from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 

@@ -6,7 +6,6 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from tailrace.capture.truncation import Truncation
 from tailrace.commitlog.model import Mutation, RangeMarker
 from tailrace.history.cells import NEVER
 from tailrace.history.events import EventKind, SchemaEvent, Subject, changed_words, table_id_of
@@ -14,6 +13,7 @@ from tailrace.history.objects import OPTIONS, ObjectChange, Objects, types_of
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
 from tailrace.position import Position
+from tailrace.state.truncation import Truncation
 from tailrace_schemas.table import Table
 
 Known = tuple[Position, UUID]

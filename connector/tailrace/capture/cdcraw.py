@@ -18,11 +18,10 @@ from tailrace.capture.ddl import KeptSegments
 from tailrace.capture.directory import SegmentFiles
 from tailrace.capture.finality import has_begun, index_of, is_final
 from tailrace.capture.index import Index, advance
-from tailrace.capture.ledger import Ledger, SegmentKey
+from tailrace.capture.ledger import Ledger
 from tailrace.capture.listings import Listings
-from tailrace.capture.missing import Loss, Register, Span, starts_run
+from tailrace.capture.missing import Register, starts_run
 from tailrace.capture.recovery import Recovery
-from tailrace.capture.resume import FIRST_EPOCH, Quarantined, Resume
 from tailrace.capture.segment import OpenSegment, entries_at, header_checksum, require_keys
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
@@ -30,6 +29,9 @@ from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
+from tailrace.state.loss import Loss
+from tailrace.state.resume import FIRST_EPOCH, Quarantined, Resume, SegmentKey
+from tailrace.state.spans import Span
 from tailrace_schemas.errors import DecodeError, ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.capture")

@@ -19,13 +19,13 @@ from typing import BinaryIO, Final
 
 from tailrace.capture.directory import SegmentFiles, pair
 from tailrace.capture.index import parse_index
-from tailrace.capture.resume import FIRST_EPOCH
 from tailrace.capture.segment import OpenSegment, is_genuine
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.unindexed import Unindexed
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.position import Position
+from tailrace.state.resume import FIRST_EPOCH
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.system_tables import system_tables
 

@@ -16,14 +16,12 @@ from typing import Final
 from tailrace.capture.directory import SegmentFiles
 from tailrace.capture.segment import header_checksum
 from tailrace.capture.storage import DELETED, Release
+from tailrace.state.resume import SegmentKey
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 # Where nobody says how many the log can hold: as many as commitlog_total_space takes by default, 8 GiB of 32 MiB each.
 REMEMBERED: Final = 256
 _MOST_OPEN: Final = 256
-
-SegmentKey = tuple[int, int]
-"""Segment id and header checksum."""
 
 
 @dataclass(slots=True)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +18,8 @@ from tailrace.capture.directory import Listing, SegmentFiles, pair
 from tailrace.capture.segment import OpenSegment
 from tailrace.commitlog.encryption import Keys
 from tailrace.position import Position
-
-Span = tuple[int, int]
-"""Segment ids from the first to the last, both included."""
+from tailrace.state.loss import Loss, Missing
+from tailrace.state.spans import Span, ids_of, spans, united, without
 
 # A step between ids that is longer than this may be a restart of the node; a shorter one cannot, as it takes a second.
 _RUN_STEP: Final = 1000
@@ -30,80 +27,6 @@ _RUN_STEP: Final = 1000
 _RUN_START_MS: Final = 60_000
 # Longer without a look than this, and nobody watched: the process was stopped, or the machine slept, or was busy.
 UNWATCHED_SECONDS: Final = 3.0
-
-
-class Missing(StrEnum):
-    """Why segments count as missing; what is neither lost nor unknown is empty, and silent. What was retracted was
-    published, and the node has lost it."""
-
-    LOST = "lost"
-    UNKNOWN = "unknown"
-    RETRACTED = "retracted"
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Changes that are missing for good, or may be: all behind `first`, before `until`; retracted ones up to it."""
-
-    kind: Missing
-    segments: Span
-    first: Position
-    until: Position
-
-    def __str__(self) -> str:
-        a, b = self.segments
-        if self.kind is Missing.RETRACTED:
-            return (
-                f"segment {a}: the node has lost in a crash what was published ahead of its flush, behind {self.first} "
-                f"up to {self.until}; those changes are retracted"
-            )
-        names = f"segment {a}" if a == b else f"segments {a} to {b}"
-        what = (
-            f"{names} had changes to publish, and vanished unread: lost is"
-            if self.kind is Missing.LOST
-            else f"{names} are gone, nobody watched, and Cassandra or another agent may have deleted unread ones: "
-            "perhaps lost is"
-        )
-        return f"{what} what stood behind {self.first}, before {self.until}"
-
-
-def spans(ids: Iterable[int]) -> tuple[Span, ...]:
-    """Ids as spans of consecutive ones."""
-    found: list[Span] = []
-    for id in sorted(set(ids)):
-        if found and id == found[-1][1] + 1:
-            found[-1] = (found[-1][0], id)
-        else:
-            found.append((id, id))
-    return tuple(found)
-
-
-def united(known: Iterable[Span], more: Iterable[Span] = ()) -> tuple[Span, ...]:
-    """Spans as few as possible."""
-    found: list[Span] = []
-    for a, b in sorted((*known, *more)):
-        if found and a <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(b, found[-1][1]))
-        else:
-            found.append((a, b))
-    return tuple(found)
-
-
-def without(span: Span, known: Iterable[Span]) -> tuple[Span, ...]:
-    """What of a span stands in none of the known ones."""
-    left, (at, last) = list[Span](), span
-    for a, b in united(known):
-        if b < at or a > last:
-            continue
-        if a > at:
-            left.append((at, a - 1))
-        at = b + 1
-    return (*left, (at, last)) if at <= last else tuple(left)
-
-
-def ids_of(known: Iterable[Span]) -> frozenset[int]:
-    """Every id of spans that were made of ids."""
-    return frozenset(id for a, b in known for id in range(a, b + 1))
 
 
 def unwatched_gaps(

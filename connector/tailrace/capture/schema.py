@@ -20,8 +20,7 @@ from tailrace.capture.announcements import (
 )
 from tailrace.capture.cluster_view import SYSTEM, ClusterView, SchemaReader, SchemaSource, told
 from tailrace.capture.ddl import WATCHED, Gap
-from tailrace.capture.resume import Resume
-from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncations_in
+from tailrace.capture.truncation import Truncations, metadata_epoch, truncations_in
 from tailrace.capture.unindexed import ids_to_publish
 from tailrace.capture.unsent import UnsentRecords
 from tailrace.commitlog.entry import Entry
@@ -36,6 +35,8 @@ from tailrace.history.records import BEGINNING, HistoryRecord, history_of
 from tailrace.history.rows import KeyedRow, Name, SchemaRows
 from tailrace.history.schema import SchemaDifference, SchemaHistory
 from tailrace.position import Position
+from tailrace.state.resume import Resume
+from tailrace.state.truncation import Truncation
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table

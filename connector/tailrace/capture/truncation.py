@@ -10,32 +10,9 @@ from uuid import UUID
 from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.objects import epoch_of
 from tailrace.position import Position
+from tailrace.state.truncation import Newest, Truncation
 
 _COLUMN: Final = "truncated_at"
-
-Newest = tuple[UUID, int, bool]
-"""A table id, the time of its newest truncation in milliseconds, and whether that was inferred."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Truncation:
-    """A TRUNCATE of one table, where the log tells of it: `position` is the end of that record, or of the hole in which
-    it stood.
-
-    `at` is the node's time of it, in milliseconds. The table's data up to `upto` (segment, offset) of this node's log
-    went; what stands behind that stayed, whatever its write time. Ordered by position.
-    """
-
-    position: Position
-    table_id: UUID
-    at: int
-    upto: tuple[int, int] = (-1, 0)
-    inferred: bool = False
-
-    @property
-    def written(self) -> int:
-        """`at` in microseconds, as write times are."""
-        return self.at * 1000
 
 
 def truncation_of(table_id: UUID, value: bytes, position: Position, *, inferred: bool = False) -> Truncation | None:

@@ -13,7 +13,6 @@ from tailrace.capture.ddl import KeptSegments
 from tailrace.capture.missing import Register
 from tailrace.capture.pressure import Mode, Policy, Tender, Tending
 from tailrace.capture.recovery import is_commitlog_of
-from tailrace.capture.resume import Resume
 from tailrace.capture.spool import Spool
 from tailrace.capture.storage import DELETED, KEPT, Release, archived
 from tailrace.cli.node_settings import NodeSettings, tell_node_settings
@@ -22,6 +21,7 @@ from tailrace.errors import DataLossError
 from tailrace.ops.headroom import NodeLimits, limits_of
 from tailrace.ops.health import Health, HealthBoard
 from tailrace.position import Position
+from tailrace.state.resume import Resume
 from tailrace_common.settings import AgentSettings
 
 _LOG: Final = logging.getLogger("tailrace.agent")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailrace.capture.directory import SegmentFiles, list_segments
-from tailrace.capture.ledger import SegmentKey
 from tailrace.capture.segment import header_checksum
 from tailrace.cli.segment_files import open_segment, read_named_descriptor
 from tailrace.commitlog.encryption import Keys
@@ -14,6 +13,7 @@ from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import sections
 from tailrace.position import Position
 from tailrace.publish.moves import Between
+from tailrace.state.resume import SegmentKey
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 
 

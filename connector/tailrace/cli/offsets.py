@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import typer
 
-from tailrace.capture.resume import Resume
 from tailrace.cli.agent import contact_of
 from tailrace.cli.offset_files import between, present, require_boundary
 from tailrace.cli.options import Yes, confirm, existing_directory
@@ -25,6 +24,7 @@ from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of, read_hosts
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
+from tailrace.state.resume import Resume
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, print_rows, say
 from tailrace_common.kafka import Pace

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.capture.resume import Resume
 from tailrace.position import Position
 from tailrace.publish.offsets import offsets_key
+from tailrace.state.resume import Resume
 from tailrace_schemas.avro import SchemaEntry, decode
 from tailrace_schemas.change import Op, Origin
 from tailrace_schemas.errors import TailraceError

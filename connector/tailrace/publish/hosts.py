@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from tailrace.capture.resume import Resume
 from tailrace.publish.offsets import OffsetsError, host_key, read_offsets
+from tailrace.state.resume import Resume
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tailrace.capture.missing import Loss, Missing
 from tailrace.position import Position
+from tailrace.state.loss import Loss, Missing
 
 VERSION = 1
 

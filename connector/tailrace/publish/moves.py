@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tailrace.capture.ledger import SegmentKey
-from tailrace.capture.resume import Resume
 from tailrace.position import Position
+from tailrace.state.resume import Resume, SegmentKey
 from tailrace_schemas.errors import SettingsError
 
 _TARGET: Final = re.compile(r"(?:(\d{1,9})/)?(\d{1,19})(?::(\d{1,10}))?", re.ASCII)

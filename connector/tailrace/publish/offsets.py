@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace.capture.parked import LotKey, Parked
-from tailrace.capture.resume import Quarantined, Resume
-from tailrace.capture.truncation import Newest, Truncation
 from tailrace.position import Position
+from tailrace.state.parked import LotKey, Parked
+from tailrace.state.resume import Quarantined, Resume
+from tailrace.state.truncation import Newest, Truncation
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.packing import json_object
 

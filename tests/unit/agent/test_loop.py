@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from tailrace.agent.parts import Limits
-from tailrace.capture.missing import Loss, Missing
 from tailrace.errors import HeldError
 from tailrace.position import Position
+from tailrace.state.loss import Loss, Missing
 from tailrace.testing import Crash, Faults, MemoryPublisher
 from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import FencedError, ServiceError

@@ -9,10 +9,10 @@ import pytest
 from tailrace.agent.parts import Limits
 from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.transaction import Transaction
-from tailrace.capture.resume import Quarantined, Resume
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace.state.resume import Quarantined, Resume
 from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
 from tailrace_common.kafka import Pace
 from tailrace_schemas.progress import decode_progress

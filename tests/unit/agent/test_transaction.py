@@ -6,9 +6,9 @@ import pytest
 
 from tailrace.agent.parts import Limits
 from tailrace.agent.transaction import Transaction
-from tailrace.capture.resume import Resume
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
+from tailrace.state.resume import Resume
 from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
 from tailrace_common.kafka import Pace
 from tests.unit.agent.world import World, entries

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.resume import Quarantined, Resume
 from tailrace.capture.segment import header_checksum
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
+from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tests.unit.capture.segments import SegmentWriter, header
 

@@ -11,8 +11,8 @@ import pytest
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.directory import SegmentFiles
 from tailrace.capture.ledger import Ledger
-from tailrace.capture.resume import Resume
 from tailrace.position import Position
+from tailrace.state.resume import Resume
 from tests.unit.capture.segments import SegmentWriter
 
 FAR = 1 << 30

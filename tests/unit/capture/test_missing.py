@@ -5,26 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tailrace.capture.directory import Listing, SegmentFiles
-from tailrace.capture.missing import (
-    UNWATCHED_SECONDS,
-    Loss,
-    Missing,
-    Register,
-    Span,
-    ids_of,
-    spans,
-    united,
-    unwatched_gaps,
-    without,
-)
+from tailrace.capture.missing import UNWATCHED_SECONDS, Register, unwatched_gaps
 from tailrace.position import Position
+from tailrace.state.loss import Loss, Missing
+from tailrace.state.spans import Span
 from tailrace.testing import ManualClock
 
-IDS = st.sets(st.integers(0, 40))
 # The first segment of a run has the clock's milliseconds.
 RUN = 1_795_247_025_000
 
@@ -46,15 +34,6 @@ def listing(*ids: int, indexed: bool = True, spooled: tuple[int, ...] = (), logl
 
 def no_run(_: int) -> bool:
     return False
-
-
-@given(IDS, IDS)
-def test_spans_are_sets_of_ids(some: set[int], others: set[int]) -> None:
-    """Against Python's own sets."""
-    assert ids_of(spans(some)) == some
-    assert ids_of(united(spans(some), spans(others))) == some | others
-    assert united(spans(some), spans(others)) == spans(some | others)
-    assert ids_of(without((5, 30), spans(some))) == set(range(5, 31)) - some
 
 
 GAPS: list[tuple[str, int, Listing, tuple[Span, ...]]] = [

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.resume import Resume
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import first_cursor, read_section
+from tailrace.state.resume import Resume
 from tests.unit.commitlog.recorded import KEYS, Recorded, recorded
 
 # Uncompressed, compressed and encrypted (where the index counts what the file does not hold), two segments, versions.

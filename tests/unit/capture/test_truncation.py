@@ -7,10 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.resume import Resume
-from tailrace.capture.truncation import Truncation, Truncations, metadata_epoch, truncation_of, truncations_in
+from tailrace.capture.truncation import Truncations, metadata_epoch, truncation_of, truncations_in
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.position import Position
+from tailrace.state.resume import Resume
+from tailrace.state.truncation import Truncation
 from tests.unit.ddl import LOCAL, schema_version, truncate
 
 A, B = UUID(int=1), UUID(int=2)

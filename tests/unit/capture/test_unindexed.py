@@ -12,11 +12,12 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import KeptSegments, SchemaLog
-from tailrace.capture.missing import Missing, Register
-from tailrace.capture.resume import Resume
+from tailrace.capture.missing import Register
 from tailrace.capture.unindexed import Unindexed, ids_to_publish
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
+from tailrace.state.loss import Missing
+from tailrace.state.resume import Resume
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.mutations import EPOCH, deletion, mutation
 from tests.unit.tables import table

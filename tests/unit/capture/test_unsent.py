@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from tailrace.capture.resume import Resume
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.unsent import UnsentRecords
 from tailrace.history.records import BEGINNING, HistoryRecord, encode_history
 from tailrace.position import Position
+from tailrace.state.resume import Resume
 from tailrace.testing import Faults, MemorySchema, MemorySchemaLog, rows_of
 from tailrace_schemas.table import Table
 from tests.unit.capture.test_schema import Node

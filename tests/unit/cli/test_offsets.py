@@ -11,7 +11,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tailrace.capture.resume import Quarantined, Resume
 from tailrace.cli import offsets
 from tailrace.cli.hosts import Members, host_rows, require_gone
 from tailrace.cli.main import app
@@ -22,6 +21,7 @@ from tailrace.errors import AgentRunsError
 from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.moves import Between
+from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.ring import Node, Ring
 from tests.unit.capture.segments import SegmentWriter

@@ -9,8 +9,6 @@ from uuid import UUID
 import pytest
 
 from tailrace.agent.by_hand import publish_parked
-from tailrace.capture.parked import Parked
-from tailrace.capture.resume import Resume
 from tailrace.changes.transcode import Message
 from tailrace.cli.dead_letters import letters_of, short
 from tailrace.cli.parked import chosen_lots, parked_rows
@@ -20,6 +18,8 @@ from tailrace.position import Position
 from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.record import Record
+from tailrace.state.parked import Parked
+from tailrace.state.resume import Resume
 from tailrace.testing import Faults, MemoryCapture, MemoryKafka, MemoryLog, MemoryPublisher
 from tailrace_common.kafka import Pace
 from tailrace_common.kafka import Record as Found

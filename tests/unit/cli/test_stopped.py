@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.owner import own, this_agent
-from tailrace.capture.resume import Resume
 from tailrace.cli.stopped import require_stopped
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord
+from tailrace.state.resume import Resume
 from tailrace_common.settings import Settings
 
 RECORD = HostRecord("c", "h", Resume(), 100_000)

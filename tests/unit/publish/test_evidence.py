@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.parked import Parked
-from tailrace.capture.resume import Resume
-from tailrace.capture.truncation import Truncation
 from tailrace.position import Position
 from tailrace.publish.evidence import Owner, Trace, committed
 from tailrace.publish.offsets import encode_offsets, offsets_key, records_of
+from tailrace.state.parked import Parked
+from tailrace.state.resume import Resume
+from tailrace.state.truncation import Truncation
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.change import Change, Deletion, Op, Origin
 from tests.unit.spark.cassandra import Log, source

@@ -12,9 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.capture.parked import Parked
-from tailrace.capture.resume import Quarantined, Resume
-from tailrace.capture.truncation import Truncation
 from tailrace.cli.dead_letters import letters_of
 from tailrace.history.events import EventError, EventKind, SchemaEvent, Subject, decode_event, encode_event
 from tailrace.history.records import (
@@ -38,6 +35,9 @@ from tailrace.publish.offsets import (
     read_offsets,
     records_of,
 )
+from tailrace.state.parked import Parked
+from tailrace.state.resume import Quarantined, Resume
+from tailrace.state.truncation import Truncation
 from tailrace.testing import rows_of
 from tailrace_common.kafka import Record
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.parked import Parked
-from tailrace.capture.resume import Resume
 from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of, hosts_of
 from tailrace.publish.offsets import encode_offsets, encode_parked, offsets_key, parked_key
+from tailrace.state.parked import Parked
+from tailrace.state.resume import Resume
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.capture.resume import Quarantined, Resume
 from tailrace.position import Position
 from tailrace.publish.moves import Between, adopted, move_words, moved, position_words, target_of
 from tailrace.publish.offsets import decode_offsets, encode_offsets
+from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import SettingsError
 
 AT = Position(2, 70, 400)

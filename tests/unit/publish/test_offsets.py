@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.capture.parked import Parked
-from tailrace.capture.resume import Quarantined, Resume
-from tailrace.capture.truncation import Truncation
 from tailrace.position import Position
 from tailrace.publish.offsets import (
     OffsetsError,
@@ -26,6 +23,9 @@ from tailrace.publish.offsets import (
     parked_key,
     read_offsets,
 )
+from tailrace.state.parked import Parked
+from tailrace.state.resume import Quarantined, Resume
+from tailrace.state.truncation import Truncation
 
 NUMBERS = st.integers(0, 2**63 - 1)
 RESUMES = st.builds(

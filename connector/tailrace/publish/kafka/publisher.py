@@ -7,8 +7,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tailrace.capture.parked import LotKey, Parked
-from tailrace.capture.resume import Resume
 from tailrace.history.events import fitting_event
 from tailrace.history.records import HistoryRecord, history_values, read_history
 from tailrace.publish.evidence import Header, Owner
@@ -16,6 +14,8 @@ from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace.publish.kafka.spans import Spans
 from tailrace.publish.offsets import agent_of, encode_offsets, encode_parked, offsets_key, parked_key, read_offsets
 from tailrace.publish.record import Record
+from tailrace.state.parked import LotKey, Parked
+from tailrace.state.resume import Resume
 from tailrace_common.kafka import PartitionReader, read_to_end
 from tailrace_common.kafka.client import LOG, Clock, Config
 from tailrace_common.kafka.outgoing import Sizes

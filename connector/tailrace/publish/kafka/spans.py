@@ -9,9 +9,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace.capture.resume import Resume
 from tailrace.publish.evidence import Header, Owner, Trace, committed
 from tailrace.publish.offsets import records_of
+from tailrace.state.resume import Resume
 from tailrace_common.kafka import READING
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
 from tailrace_common.secrets import redact

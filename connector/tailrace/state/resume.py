@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.capture.ledger import SegmentKey
-from tailrace.capture.missing import Span
-from tailrace.capture.parked import Parked
-from tailrace.capture.truncation import Newest, Truncation
 from tailrace.position import Position
+from tailrace.state.parked import Parked
+from tailrace.state.spans import Span
+from tailrace.state.truncation import Newest, Truncation
 
 FIRST_EPOCH: Final = 1
+
+SegmentKey = tuple[int, int]
+"""Segment id and header checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Resume:
     were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
     the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
     segments that had an index and were not read to their end, `reported` those that were told to be missing
-    (capture.missing). `parked` are mutations at or below the position whose changes wait.
+    (state.loss). `parked` are mutations at or below the position whose changes wait.
     """
 
     position: Position | None = None
