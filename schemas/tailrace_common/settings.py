@@ -21,7 +21,7 @@ from tailrace_common.settings_cassandra import CassandraSettings
 from tailrace_common.settings_cdc_raw import CdcRawSettings
 from tailrace_common.settings_generations import GenerationSettings
 from tailrace_common.settings_mirror import MirrorSettings
-from tailrace_common.settings_section import PortOrNone, Positive, Seconds, Section
+from tailrace_common.settings_section import ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_common.settings_sink_cassandra import LogTablesSinkSettings
 from tailrace_common.settings_sinks import AnySinkSettings, SinkSettings, SqlSinkSettings
 from tailrace_common.settings_sources import load_into
@@ -107,7 +107,9 @@ class AgentSettings(CdcRawSettings):
     dead_letter_payloads: bool = Field(
         default=False, description="Put such a mutation's bytes into dead letters too. They may be anybody's"
     )
-    health_address: str = Field(default="127.0.0.1", description="Address that the health endpoint listens on")
+    health_address: ListenAddress = Field(
+        default="127.0.0.1", description="Host name or IP address that the health endpoint listens on"
+    )
     health_port: PortOrNone = Field(
         default=HEALTH_PORT,
         description="Its port; 0: no endpoint. Where the default is taken, the agent runs without one, and says so",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 
 from tailrace_common.passthrough import read_secret_file
 
@@ -14,6 +15,21 @@ PortOrNone = Annotated[int, Field(ge=0, le=65535)]
 """0 for none."""
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+
+
+def _without_port(address: str, info: ValidationInfo) -> str:
+    """The address. Raises ValueError for HOST:PORT: the port has a setting of its own."""
+    try:
+        ip_address(address)
+    except ValueError:
+        if ":" in address:
+            port_setting = (info.field_name or "").replace("address", "port")
+            raise ValueError(f"must be a host name or an IP address; its port is set by {port_setting}") from None
+    return address
+
+
+ListenAddress = Annotated[str, AfterValidator(_without_port)]
+"""A host name or an IP address to listen on, without a port."""
 
 
 class Section(BaseModel):

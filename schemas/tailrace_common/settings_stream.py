@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.passthrough import JavaKafkaSettings, SparkSettings, flatten
-from tailrace_common.settings_section import PortOrNone, Positive, Seconds, Section
+from tailrace_common.settings_section import ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_schemas.masks import Rule, Way
 
 METRICS_PORT: Final = 8084
@@ -73,7 +73,9 @@ class StreamSettings(Section):
         default=True,
         description="Stop a table of which Kafka deleted records before they were read; false: read on with the rest",
     )
-    metrics_address: str = Field(default="127.0.0.1", description="Address that health and metrics are served on")
+    metrics_address: ListenAddress = Field(
+        default="127.0.0.1", description="Host name or IP address that health and metrics are served on"
+    )
     metrics_port: PortOrNone = Field(
         default=METRICS_PORT,
         description="Its port; 0: no endpoint. Where the default is taken, the stream runs without one, and says so",

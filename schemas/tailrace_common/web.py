@@ -6,6 +6,7 @@ needs these for its own files. Where all are taken the oldest one is closed, so 
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import threading
@@ -43,15 +44,25 @@ Respond = Callable[[str, str], Answer]
 """From a path, without its query, and what the request accepts (its header Accept); any thread may call it."""
 
 
+class PortTakenError(SettingsError):
+    """Another process listens on that port."""
+
+
 class WebServer(Closing):
-    """Listens at an address until it is closed. Raises SettingsError when the address is taken."""
+    """Listens at an address until it is closed.
+
+    Raises PortTakenError when the port is taken, SettingsError when it cannot listen there for another reason.
+    """
 
     def __init__(self, respond: Respond, address: str, port: int, *, setting: str) -> None:
         """`setting` is the one that says the address, for the error."""
         try:
             self._server = _Server((address, port), _handler(respond))
         except OSError as error:
-            raise SettingsError(f"{setting} {address}:{port}: {error.strerror}") from error
+            problem = f"{setting}: cannot listen on {address}, port {port}: {error.strerror}"
+            if error.errno == errno.EADDRINUSE:
+                raise PortTakenError(problem) from error
+            raise SettingsError(problem) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name=setting, daemon=True)
         self._thread.start()
 
@@ -74,6 +85,8 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = _BACKLOG
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         self._slots = threading.Semaphore(MOST_CONNECTIONS)
         self._lock = threading.Lock()
         self._connections: dict[int, socket.socket] = {}  # by number, the oldest first
@@ -147,14 +160,14 @@ def serving(listen: Callable[[int], WebServer], port: int, default: int) -> Iter
     """While inside, the server that `listen` makes answers at `port`; none for port 0.
 
     A default port that is taken, as by a second process on a machine, is logged and done without. Raises SettingsError
-    for any other one that is.
+    for every other address or port on which it cannot listen.
     """
     try:
         server = listen(port) if port else None
-    except SettingsError as error:
+    except PortTakenError as error:
         if port != default:
             raise
-        _LOG.warning("%s; this process serves no probes and no metrics: set another port", error)
+        _LOG.warning("%s. This process serves no health and no metrics; set another port", error)
         server = None
     try:
         yield

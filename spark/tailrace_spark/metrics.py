@@ -24,7 +24,7 @@ QueryProgress = Callable[[], Mapping[str, Any] | None]
 
 _BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _LONGEST_LABEL: Final = 200
-PATHS: Final = ("/health/live", "/health/ready", "/status", "/metrics")
+PATHS: Final = ("/", "/health/live", "/health/ready", "/status", "/metrics")
 # A sweep of a large store takes minutes, and the loop that asks for it stands meanwhile.
 _STUCK_SECONDS: Final = 600.0
 
@@ -249,7 +249,7 @@ def _answer(metrics: StreamMetrics, path: str, _accepts: str) -> Answer:
             return _probe("ready", metrics.ready)
         case "/metrics":
             return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
-        case "/status":
-            return Answer(HTTPStatus.OK, "application/json", json.dumps(metrics.status()).encode())
+        case "/" | "/status":
+            return Answer(HTTPStatus.OK, "application/json", json.dumps(metrics.status(), indent=2).encode())
         case _:
             return Answer(HTTPStatus.NOT_FOUND, "text/plain", f"paths: {', '.join(PATHS)}\n".encode())

@@ -37,7 +37,7 @@ class Transaction:
     ) -> None:
         self._milliseconds = milliseconds
         self._pace = pace
-        self._lagged = float("-inf")
+        self._lag_measured: dict[str, float] = {}
         self._publisher = publisher
         self._limits = limits
         self._health = health
@@ -125,19 +125,23 @@ class Transaction:
         changes = self._tally.records
         self._health.count(changes=changes, mutations=self._mutations, transactions=1)
         self._health.published(self._tally.by_topic())
-        self._tell_lag()
+        self._measure_lag()
         self._health.committed(resume.position)
         self._began, self._mutations, self._tally = None, 0, Tally()
         self._committed = True
         return changes
 
-    def _tell_lag(self) -> None:
-        """How long after it was written the last change of each topic was committed; not at each commit."""
-        if self._clock() - self._lagged < _LAG_SECONDS or not self._tally.last:
-            return
-        self._lagged = self._clock()
-        now = self._milliseconds()
-        self._health.lags({topic: now / 1000 - written_of(value) / 1e6 for topic, value in self._tally.last.items()})
+    def _measure_lag(self) -> None:
+        """Seconds from the write to the commit of each topic's last change, at most once a second for a topic."""
+        now, wall_seconds = self._clock(), self._milliseconds() / 1000
+        due = {
+            topic: wall_seconds - written_of(value) / 1e6
+            for topic, value in self._tally.last.items()
+            if now - self._lag_measured.get(topic, float("-inf")) >= _LAG_SECONDS
+        }
+        if due:
+            self._lag_measured.update(dict.fromkeys(due, now))
+            self._health.lags(due)
 
     def _begin(self) -> None:
         if self._began is None:

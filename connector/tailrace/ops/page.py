@@ -1,8 +1,8 @@
-"""The agent's status as one page for people."""
+"""The agent's status for people: one page of HTML, and a summary in plain text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from functools import lru_cache
 from html import escape
@@ -17,39 +17,70 @@ _STYLE = (
     "border-bottom:1px solid #ddd;vertical-align:top;font-variant-numeric:tabular-nums}"
     ".good{color:#176b2c}.bad{color:#a01818}svg{width:100%;height:auto}"
 )
+_OTHERS = "For programs: /status as JSON, /metrics for Prometheus, /health/live and /health/ready for probes."
+
+
+Rows = list[tuple[str, str]]
+
+
+def summary(health: Health, now: float) -> str:
+    """Plain text for terminals: the state in one line, then names and values under headings."""
+    lines = [_state(health, now)]
+    for heading, rows in _sections(health, now):
+        width = max(len(name) for name, _ in rows)
+        lines += ["", heading, *(f"  {name:{width}}  {value}" for name, value in rows)]
+    return "\n".join([*lines, "", _OTHERS, ""])
 
 
 def page(health: Health, now: float) -> str:
     """HTML without scripts or anything from elsewhere; it asks for itself again every five seconds."""
-    good = health.live(now) and health.ready and not health.degraded
-    words = "publishing" if good else "publishing, with problems" if health.ready else "not publishing"
-    at = health.committed
-    place = "nothing yet" if at is None else f"segment {at.segment}, offset {at.offset} (log epoch {at.epoch})"
+    state, good = _state(health, now), _is_good(health, now)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>",
-        f"<title>Tailrace: {words}</title><style>{_STYLE}</style>",
-        f"<h1 class={'good' if good else 'bad'}>{words}</h1>",
+        f"<title>Tailrace: {state}</title><style>{_STYLE}</style>",
+        f"<h1 class={'good' if good else 'bad'}>{state}</h1>",
     ]
-    if health.degraded:
-        parts += ["<h2>Problems</h2>", _table(health.degraded.items())]
-    uptime = timedelta(seconds=round(now - health.started))
-    parts += ["<h2>Agent</h2>", _table([*health.about.items(), ("uptime", str(uptime))])]
-    facts = [
-        ("in Kafka up to", place),
-        ("last read everything", f"{health.behind(now):.1f} s ago"),
-        ("run loop", "moving" if health.live(now) else "stuck"),
-        *([("cdc_raw", str(health.headroom))] if health.headroom is not None else []),
-        *([("ring", str(health.ring))] if health.ring is not None else []),
-        *((name, f"{number:,}") for name, number in sorted(health.counts.items())),
-    ]
-    parts += ["<h2>Progress</h2>", _table(facts)]
-    if health.published:
-        rows = ((topic, _topic(health, topic, number)) for topic, number in sorted(health.published.items()))
-        parts += ["<h2>Changes since the start, by topic</h2>", _table(rows)]
+    for heading, rows in _sections(health, now):
+        parts += [f"<h2>{escape(heading)}</h2>", _table(rows)]
     if health.generation is not None:
         parts += ["<h2>The ring</h2>", _picture(health.generation)]
-    parts.append("<p>The same for programs: /status as JSON, /metrics, /health/live, /health/ready.</p></html>")
+    parts.append(f"<p>{_OTHERS}</p></html>")
     return "\n".join(parts)
+
+
+def _is_good(health: Health, now: float) -> bool:
+    return health.live(now) and health.ready and not health.degraded
+
+
+def _state(health: Health, now: float) -> str:
+    if _is_good(health, now):
+        return "publishing"
+    return "publishing, with problems" if health.ready else "not publishing"
+
+
+def _sections(health: Health, now: float) -> Iterator[tuple[str, Rows]]:
+    if health.degraded:
+        yield "Problems", list(health.degraded.items())
+    uptime = timedelta(seconds=round(now - health.started))
+    yield "Agent", [*health.about.items(), ("uptime", str(uptime))]
+    position = health.committed
+    published = "nothing yet"
+    if position is not None:
+        published = f"segment {position.segment}, offset {position.offset} (log epoch {position.epoch})"
+    yield (
+        "Progress",
+        [
+            ("published up to", published),
+            ("last caught up", f"{health.behind(now):.1f} s ago"),
+            ("run loop", "moving" if health.live(now) else "stuck"),
+            *([("cdc_raw", str(health.headroom))] if health.headroom is not None else []),
+            *([("ring", str(health.ring))] if health.ring is not None else []),
+            *((name, f"{count:,}") for name, count in sorted(health.counts.items())),
+        ],
+    )
+    if health.published:
+        topics = sorted(health.published.items())
+        yield "Changes since the start, by topic", [(topic, _topic(health, topic, count)) for topic, count in topics]
 
 
 @lru_cache(maxsize=1)
@@ -59,9 +90,9 @@ def _picture(published: PublishedGeneration) -> str:
     return ring_svg(proposal.ring, proposal.generation)
 
 
-def _topic(health: Health, topic: str, number: int) -> str:
+def _topic(health: Health, topic: str, count: int) -> str:
     lag = health.lags.get(topic)
-    return f"{number:,}" + ("" if lag is None else f", the last one {lag:.1f} s after it was written")
+    return f"{count:,}" + ("" if lag is None else f"; the latest was published {lag:.1f} s after its write")
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:

@@ -9,10 +9,10 @@ from typing import Final
 
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.metrics import CONTENT_TYPE, exposition
-from tailrace.ops.page import page
+from tailrace.ops.page import page, summary
 from tailrace_common.web import Answer, WebServer
 
-PATHS: Final = ("/health/live", "/health/ready", "/status", "/metrics")
+PATHS: Final = ("/", "/health/live", "/health/ready", "/status", "/metrics")
 _JSON: Final = "application/json"
 
 
@@ -36,6 +36,8 @@ def _answer(board: HealthBoard, path: str, accepts: str) -> Answer:
             return Answer(HTTPStatus.OK, CONTENT_TYPE, exposition(health, now))
         case "/" | "/status" if "text/html" in accepts:  # a browser
             return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page(health, now).encode())
+        case "/":
+            return Answer(HTTPStatus.OK, "text/plain; charset=utf-8", summary(health, now).encode())
         case "/status":
             return Answer(HTTPStatus.OK, _JSON, _json(health.as_json(now)))
         case _:

@@ -24,7 +24,8 @@ class Bench:
         self.pace = Pace(10, 600, self.clock)
         publisher = MemoryPublisher(self.kafka, Faults())
         publisher.start()
-        self.transaction = Transaction(publisher, limits, HealthBoard(self.clock), self.clock, lambda: 0, self.pace)
+        self.health = HealthBoard(self.clock)
+        self.transaction = Transaction(publisher, limits, self.health, self.clock, lambda: 0, self.pace)
 
     def fill(self, partition: int = 0) -> int:
         """Send one record after the other until it is full, and commit; how many that took."""
@@ -79,3 +80,11 @@ def test_the_lag_of_each_topic_is_told_at_most_once_a_second() -> None:
     world.log.append(1, entries("a"), final=False)
     world.live()
     assert world.health.now.lags == {"ks.orders": pytest.approx(1_700_000_000 - EPOCH / 1e6, abs=1)}
+
+
+def test_each_topic_has_its_lag_though_another_one_was_measured_a_moment_ago() -> None:
+    bench = Bench(Limits(changes=3))
+    for topic in ("busy", "quiet", "busy"):
+        bench.transaction.send([Record(topic, 0, None, MESSAGE)])
+        bench.transaction.commit(Resume(), ())
+    assert set(bench.health.now.lags) == {"busy", "quiet"}

@@ -291,6 +291,12 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[sink.a]\ntable = '{x}'", {}, "sink.a.table may contain {keyspace} and {table}"),
         ("[sink.a]\ntable = 'x'", {}, "sink.a.table must contain {table}"),
         ("[cluster", {}, "t.toml: not TOML: "),
+        (
+            "[agent]\nhealth_address = '0.0.0.0:8083'",
+            {},
+            "t.toml: agent.health_address must be a host name or an IP address; its port is set by health_port",
+        ),
+        ("[stream]\nmetrics_address = '[::1]:1'", {}, "stream.metrics_address must be a host name or an IP address;"),
     ],
 )
 def test_complaints(tmp_path: Path, text: str, environ: dict[str, str], message: str) -> None:

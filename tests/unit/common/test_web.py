@@ -134,11 +134,30 @@ def test_a_default_port_that_is_taken_is_done_without(caplog: pytest.LogCaptureF
 
     with listen(0) as first:
         with serving(listen, first.port, default=first.port):
-            assert f"127.0.0.1:{first.port}: Address already in use; this process serves no probes" in caplog.text
+            assert f"on 127.0.0.1, port {first.port}: Address already in use. This process serves no" in caplog.text
         with pytest.raises(SettingsError, match="Address already in use"), serving(listen, first.port, default=1):
             pass
         with serving(listen, 0, default=first.port):
             pass
         port = first.port
     with serving(listen, port, default=port), urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=10) as answer:
+        assert answer.read() == b"here"
+
+
+def test_an_address_that_is_not_this_machines_ends_the_process() -> None:
+    """Only the default's port may be taken: an address that cannot be listened on is a wrong setting."""
+
+    def listen(port: int) -> WebServer:
+        return WebServer(answered, "192.0.2.1", port, setting="agent.health_address")
+
+    message = r"agent\.health_address: cannot listen on 192\.0\.2\.1, port 8083: "
+    with pytest.raises(SettingsError, match=message), serving(listen, 8083, default=8083):
+        pass
+
+
+def test_it_listens_on_ipv6() -> None:
+    with (
+        WebServer(answered, "::1", 0, setting="s") as server,
+        urllib.request.urlopen(f"http://[::1]:{server.port}", timeout=10) as answer,
+    ):
         assert answer.read() == b"here"

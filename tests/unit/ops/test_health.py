@@ -107,7 +107,7 @@ def test_status_says_everything(board: HealthBoard, server: HealthServer) -> Non
     board.degrade("held", "stopped at 1/77:4100: table id x is in no known schema")
     board.count(changes=7)
     board.published({"p.shop.orders": 7})
-    assert get(server, "/stats") == (404, {"error": "paths: /health/live, /health/ready, /status, /metrics"})
+    assert get(server, "/stats") == (404, {"error": "paths: /, /health/live, /health/ready, /status, /metrics"})
     assert get(server, "/status?verbose") == (
         200,
         {
@@ -287,6 +287,25 @@ def test_the_page_says_whose_agent_it_is(board: HealthBoard, server: HealthServe
     assert "<tr><th>uptime<td>0:00:00" in shown
 
 
+def test_terminals_get_a_summary_in_plain_text(board: HealthBoard, server: HealthServer) -> None:
+    """What curl shows of the address that the log names."""
+    board.about(node="10.0.0.1 in dc1, host id a", prefix="p")
+    board.degrade("service", "Kafka at k:1 is unreachable")
+    board.published({"p.shop.orders": 12345})
+    board.lags({"p.shop.orders": 0.25})
+    content_type, shown = text(server, "/")
+    assert content_type == "text/plain; charset=utf-8"
+    assert shown == (
+        "not publishing\n\n"
+        "Problems\n  service  Kafka at k:1 is unreachable\n\n"
+        "Agent\n  node    10.0.0.1 in dc1, host id a\n  prefix  p\n  uptime  0:00:00\n\n"
+        "Progress\n  published up to  nothing yet\n  last caught up   0.0 s ago\n  run loop         moving\n\n"
+        "Changes since the start, by topic\n"
+        "  p.shop.orders  12,345; the latest was published 0.2 s after its write\n\n"
+        "For programs: /status as JSON, /metrics for Prometheus, /health/live and /health/ready for probes.\n"
+    )
+
+
 def test_the_page_has_the_ring_once_it_is_known(board: HealthBoard, server: HealthServer) -> None:
     assert "<svg" not in text(server, "/", "text/html")[1]
     (generation,) = published(Ring((Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,)))), begin=7, apart=1)
@@ -298,5 +317,5 @@ def test_the_page_has_the_ring_once_it_is_known(board: HealthBoard, server: Heal
 
 def test_a_port_in_use_is_a_wrong_setting(board: HealthBoard, server: HealthServer) -> None:
     """Named by its setting."""
-    with pytest.raises(SettingsError, match=r"agent\.health_address 127\.0\.0\.1"):
+    with pytest.raises(SettingsError, match=r"agent\.health_address: cannot listen on 127\.0\.0\.1"):
         HealthServer(board, "127.0.0.1", server.port)

@@ -116,7 +116,7 @@ def test_what_a_batch_did_is_counted() -> None:
 def test_a_taken_port_is_a_setting_to_change() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"stream.metrics_address 127.0.0.1:{port}: Address already in use"):
+        with pytest.raises(SettingsError, match=f"metrics_address: cannot listen on 127.0.0.1, port {port}: Address"):
             MetricsServer(StreamMetrics(), "127.0.0.1", port)
 
 
@@ -151,15 +151,20 @@ def test_probes() -> None:
 def test_nothing_else_is_answered() -> None:
     with MetricsServer(StreamMetrics(), "127.0.0.1", 0) as server:
         with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/stats", timeout=10)
         with raised.value as answer:
-            assert (answer.code, answer.read()) == (404, b"paths: /health/live, /health/ready, /status, /metrics\n")
+            assert (answer.code, answer.read()) == (404, b"paths: /, /health/live, /health/ready, /status, /metrics\n")
 
 
-def status(metrics: StreamMetrics) -> dict[str, Any]:
+def test_the_root_is_the_status() -> None:
+    metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    assert status(metrics, "/") == status(metrics)
+
+
+def status(metrics: StreamMetrics, path: str = "/status") -> dict[str, Any]:
     with (
         MetricsServer(metrics, "127.0.0.1", 0) as server,
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/status", timeout=10) as answer,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer,
     ):
         found: dict[str, Any] = json.loads(answer.read())
         return found
