@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.passthrough import (
     JavaKafkaSettings,
@@ -215,12 +214,10 @@ class TableSettings(Section):
         return value
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Everything that can be set. `Settings()` is the defaults; `load_settings` reads file and environment."""
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True, env_prefix="TAILRACE_"
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
 
     cluster: ClusterSettings = Field(default=ClusterSettings(), description=ClusterSettings.__doc__)
     agent: AgentSettings = Field(default=AgentSettings(), description=AgentSettings.__doc__)
@@ -234,18 +231,6 @@ class Settings(BaseSettings):
     sink: dict[str, AnySinkSettings] = Field(
         default={"local": SqlSinkSettings()}, description="Where streams write, by name."
     )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic-settings'
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is handed in: the process's environment reaches a Settings through `load_settings` alone."""
-        return (init_settings,)
 
     @model_validator(mode="after")
     def _check_buffer(self) -> Self:

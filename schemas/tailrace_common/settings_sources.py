@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, Tag, ValidationError
-from pydantic_settings import BaseSettings
 
 from tailrace_common.passthrough import PROPERTY_FAULT
 from tailrace_common.secrets import is_secret_name, redact
 from tailrace_schemas.errors import SettingsError
 
 PREFIX: Final = "TAILRACE_"
-S = TypeVar("S", bound=BaseSettings)
+S = TypeVar("S", bound=BaseModel)
 Names = tuple[str, ...]
 _IN_PYDANTIC: Final = re.compile(r"^Value error, |, unable to (parse|interpret).*")
 # What Kubernetes puts into every container for a service that is called tailrace-<something>.
