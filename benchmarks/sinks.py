@@ -165,8 +165,6 @@ TARGETS: Final[Sequence[Target]] = (
     Target("delta, history", lambda all: {"type": "delta", "path": str(all.root / "history")}),
     Target("delta, history on S3", lambda _: _s3(type="delta")),
     Target("delta, current", lambda all: _followed(all, "delta"), merges=True),
-    Target("delta through Spark, history", lambda all: _through_spark(all, "history")),
-    Target("delta through Spark, current", lambda all: _through_spark(all, "current"), merges=True),
     Target("iceberg, history", lambda all: {"type": "iceberg", "path": str(all.root / "iceberg")}),
     Target("iceberg, current", lambda all: _followed(all, "iceberg"), merges=True),
     Target("opensearch", _search, True, opensearch.missing),
@@ -176,10 +174,6 @@ TARGETS: Final[Sequence[Target]] = (
 
 def _followed(servers: Servers, kind: str) -> Section:
     return {"type": kind, "path": str(servers.root / f"{kind}-current"), "mode": "current"}
-
-
-def _through_spark(servers: Servers, mode: str) -> Section:
-    return {"type": "delta", "path": str(servers.root / f"delta-spark-{mode}"), "mode": mode, "through": "spark"}
 
 
 def _topic(servers: Servers, encoding: str) -> Section:

@@ -78,7 +78,7 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         ),
         True,
     ),
-    # What the delta sink adds to Spark where it writes through it. The rest that Delta's own pom names is for catalogs.
+    # For tests alone: the Spark that reads what delta-rs wrote. The rest that Delta's own pom names is for catalogs.
     "delta": (("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0"), False),
     "postgresql": (("org.postgresql:postgresql:42.7.8",), False),
     # What tests of Iceberg's REST catalogs start: the servlet that Iceberg's own tests speak to. Of the newest version

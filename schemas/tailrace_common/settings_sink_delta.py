@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,11 +15,6 @@ class DeltaSinkSettings(StoredSettings):
     """A Delta table for each source table, on local disks or S3: docs/sinks/delta.md."""
 
     type: Literal["delta"] = Field(default="delta", description="What kind of sink this is")
-    through: Literal["delta-rs", "spark"] = Field(
-        default="delta-rs",
-        description='What writes: "delta-rs", without a JVM; "spark": Delta\'s own package in the stream\'s Spark, on '
-        "local disks",
-    )
     mode: Literal["history", "current"] = Field(
         default="history", description='"history": each change is a row; "current": tables follow the source\'s rows'
     )
@@ -29,10 +25,12 @@ class DeltaSinkSettings(StoredSettings):
     )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")
 
-    @model_validator(mode="after")
-    def _check_through(self) -> Self:
-        if self.through == "spark" and "://" in self.path:
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_through(cls, data: object) -> object:
+        if isinstance(data, Mapping) and "through" in data:
             raise ValueError(
-                f'through = "spark" writes to local disks alone, unlike {self.path}: there take through = "delta-rs"'
+                "through is no setting any more: delta-rs writes every Delta table, also those that Spark wrote "
+                "before; remove the line, and stop every stream that still writes these tables through Spark"
             )
-        return self
+        return data

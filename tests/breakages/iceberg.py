@@ -1,4 +1,4 @@
-"""Breakages of commits through Spark, Iceberg's and Delta's: what is noted, and over which version one is published.
+"""Breakages of Iceberg's commits through Spark: what is noted, and over which version one is published.
 
 Their tests run on the run's Spark.
 """
@@ -9,9 +9,6 @@ from typing import Final
 
 from tests.breakages.breakage import Breakage, Needs, Red
 
-DELTA: Final = "spark/tailrace_spark/sinks/delta_log.py"
-SPARK: Final = "integration/lake/test_delta_spark.py"
-BOTH: Final = "test_of_both_packages_at_a_time_one_fails_and_finds_its_batch_done[spark]"
 ICEBERG: Final = "spark/tailrace_spark/sinks/iceberg_catalog.py"
 
 BREAKAGES: Final = (
@@ -44,32 +41,5 @@ BREAKAGES: Final = (
                 "DID NOT RAISE",
             ),
         ),
-    ),
-    Breakage(
-        name="delta-through-spark-asks-for-no-id",
-        promise="Delta through Spark: of two writers at a time one fails",
-        file=DELTA,
-        old="java.readTxn().addOne(application)",
-        new="str(application)",
-        needs=Needs.KAFKA,
-        reds=(Red(SPARK, BOTH, "DID NOT RAISE"),),
-    ),
-    Breakage(
-        name="delta-through-spark-commits-on-whatever-is-there",
-        promise="Delta through Spark: of two writers at a time one fails",
-        file=DELTA,
-        old="startTransaction(self._none, self._jvm.scala.Option.apply(snapshot))",
-        new="startTransaction(self._none, self._none)",
-        needs=Needs.KAFKA,
-        reds=(Red(SPARK, BOTH, "DID NOT RAISE"),),
-    ),
-    Breakage(
-        name="delta-through-spark-writes-sparks-own-timestamps",
-        promise="Delta through Spark: as through delta-rs",
-        file=DELTA,
-        old='    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",\n',
-        new="",
-        needs=Needs.KAFKA,
-        reds=(Red(SPARK, "test_tables_are_the_same_through_either", "would lose data"),),
     ),
 )

@@ -29,7 +29,7 @@ from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.oracle.trial import Ground as Nodes
 from tests.oracle.trial import Recorder
 from tests.unit.spark.sinks.change_log_contract import Outside
-from tests.unit.spark.sinks.delta_stores import DELTA_SPARK, DeltaStored
+from tests.unit.spark.sinks.delta_stores import DeltaStored
 from tests.unit.spark.sinks.published import Published
 from tests.unit.spark.sinks.searched import Searched
 from tests.unit.spark.sinks.test_console import Printed
@@ -97,11 +97,6 @@ MERGING: Final[Mapping[str, Way[Followed]]] = {
         new=lambda ground: DeltaTables(_delta(ground, mode="current", buckets=4)),
         long=False,
     ),
-    "delta, spark": Way(
-        sink="delta",
-        server=lambda: DELTA_SPARK,
-        new=lambda ground: DeltaTables(_delta(ground, mode="current", buckets=2, through="spark"), ground.spark),
-    ),
     "iceberg": Way(
         sink="iceberg",
         server=lambda: f"Iceberg {ICEBERG_VERSION}",
@@ -132,11 +127,6 @@ CHANGE_LOGS: Final[Mapping[str, Way[Outside]]] = {
         sink="delta",
         server=lambda: package("deltalake"),
         new=lambda ground: DeltaStored(_delta(ground)),
-    ),
-    "delta, spark": Way(
-        sink="delta",
-        server=lambda: DELTA_SPARK,
-        new=lambda ground: DeltaStored(_delta(ground, through="spark"), session=ground.spark),
     ),
     "iceberg": Way(
         sink="iceberg",

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
@@ -33,7 +32,7 @@ from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed
 from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, require_order
-from tests.unit.spark.sinks.delta_stores import DELTA_SPARK, DeltaStored
+from tests.unit.spark.sinks.delta_stores import DeltaStored
 from tests.unit.spark.sinks.published import Published
 from tests.unit.spark.sinks.test_files import local
 from tests.unit.spark.sinks.test_http import Posted
@@ -108,9 +107,8 @@ def section_of(settings: BaseModel, **more: object) -> Section:
     return {**plain, **more}
 
 
-def _delta(ground: Ground, through: str = "delta-rs") -> Target:
-    section = {"path": str(ground.directory()), "mode": "current", "buckets": 4, "through": through}
-    settings = DeltaSinkSettings.model_validate(section)
+def _delta(ground: Ground) -> Target:
+    settings = DeltaSinkSettings(path=str(ground.directory()), mode="current", buckets=4)
     return Merged(section_of(settings), DeltaTables(settings))
 
 
@@ -124,8 +122,8 @@ def _opensearch(_: Ground) -> Target:
     return Merged(section_of(store.settings), store)
 
 
-def _history(ground: Ground, through: str = "delta-rs") -> Target:
-    settings = DeltaSinkSettings.model_validate({"path": str(ground.directory()), "through": through})
+def _history(ground: Ground) -> Target:
+    settings = DeltaSinkSettings(path=str(ground.directory()))
     return Logged(section_of(settings), DeltaStored(settings), ground.place)
 
 
@@ -162,8 +160,6 @@ def _rabbitmq(ground: Ground) -> Target:
 TARGETS: Final[Mapping[str, Way[Target]]] = {
     "delta, current": Way(sink="delta", server=lambda: package("deltalake"), new=_delta),
     "delta, history": Way(sink="delta", server=lambda: package("deltalake"), new=_history),
-    "delta, current, spark": Way(sink="delta", server=lambda: DELTA_SPARK, new=partial(_delta, through="spark")),
-    "delta, history, spark": Way(sink="delta", server=lambda: DELTA_SPARK, new=partial(_history, through="spark")),
     "iceberg, current": Way(sink="iceberg", server=lambda: f"Iceberg {ICEBERG_VERSION}", new=_iceberg),
     "iceberg, history": Way(sink="iceberg", server=lambda: f"Iceberg {ICEBERG_VERSION}", new=_iceberg_history),
     "files": Way(sink="files", server=lambda: package("pyarrow"), new=_files),

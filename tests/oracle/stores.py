@@ -11,7 +11,6 @@ from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.lake_history import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.sink_type import no_session
 from tests.integration.lake.iceberg import FollowedIceberg
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 class DeltaTables:
     """Delta tables that follow, in a directory."""
 
-    def __init__(self, settings: DeltaSinkSettings, session: Callable[[], SparkSession] = no_session) -> None:
-        self._followed = FollowedDelta(settings, session)
+    def __init__(self, settings: DeltaSinkSettings) -> None:
+        self._followed = FollowedDelta(settings)
 
     def open(self, clock: Callable[[], float]) -> SweepingSink:
         return self._followed.open(clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyarrow import fs
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.lake import Condition, plain_type
-from tailrace_spark.sinks.local_root import directories, require_writable, taking_turns
+from tailrace_spark.sinks.local_root import directories, require_writable
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _S3: Final = "s3://"
@@ -49,7 +49,6 @@ class DeltaStore:
         self._root = settings.path.rstrip("/") if self._remote else os.path.abspath(settings.path)
         self._options = _options(settings) if self._remote else {}
         self._file_bytes = settings.file_mebibytes << 20
-        self._takes_turns = settings.through == "spark"
 
     def reach(self) -> None:
         """See that the directory may be written, or the bucket answers. Raises ServiceError."""
@@ -85,14 +84,14 @@ class DeltaStore:
 
     def compact(self, name: str) -> dict[str, object]:
         """Put a table's small files together, up to the size of the section; how many went, and how many came."""
-        with self._turn(), _answering(self.uri(name)):
+        with _answering(self.uri(name)):
             table = self._opened(name)
             done = table.delta.optimize.compact(target_size=self._file_bytes)
         return {"removed": done["numFilesRemoved"], "added": done["numFilesAdded"]}
 
     def vacuum(self, name: str, hours: int, *, dry_run: bool) -> int:
         """Remove files that no version of so many hours has, also those that no commit ever named; how many."""
-        with self._turn(), _answering(self.uri(name)):
+        with _answering(self.uri(name)):
             table = self._opened(name)
             return len(table.delta.vacuum(hours, dry_run=dry_run, full=True))
 
@@ -101,10 +100,6 @@ class DeltaStore:
         if table is None:
             raise ServiceError(f"{self.uri(name)} has gone")
         return table
-
-    def _turn(self) -> AbstractContextManager[None]:
-        """Where a stream writes through Spark: its commit and another one are not made at a time."""
-        return taking_turns(self._root) if self._takes_turns else nullcontext()
 
     def names(self) -> list[str]:
         """The names of the directories below the path, sorted: tables, and whatever else is there."""

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
-if TYPE_CHECKING:
-    from tailrace_spark.sinks.lake import LakeStore
-
-
-def _store(settings: DeltaSinkSettings, around: Surroundings) -> LakeStore:
-    if settings.through == "spark":
-        from tailrace_spark.sinks.delta_spark_store import DeltaSparkStore
-
-        return DeltaSparkStore(settings, around.session)
-    from tailrace_spark.sinks.delta_store import DeltaStore
-
-    return DeltaStore(settings)
-
 
 def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
+    from tailrace_spark.sinks.delta_store import DeltaStore
     from tailrace_spark.sinks.lake_letters import lake_sink
 
-    return lake_sink(_store(settings, around), settings.mode, settings.buckets, around.ring_delay)
-
-
-def _jars(settings: DeltaSinkSettings) -> tuple[str, ...]:
-    return ("delta",) if settings.through == "spark" else ()
+    return lake_sink(DeltaStore(settings), settings.mode, settings.buckets, around.ring_delay)
 
 
 DELTA: Final = SinkType(
@@ -43,5 +27,4 @@ DELTA: Final = SinkType(
     document="docs/sinks/delta.md",
     open=_open,
     where="path",
-    jars=_jars,
 )

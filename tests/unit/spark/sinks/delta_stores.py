@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 from deltalake import DeltaTable
 
@@ -12,7 +13,6 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.delta_spark_store import DeltaSparkStore
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.lake import LakeStore
 from tailrace_spark.sinks.lake_current import LakeCurrent
@@ -23,15 +23,10 @@ from tailrace_spark.sinks.lake_state import StateTable
 from tailrace_spark.sinks.lake_visible import HIDDEN
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
-from tailrace_spark.sinks.sink_type import no_session
-from tests.held import jar_version
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-DELTA_SPARK: Final = f"delta-spark {jar_version('delta', 'delta-spark_4.1_2.13')}"
+WRITTEN_BY_SPARK: Final = Path(__file__).parents[3] / "fixtures/delta"
+"""Tables that delta-spark 4.4.0 wrote, as sinks did with `through = "spark"`."""
 
 
 class Dying:
@@ -73,19 +68,15 @@ class Dying:
 
 
 class DeltaLake:
-    """A path that a delta sink writes below, through whatever its section says; its readers go by delta-rs."""
+    """A path that a delta sink writes below."""
 
-    def __init__(self, settings: DeltaSinkSettings, session: Callable[[], SparkSession] = no_session) -> None:
-        """`session` is asked where the section writes through Spark."""
+    def __init__(self, settings: DeltaSinkSettings) -> None:
         self.settings = settings
-        self.session = session
         self.store = DeltaStore(settings)
 
     def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
         """The store of another process, that writes."""
         store: LakeStore = self.store
-        if self.settings.through == "spark":
-            store = DeltaSparkStore(self.settings, self.session)
         return store if dies_after is None else cast("LakeStore", Dying(store, dies_after, revives=revives))
 
 
@@ -94,11 +85,9 @@ class DeltaStored(DeltaLake):
 
     exactly_once = True
 
-    def __init__(
-        self, settings: DeltaSinkSettings, names: Sequence[str] = (), session: Callable[[], SparkSession] = no_session
-    ) -> None:
+    def __init__(self, settings: DeltaSinkSettings, names: Sequence[str] = ()) -> None:
         """`names` are the tables that a reader looks at, where they are there; none: all of them."""
-        super().__init__(settings, session)
+        super().__init__(settings)
         self._names = names
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
@@ -192,7 +181,7 @@ class FollowedDelta(DeltaLake, Following):
             self.store.compact(name)
 
     def histories(self) -> DeltaStored:
-        return DeltaStored(self.settings, session=self.session)
+        return DeltaStored(self.settings)
 
     def dead_letters(self) -> int:
         stored = self.store.open(DEAD_LETTERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -28,8 +29,9 @@ from tailrace_spark.sinks.lake_visible import Shown
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import PLAIN as CONTRACT_PLAIN
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta_stores import FollowedDelta
+from tests.unit.spark.sinks.delta_stores import WRITTEN_BY_SPARK, FollowedDelta
 from tests.unit.spark.sinks.lake_current_contract import WIDER, LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.spark.sinks.test_sql import PLAIN
@@ -250,3 +252,11 @@ def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:
     about = StateTable(followed.store.open("shop.plain-state")).about()
     assert about is not None
     assert about.buckets == 3
+
+
+def test_a_table_that_spark_wrote_goes_on(tmp_path: Path) -> None:
+    shutil.copytree(WRITTEN_BY_SPARK / "current", tmp_path, dirs_exist_ok=True)
+    section = DeltaSinkSettings(path=str(tmp_path), mode="current", buckets=1)
+    followed, log = FollowedDelta(section), Log(CONTRACT_PLAIN)
+    write(followed, log.insert((1,), (), 1, v="a"), log.insert((2,), (), 2, v="b"), log.update((1,), (), 3, v="c"))
+    assert followed.rows(CONTRACT_PLAIN, "id", "v") == [(1, "c"), (2, "b")]

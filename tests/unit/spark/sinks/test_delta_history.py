@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from itertools import count
@@ -34,7 +35,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.delta_stores import DeltaStored
+from tests.unit.spark.sinks.delta_stores import WRITTEN_BY_SPARK, DeltaStored
 from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake_history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
@@ -190,8 +191,8 @@ def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> N
         ('path = "a"\nmdoe = "history"', "unknown setting sink.x.mdoe; did you mean sink.x.mode?"),
         ('path = "a"\nmode = "future"', "sink.x.mode"),
         (
-            'path = "s3://bucket/x"\nthrough = "spark"',
-            'through = "spark" writes to local disks alone, unlike s3://bucket/x: there take through = "delta-rs"',
+            'path = "a"\nthrough = "spark"',
+            "through is no setting any more: delta-rs writes every Delta table, also those that Spark wrote before",
         ),
     ],
 )
@@ -233,3 +234,14 @@ def test_what_a_table_s_constraint_refuses_is_set_aside_when_the_batch_comes_aga
     assert changes_of(records, PLAIN) == delivered_by(first)
     [letter] = stored.dead_letters()
     assert "Invalid data found" in letter["reason"]
+
+
+def test_a_history_that_spark_wrote_goes_on(tmp_path: Path) -> None:
+    """Its first change comes again, with a second one: as an upgrade meets it whose checkpoint is older."""
+    shutil.copytree(WRITTEN_BY_SPARK / "history", tmp_path, dirs_exist_ok=True)
+    stored, topic = DeltaStored(DeltaSinkSettings(path=str(tmp_path))), Topic()
+    log = Log(PLAIN)
+    pieces = [topic.piece(log.insert((1,), (), 1, v="a"), letters=1), topic.piece(log.insert((2,), (), 2, v="b"))]
+    assert deliver(stored, *pieces).rows == 1
+    assert [record["columns"] for record in stored.records()] == [{"v": "a"}, {"v": "b"}]
+    assert len(stored.dead_letters()) == 1
