@@ -71,7 +71,8 @@ class StreamSettings(Section):
     )
     fail_on_data_loss: bool = Field(
         default=True,
-        description="Stop a table of which Kafka deleted records before they were read; false: read on with the rest",
+        description="Stop a table of which Kafka deleted records before they were read, and a stream whose sink lost "
+        "batches that it had; false: read on with the rest",
     )
     metrics_address: ListenAddress = Field(
         default="127.0.0.1", description="Host name or IP address that health and metrics are served on"

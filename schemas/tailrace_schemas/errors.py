@@ -3,7 +3,7 @@
 TailraceError
  |- SettingsError         the settings are wrong: the operator
  |- ServiceError          Kafka, Cassandra or a sink does not answer or refuses: retried, then the operator
- |- DataLossError         records are gone that nobody has read: the operator
+ |- DataLossError         records are gone that nobody has read, or rows that a sink had: the operator
  `- DecodeError           bytes are not what the format says: set aside, others go on
      |- TruncatedError       the bytes end too early
      |- CorruptError         a checksum or a rule is broken
@@ -30,7 +30,7 @@ class ServiceError(TailraceError):
 
 
 class DataLossError(TailraceError):
-    """Kafka has deleted records that were not read; the message names topic, partitions and offsets."""
+    """Records that nobody read, or rows that a sink had, are gone; the message names topic, partitions and offsets."""
 
     exit_code = 4
 

@@ -41,7 +41,7 @@ class PlannedOffsets:
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         folder = checkpoint.rstrip("/")
         self._planned: Folder = files_in(spark, f"{folder}/offsets")
-        self._done: Files = files_in(spark, f"{folder}/commits")
+        self._done: Folder = files_in(spark, f"{folder}/commits")
         self._first: Files = files_in(spark, f"{folder}/sources/0")
 
     def pending(self) -> tuple[int, Plan] | None:
@@ -56,6 +56,18 @@ class PlannedOffsets:
             return batch, self.plan(batch)
         end = _planned(self._planned.read(str(batch)), batch)
         return batch, Plan(end, end)
+
+    def committed(self) -> int:
+        """The last batch that Spark counts as done; -1 before the first one."""
+        return max((int(name) for name in self._done.names() if name.isdigit()), default=-1)
+
+    def offsets_behind(self, batch: int) -> Offsets:
+        """Where the batch behind this one begins; none of files that this code does not know."""
+        text = self._planned.read(str(batch))
+        try:
+            return {} if text is None else batch_offsets(text)
+        except ValueError:
+            return {}
 
     def replace(self, batch: int, plan: Plan) -> None:
         """Write another plan for the last batch, while no query runs: Spark has no call that moves a stream's offsets.

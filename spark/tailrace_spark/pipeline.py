@@ -40,7 +40,17 @@ from tailrace_spark.parts import part_bytes, parts_of, with_values, without_larg
 from tailrace_spark.pieces import pieces
 from tailrace_spark.report import Progress
 from tailrace_spark.shaping import newest, shape_of
-from tailrace_spark.sinks.protocol import AnnouncedSink, OrderedSink, Piece, Sink, Summary, SweepingSink, UpdateSink
+from tailrace_spark.sink_check import SinkCheck
+from tailrace_spark.sinks.protocol import (
+    AnnouncedSink,
+    OrderedSink,
+    Piece,
+    ProgressSink,
+    Sink,
+    Summary,
+    SweepingSink,
+    UpdateSink,
+)
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
 from tailrace_spark.topic_watch import TopicWatch
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
@@ -110,6 +120,10 @@ class Stream:
         self._part_bytes = part_bytes(spark, settings)
         stops, states = settings.stream.fail_on_data_loss, TopicStates(kafka)
         self._watch = TopicWatch(self._files, self._planned, states, stops=stops, wait=self._stop.wait)
+        self._sink_check: SinkCheck | None = None
+        if isinstance(sink, ProgressSink):
+            own = settings.stream.checkpoint
+            self._sink_check = SinkCheck(sink, self._files, self._planned, location, own, stops=stops)
         self._failure: Exception | None = None
         self._schemas = SchemaReader(kafka, prefix)
         self._ends = PartitionEnds(kafka)
@@ -123,7 +137,7 @@ class Stream:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
 
         Raises SettingsError for the checkpoint of another job, or of a newer version's, and for filters and masks that
-        a table which is known does not fit.
+        a table which is known does not fit; DataLossError for a sink that lacks what its checkpoint counts as written.
         """
         self._check_shape()
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
@@ -135,6 +149,9 @@ class Stream:
         )
         require_own(self._files, stream.checkpoint, job)
         write_promptly(self._spark, self._files)
+        if self._sink_check is not None:
+            with self._sink_used:
+                self._sink_check.begin()
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
         frame = with_head(read_messages(self._spark, self._settings, options=_STRICT, without=self._watch.stopped))
@@ -158,7 +175,8 @@ class Stream:
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done.
 
-        Raises ServiceError, and DataLossError where Kafka has lost records: when nothing else is left to read.
+        Raises ServiceError, and DataLossError: where Kafka has lost records, when nothing else is left to read; where
+        the sink has lost what its checkpoint counts as written.
         """
         try:
             self._run(**trigger)
@@ -208,6 +226,8 @@ class Stream:
     def _recover(self, error: StreamingQueryException) -> None:
         """Go past what Kafka has lost, where that ended the query. Raises ServiceError where it did not."""
         failure, self._failure = self._failure or error, None
+        if isinstance(failure, DataLossError):
+            raise failure from error
         try:
             losses = self._watch.settle()
         except (ServiceError, ValueError) as trouble:
@@ -279,8 +299,12 @@ class Stream:
         table = self._hold(held, "generations", lambda: self._stream_table(batch))
         plan = self._planned.plan(batch)
         self._hold(held, "topics", lambda: self._watch.check(plan))
+        if (check := self._sink_check) is not None:
+            self._hold(held, "sink", lambda: self._alone(lambda: check.before(batch, plan)))
         records = self._assigned(frame, table, plan.size)
         summary = self._in_parts(held, records, table)
+        if check is not None:
+            self._hold(held, "sink", lambda: self._alone(lambda: check.behind(batch, plan)))
         progress = Progress(
             batch=batch,
             records=records.num_rows,
@@ -316,8 +340,12 @@ class Stream:
         return summary
 
     def _into_sink(self, pieces_of: Callable[[], Iterable[Piece]]) -> Summary:
+        return self._alone(lambda: self._sink.write(pieces_of()))
+
+    def _alone(self, use_sink: Callable[[], T]) -> T:
+        """What the call gives, made while no other thread uses the sink."""
         with self._sink_used:
-            return self._sink.write(pieces_of())
+            return use_sink()
 
     def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
         """What gives the pieces of a batch that the sink wants, as often as it is called."""

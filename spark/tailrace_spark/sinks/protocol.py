@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
+from tailrace_spark.sink_progress import SinkProgress
 from tailrace_spark.sinks.row_image import Imaged
 
 At = tuple[str, int, int]
@@ -137,6 +138,20 @@ class LetterSink(Sink, Protocol):
 
         What is set aside again is a letter again.
         """
+
+
+@runtime_checkable
+class ProgressSink(Sink, Protocol):
+    """A sink that keeps, beside the rows, how far each stream is in it: a backup of its store has both.
+
+    Neither is called while `write` is; both raise ServiceError as `write` does.
+    """
+
+    def progress(self, stream: str) -> SinkProgress | None:
+        """What was kept of a stream last; None where nothing is."""
+
+    def keep_progress(self, progress: SinkProgress) -> None:
+        """Keep it, in place of what was kept of this stream. Called once all of its last batch is written."""
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.ahead import ahead
 from tailrace_spark.collector import held_off
+from tailrace_spark.sink_progress import SinkProgress
 from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.sql_catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql_engine import (
@@ -35,6 +36,7 @@ from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, h
 from tailrace_spark.sinks.sql_joined import joined
 from tailrace_spark.sinks.sql_letters import buried, bury, exhume
 from tailrace_spark.sinks.sql_merge import Prepared, TableMerge
+from tailrace_spark.sinks.sql_progress import read_progress, write_progress
 from tailrace_spark.sinks.sql_purges import Purges
 from tailrace_spark.sinks.sql_state import chunks
 from tailrace_spark.sinks.sql_truncations import Truncations
@@ -146,6 +148,16 @@ class SqlSink:
                 if target.layout.definition.id not in self._waits:
                     swept += self._swept(connection, target)
             return swept
+
+    def progress(self, stream: str) -> SinkProgress | None:
+        """As ProgressSink says."""
+        with self._transaction("how far this stream is in it is asked again") as connection:
+            return read_progress(connection, stream)
+
+    def keep_progress(self, progress: SinkProgress) -> None:
+        """As ProgressSink says."""
+        with self._transaction("how far this stream is in it is kept again") as connection:
+            write_progress(connection, progress)
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
+    DisconnectionError,
     IntegrityError,
     InvalidRequestError,
     NoSuchModuleError,
@@ -199,7 +200,34 @@ def _prepare(engine: sa.Engine) -> None:
         connection.commit()
 
     if engine.dialect.name == SQLITE:
+        _follow_file(engine)
+
+    if engine.dialect.name == SQLITE:
 
         @sa.event.listens_for(engine, "begin")
         def _begin(connection: sa.Connection) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _follow_file(engine: sa.Engine) -> None:
+    """Open a SQLite file that was deleted or replaced again: SQLite would write into the one that has no name."""
+    if not engine.url.database or engine.url.database == ":memory:":
+        return
+    file = Path(engine.url.database)
+
+    @sa.event.listens_for(engine, "connect")
+    def _opened(_: Any, record: Any) -> None:
+        record.info["file"] = _identity(file)
+
+    @sa.event.listens_for(engine, "checkout")
+    def _used(_: Any, record: Any, _proxy: Any) -> None:
+        if record.info["file"] != _identity(file):
+            raise DisconnectionError(f"{file} is another file now")
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

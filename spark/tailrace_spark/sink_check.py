@@ -1,0 +1,83 @@
+"""A sink that was emptied, or restored from a backup older than the stream's checkpoint: found before a batch."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+from uuid import uuid4
+
+from tailrace_schemas.errors import DataLossError, ServiceError
+from tailrace_spark.files import Files
+from tailrace_spark.offsets import Plan, PlannedOffsets
+from tailrace_spark.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
+from tailrace_spark.sinks.protocol import ProgressSink
+
+log = logging.getLogger("tailrace_spark")
+
+_NOTE: Final = "sink.json"
+_FORMAT: Final = 1
+
+
+class SinkCheck:
+    """Compares what a sink keeps of a stream with what the stream's checkpoint counts as written.
+
+    `files` are those of `<checkpoint>/tailrace`, whose note has the stream's id. A checkpoint without the note is new,
+    or older than this check: what it counts as written is taken to be in the sink. `location` and `checkpoint` are for
+    people; `stops` is stream.fail_on_data_loss. One thread at a time.
+    """
+
+    def __init__(
+        self, sink: ProgressSink, files: Files, planned: PlannedOffsets, location: str, checkpoint: str, *, stops: bool
+    ) -> None:
+        self._sink = sink
+        self._files = files
+        self._planned = planned
+        self._between = f"sink {location or 'of this stream'} and stream.checkpoint {checkpoint} do not fit together"
+        self._stops = stops
+        self._stream: str | None = None
+
+    def begin(self) -> None:
+        """Before the query starts. Raises DataLossError; a sink that does not answer is asked at the first batch."""
+        batch = self._planned.committed()
+        try:
+            self._require(SinkProgress("", batch, self._planned.offsets_behind(batch)))
+        except ServiceError as error:
+            log.warning("the sink does not say how far this stream is in it; the first batch asks again: %s", error)
+
+    def before(self, batch: int, plan: Plan) -> None:
+        """Before a batch is written. Raises DataLossError, and ServiceError where the sink does not answer."""
+        self._require(SinkProgress("", batch - 1, plan.start))
+
+    def behind(self, batch: int, plan: Plan) -> None:
+        """Keep that a batch is in the sink, before the checkpoint counts it. Raises ServiceError."""
+        self._sink.keep_progress(SinkProgress(self._id(), batch, plan.end))
+
+    def _require(self, committed: SinkProgress) -> None:
+        committed = SinkProgress(self._id_or_new(committed), committed.batch, committed.offsets)
+        missing = missing_from_sink(committed, self._sink.progress(committed.stream))
+        if missing is None:
+            return
+        if self._stops:
+            raise DataLossError(
+                f"{self._between}: {missing}. The sink was emptied or restored from an older backup. To fill it again, "
+                "set another stream.checkpoint, which reads the topics from stream.starting_offsets on; or set "
+                "stream.fail_on_data_loss = false once, which goes on without these changes"
+            )
+        log.error("%s: %s; the stream goes on without them (stream.fail_on_data_loss = false)", self._between, missing)
+        self._sink.keep_progress(committed)
+
+    def _id_or_new(self, committed: SinkProgress) -> str:
+        """The stream's id; a new one is in the sink before it is in the checkpoint."""
+        if self._stream is None and self._files.read(_NOTE) is None:
+            stream = uuid4().hex
+            self._sink.keep_progress(SinkProgress(stream, committed.batch, committed.offsets))
+            self._files.write(_NOTE, json.dumps({"format": _FORMAT, "stream": stream}))
+            if committed.batch != NO_BATCH:
+                log.info("the sink keeps from now on how far this stream is in it")
+        return self._id()
+
+    def _id(self) -> str:
+        if self._stream is None:
+            self._stream = str(json.loads(self._files.read(_NOTE) or "{}")["stream"])
+        return self._stream

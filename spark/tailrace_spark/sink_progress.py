@@ -1,0 +1,90 @@
+"""How far a stream is in a sink, and what a sink lacks that the stream's checkpoint counts as written. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+NO_BATCH: Final = -1
+"""The batch of a stream that has written none."""
+
+_SPANS_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProgress:
+    """The last micro-batch of a stream that is in its sink: everything below `offsets`, by topic and partition.
+
+    `stream` is the checkpoint's own id: batches of another checkpoint have other numbers.
+    """
+
+    stream: str
+    batch: int = NO_BATCH
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+
+def offsets_to_json(offsets: Mapping[tuple[str, int], int]) -> str:
+    """As Spark writes them: {topic: {partition: offset}}."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def offsets_from_json(text: str) -> dict[tuple[str, int], int]:
+    """The inverse of `offsets_to_json`. Raises ValueError for anything else."""
+    try:
+        return {
+            (str(topic), int(partition)): int(offset)
+            for topic, partitions in json.loads(text).items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"no offsets: {error}") from None
+
+
+def progress_to_json(progress: SinkProgress) -> str:
+    """For sinks that keep it as one text."""
+    offsets = json.loads(offsets_to_json(progress.offsets))
+    return json.dumps({"stream": progress.stream, "batch": progress.batch, "offsets": offsets}, sort_keys=True)
+
+
+def progress_from_json(text: str) -> SinkProgress:
+    """The inverse of `progress_to_json`. Raises ValueError for anything else."""
+    value = json.loads(text)
+    if not isinstance(value, dict) or not {"stream", "batch", "offsets"} <= value.keys():
+        raise ValueError(f"no progress of a stream: {text[:100]}")
+    return SinkProgress(str(value["stream"]), int(value["batch"]), offsets_from_json(json.dumps(value["offsets"])))
+
+
+def missing_from_sink(committed: SinkProgress, kept: SinkProgress | None) -> str | None:
+    """What the sink lacks of what its checkpoint counts as written, in words; None: nothing.
+
+    The sink keeps a batch before the checkpoint counts it, so a sink that is ahead lacks nothing. Batches are compared,
+    and not offsets: those of a checkpoint are moved past what Kafka has lost.
+    """
+    if committed.batch == NO_BATCH:
+        return None
+    if kept is None:
+        spans = [f"{topic} partition {number} up to {end - 1}" for (topic, number), end in _sorted(committed) if end]
+        return f"the sink has nothing of this stream; missing: {_shown(spans)}"
+    if kept.batch >= committed.batch:
+        return None
+    spans = [
+        f"{topic} partition {number} offsets {kept.offsets.get((topic, number), 0)} to {end - 1}"
+        for (topic, number), end in _sorted(committed)
+        if end > kept.offsets.get((topic, number), 0)
+    ]
+    return f"the sink has this stream up to batch {kept.batch} only; missing: {_shown(spans)}"
+
+
+def _sorted(progress: SinkProgress) -> list[tuple[tuple[str, int], int]]:
+    return sorted(progress.offsets.items())
+
+
+def _shown(spans: list[str]) -> str:
+    more = f" and {len(spans) - _SPANS_SHOWN} more partitions" if len(spans) > _SPANS_SHOWN else ""
+    return (", ".join(islice(spans, _SPANS_SHOWN)) or "no offsets") + more
