@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import read_i64_le
+from mmh3 import hash64
 from mypy_extensions import i64
 
 from tailrace_schemas.words import word_of
@@ -25,9 +26,16 @@ def token(key: bytes) -> int:
     key, which CQL cannot write, has the minimum token. A single-column key is the column's bytes; a composite one is,
     per component, two bytes of length, the bytes, and 0x00.
     """
-    length: i64 = len(key)
-    if not length:
+    if not key:
         return MIN_TOKEN
+    # Without a byte of 0x80 or more in the tail there is nothing to extend, and C code gives the same word.
+    word = hash64(key)[0] if key[len(key) & ~15 :].isascii() else sign_extending_hash(key)
+    return MAX_TOKEN if word == MIN_TOKEN else word
+
+
+def sign_extending_hash(key: bytes) -> i64:
+    """The first word of MurmurHash3 x64 128 with seed 0, with the tail's bytes sign-extended."""
+    length: i64 = len(key)
     h1: i64 = 0
     h2: i64 = 0
     at: i64 = 0
@@ -45,8 +53,7 @@ def token(key: bytes) -> int:
     h2 ^= length
     h1 = _add(h1, h2)
     h2 = _add(h2, h1)
-    word = _add(_finish(h1), _finish(h2))
-    return MAX_TOKEN if word == MIN_TOKEN else word
+    return _add(_finish(h1), _finish(h2))
 
 
 def partition(token: i64, n: i64) -> i64:

@@ -1,7 +1,8 @@
-"""Tokens against Cassandra's own vectors, and against mmh3 wherever the two are defined alike."""
+"""Tokens against Cassandra's own vectors, a reference of the hash, and mmh3 wherever the two are defined alike."""
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID
 
 import mmh3
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, partition, token
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, partition, sign_extending_hash, token
 
 CASES = [
     # key, Cassandra's token, what mmh3 says (None: not recorded)
@@ -41,6 +42,10 @@ def test_empty_key_has_the_minimum_token() -> None:
     assert token(b"") == MIN_TOKEN
 
 
+def int_key(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
 def unsigned_tail(key: bytes) -> bytes:
     """The key with every byte of its tail below 0x80, the eighth excepted: there sign extension changes nothing."""
     start = len(key) & ~15
@@ -50,12 +55,60 @@ def unsigned_tail(key: bytes) -> bytes:
 @given(st.binary(min_size=1, max_size=80).map(unsigned_tail))
 def test_equals_mmh3_where_sign_extension_changes_nothing(key: bytes) -> None:
     expected = mmh3.hash64(key, signed=True)[0]
+    assert sign_extending_hash(key) == expected
     assert token(key) == (MAX_TOKEN if expected == MIN_TOKEN else expected)
 
 
 @given(st.binary(min_size=1, max_size=5).map(lambda b: (b * 16)[: 16 * len(b)]))
 def test_whole_blocks_are_unsigned(key: bytes) -> None:
-    assert token(key) == mmh3.hash64(key, signed=True)[0]
+    assert sign_extending_hash(key) == token(key) == mmh3.hash64(key, signed=True)[0]
+
+
+def reference(key: bytes) -> int:
+    """MurmurHash3_x64_128 of smhasher, its first word, with the tail as MurmurHash.java of Cassandra reads it."""
+    mask, c1, c2 = 2**64 - 1, 0x87C37B91114253D5, 0x4CF5AD432745937F
+
+    def rotated(word: int, bits: int) -> int:
+        return (word << bits | word >> (64 - bits)) & mask
+
+    def finished(word: int) -> int:
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            word = (word ^ word >> 33) * factor & mask
+        return word ^ word >> 33
+
+    def word_at(data: bytes) -> int:
+        signed = (byte - 256 if byte > 127 else byte for byte in data)
+        word = 0
+        for index, byte in enumerate(signed):
+            word ^= byte << 8 * index & mask
+        return word
+
+    blocks, h1, h2 = len(key) // 16, 0, 0
+    for block in range(blocks):
+        k1, k2 = struct.unpack_from("<QQ", key, 16 * block)
+        h1 ^= rotated(k1 * c1 & mask, 31) * c2 & mask
+        h1 = (rotated(h1, 27) + h2) * 5 + 0x52DCE729 & mask
+        h2 ^= rotated(k2 * c2 & mask, 33) * c1 & mask
+        h2 = (rotated(h2, 31) + h1) * 5 + 0x38495AB5 & mask
+    tail = key[16 * blocks :]
+    h2 ^= rotated(word_at(tail[8:]) * c2 & mask, 33) * c1 & mask
+    h1 ^= rotated(word_at(tail[:8]) * c1 & mask, 31) * c2 & mask
+    h1, h2 = h1 ^ len(key), h2 ^ len(key)
+    h1 = h1 + h2 & mask
+    word = finished(h1) + finished(h2 + h1 & mask) & mask
+    return word - (1 << 64) if word >> 63 else word
+
+
+@given(
+    st.binary(min_size=1, max_size=80)
+    | st.text(min_size=1).map(str.encode)
+    | st.integers(-(2**63), 2**63 - 1).map(int_key)
+)
+def test_every_key_has_the_hash_with_signed_tails(key: bytes) -> None:
+    """Whichever of the two ways a key takes."""
+    expected = reference(key)
+    assert sign_extending_hash(key) == expected
+    assert token(key) == (MAX_TOKEN if expected == MIN_TOKEN else expected)
 
 
 def test_the_minimum_result_becomes_the_maximum() -> None:
