@@ -68,6 +68,39 @@ class MemoryKafka:
     notes: list[tuple[Internal, bytes, bytes]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryNote:
+    """A note of `.progress`."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class MemoryProgress:
+    """A ProgressLog of MemoryKafka."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self._kafka = kafka
+        self._next = 0
+
+    def read_to_end(self) -> Iterator[MemoryNote]:
+        """The notes that were not read yet."""
+        while (note := self.poll(0)) is not None:
+            yield note
+
+    def poll(self, seconds: float) -> MemoryNote | None:
+        """The next one."""
+        del seconds
+        notes = [MemoryNote(key, value) for which, key, value in self._kafka.notes if which is Internal.PROGRESS]
+        if self._next >= len(notes):
+            return None
+        self._next += 1
+        return notes[self._next - 1]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
 class MemoryPublisher:
     """A Publisher into MemoryKafka. Steps: start, send, note, commit (nothing is committed yet), committed (all is)."""
 
@@ -105,6 +138,10 @@ class MemoryPublisher:
     def history(self) -> list[HistoryRecord]:
         """What is committed of it."""
         return list(self._kafka.history)
+
+    def progress(self) -> MemoryProgress:
+        """The committed notes of `.progress`."""
+        return MemoryProgress(self._kafka)
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> None:
         """Commit, all or nothing."""

@@ -13,6 +13,7 @@ from tests.breakages import (
     generations,
     iceberg,
     images,
+    losses,
     schema,
     services,
     shaping,
@@ -24,6 +25,7 @@ from tests.breakages.breakage import Breakage
 BREAKAGES: Final[tuple[Breakage, ...]] = (
     *delivery.BREAKAGES,
     *capture.BREAKAGES,
+    *losses.BREAKAGES,
     *schema.BREAKAGES,
     *generations.BREAKAGES,
     *services.BREAKAGES,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from contextlib import closing
 from itertools import takewhile
 from typing import Final
 
+from tailrace.agent.losses import Losses
 from tailrace.agent.outage import Outage
 from tailrace.agent.parking import Parking
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
@@ -43,13 +44,17 @@ class Agent:
         self._limits = limits or Limits()
         self._outage = Outage(parts.health, parts.clock)
         self._slowness = Slowness(parts.pace, parts.health, parts.clock)
+        self._losses = Losses(parts, host)
 
     def run(self) -> None:
         """Run until `stop`. After a failure of Kafka or of the directory it starts over from what Kafka has.
 
         Raises what no new start can cure: FencedError, LogEpochError, OffsetsError, SettingsError.
         """
-        backoff = Backoff(self._limits)
+        with closing(self._losses):
+            self._run(Backoff(self._limits))
+
+    def _run(self, backoff: Backoff) -> None:
         while not self._parts.stop():
             try:
                 self._session(backoff)
@@ -69,16 +74,18 @@ class Agent:
         parts = self._parts
         with closing(parts.publisher()) as publisher:
             resume = publisher.start()
+            self._losses.begin(publisher)
             epoch = FIRST_EPOCH if resume.position is None else resume.position.epoch
             parts.schema.begin(publisher.history(), resume, epoch)
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
                 node = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
-                run = _Run(parts, self._limits, publisher, capture, resume, node)
+                run = _Run(parts, self._limits, publisher, capture, resume, node, self._losses)
                 parts.health.recover("held")
                 while not parts.stop():
                     run.step()
                     self._slowness.tell()
+                    self._losses.look()
                     if run.proven:
                         self._outage.over()
                         parts.health.ready(True)
@@ -91,9 +98,17 @@ class _Run:
     """One stretch of work between two starts of the publisher: its position, and the transaction that is open."""
 
     def __init__(
-        self, parts: Parts, limits: Limits, publisher: Publisher, capture: Capture, resume: Resume, node: Source
+        self,
+        parts: Parts,
+        limits: Limits,
+        publisher: Publisher,
+        capture: Capture,
+        resume: Resume,
+        node: Source,
+        losses: Losses,
     ) -> None:
         self._parts = parts
+        self._losses = losses
         self._limits = limits
         self._capture = capture
         self._host = node.host
@@ -239,8 +254,7 @@ class _Run:
         for segment, one in self._capture.quarantined.items():
             words = f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
             health.degrade(f"segment {segment}", words)
-        for loss in self._capture.losses:
-            health.degrade(f"loss of {loss.segments[0]}", str(loss))
+        self._losses.tell(self._capture.losses)
         for table, words in self._parts.schema.inferred.items():
             health.degrade(f"definition of {table}", words)
 
@@ -337,8 +351,8 @@ class _Run:
             return
         capture, done = self._capture, self._done
         losses = capture.losses
-        for loss in losses:
-            self._transaction.note(Internal.PROGRESS, *self._parts.loss_record(loss))
+        for record in self._losses.records(losses):
+            self._transaction.note(Internal.PROGRESS, *record)
         resume = Resume(
             done,
             capture.open_segments(),
@@ -358,8 +372,7 @@ class _Run:
         schema.sent()
         self._parked.changed = False
         capture.committed(done, losses)
-        for kind, number in Counter(loss.kind.value for loss in losses).items():
-            self._parts.health.count(**{kind: number})
+        self._losses.committed(losses)
         _LOG.debug("committed %d changes up to %s", changes, self._done)
         self.committed = True
         self._committed, self._schema_place, self._moved = resume.position, resume.schema, self._parts.clock()

@@ -69,6 +69,26 @@ class Capture(Protocol):
     def close(self) -> None: ...
 
 
+class ProgressRecord(Protocol):
+    """A record of `.progress`."""
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class ProgressLog(Protocol):
+    """The host's partition of `.progress`, from its beginning on; see tailrace_common.kafka.PartitionReader."""
+
+    def read_to_end(self) -> Iterator[ProgressRecord]: ...
+
+    def poll(self, seconds: float) -> ProgressRecord | None: ...
+
+    def close(self) -> None: ...
+
+
 class Publisher(Protocol):
     """A fenced, transactional way into Kafka; see publish.kafka.KafkaPublisher."""
 
@@ -79,6 +99,8 @@ class Publisher(Protocol):
     def note(self, which: Internal, key: bytes, value: bytes) -> None: ...
 
     def history(self) -> Sequence[HistoryRecord]: ...
+
+    def progress(self) -> ProgressLog: ...
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> None: ...
 
@@ -118,9 +140,8 @@ def reread(
 class Parts:
     """What the loop runs on. `cluster` is its name in our topics, `clock` monotonic seconds, `milliseconds` wall-clock
     time, `wait` sleeps until something happens, at most so many seconds, `stop` says whether to end after the current
-    transaction. `loss_record` makes key and value of what is missing, for `.progress`; `selecting` looks at a schema
-    history, and says whether changes that were kept for want of a selected table may go (agent.selecting); `pace` is
-    all publishers'."""
+    transaction. `selecting` looks at a schema history, and says whether changes that were kept for want of a selected
+    table may go (agent.selecting); `pace` is all publishers'."""
 
     cluster: str
     publisher: Callable[[], Publisher]
@@ -133,7 +154,6 @@ class Parts:
     milliseconds: Callable[[], int]
     wait: Callable[[float], object]
     stop: Callable[[], bool]
-    loss_record: Callable[[Loss], tuple[bytes, bytes]]
     selecting: Callable[[SchemaHistory], bool] = lambda _: False
     pace: Pace
 

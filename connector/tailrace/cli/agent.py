@@ -40,7 +40,6 @@ from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
-from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
 from tailrace.publish.selection import Selection
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
@@ -285,7 +284,6 @@ class _Start:
             milliseconds=_milliseconds,
             wait=self.wakeup.wait,
             stop=self.stop,
-            loss_record=lambda loss: loss_record(cluster, node.host, loss, _milliseconds()),
             selecting=self._selecting(node, router),
             pace=pace,
         )

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 HEADINGS: Final = {
     "Run": ("demo", "init", "check", "agent", "stream", "local"),
     "Look": ("tail", "topics", "sinks", "generations", "dead-letters"),
-    "Steer": ("hosts", "offsets", "parked", "replay", "sink-letters"),
+    "Steer": ("hosts", "offsets", "losses", "parked", "replay", "sink-letters"),
     "Segment files": ("inspect", "verify", "dump", "schema", "token"),
     "Lakes": ("delta", "files", "iceberg"),
 }

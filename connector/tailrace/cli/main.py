@@ -22,6 +22,7 @@ from tailrace.cli.hosts import app as hosts
 from tailrace.cli.init import init
 from tailrace.cli.inspect import inspect
 from tailrace.cli.local import app as local
+from tailrace.cli.losses import app as losses
 from tailrace.cli.offsets import app as offsets
 from tailrace.cli.parked import app as parked
 from tailrace.cli.replay import replay_
@@ -152,6 +153,7 @@ app.command("token")(token)
 app.add_typer(generations, name="generations", cls=Listing)
 app.add_typer(offsets, name="offsets", cls=Listing)
 app.add_typer(hosts, name="hosts", cls=Listing)
+app.add_typer(losses, name="losses", cls=Listing)
 app.add_typer(topics, name="topics", cls=Listing)
 app.add_typer(parked, name="parked", cls=Listing)
 app.command("dead-letters")(dead_letters)

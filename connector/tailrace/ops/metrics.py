@@ -107,6 +107,11 @@ class _Moment(Collector):
         for name, (metric, words) in _GAUGES.items():
             if name in health.gauges:
                 yield _gauge(metric, words, health.gauges[name])
+        yield _gauge(
+            "tailrace_unacknowledged_losses",
+            "Losses of this host that nobody has acknowledged; `tailrace losses list` shows them.",
+            health.gauges.get("unacknowledged_losses", 0),
+        )
         yield _gauge("tailrace_parked_now", "Mutations set aside now.", health.gauges.get("parked_now", 0))
         if health.ring is not None:
             yield from _ring(health.ring)

@@ -11,8 +11,10 @@ import pytest
 
 from tailrace.agent.parts import Limits
 from tailrace.errors import HeldError
+from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.state.loss import Loss, Missing
+from tailrace.publish.losses import acknowledged, loss_words
 from tailrace.testing import Crash, Faults, MemoryPublisher
 from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import FencedError, ServiceError
@@ -58,12 +60,31 @@ def test_what_is_missing_is_told_once_with_the_position(step: str) -> None:
     assert world.keys() == ["a", "b"]
     if step != "committed":
         assert world.health.now.counts["lost"] == 1
-        assert world.health.now.degraded["loss of 2"] == str(LOSS)
+        assert world.health.now.degraded["loss of 2"] == loss_words(str(LOSS))
 
 
 def told(world: World) -> list[tuple[Internal, bytes, bytes]]:
     """The records of losses."""
     return [note for note in world.kafka.notes if b"/loss/" in note[1]]
+
+
+def test_a_loss_stays_in_health_until_it_is_acknowledged() -> None:
+    """Over restarts of the agent; an acknowledgement is noticed while it runs."""
+    world = World()
+    world.log.append(1, entries("a"), final=False)
+    world.log.losses = (LOSS,)
+    world.live()
+    world.health = HealthBoard(lambda: 0.0)
+    world.live()
+    assert world.health.now.degraded["loss of 2"] == loss_words(str(LOSS))
+    assert world.health.now.gauges["unacknowledged_losses"] == 1
+    ((_, key, value),) = told(world)
+    world.live(on_wait=lambda: world.kafka.notes.append((Internal.PROGRESS, key, acknowledged(value, 5))))
+    assert "loss of 2" not in world.health.now.degraded
+    assert world.health.now.gauges["unacknowledged_losses"] == 0
+    world.health = HealthBoard(lambda: 0.0)
+    world.live()
+    assert "loss of 2" not in world.health.now.degraded
 
 
 def test_a_loss_is_told_though_nothing_else_happens() -> None:

@@ -13,7 +13,6 @@ from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.history.events import decode_event
 from tailrace.ops.health import HealthBoard
-from tailrace.publish.losses import loss_record
 from tailrace.publish.routing import Router
 from tailrace.publish.selection import Selection
 from tailrace.testing import (
@@ -86,7 +85,6 @@ class World:
             milliseconds=self.milliseconds or (lambda: 1_700_000_000_000 + int(self.clock.now * 1000)),
             wait=wait,
             stop=lambda: waited >= idle_waits,
-            loss_record=lambda loss: loss_record("c", "h1", loss, 0),
             selecting=SelectionWatch(self.selection, router, self.health, release_unselected=self.release_unselected),
             pace=self.pace or Pace(10, 600, self.clock),
         )

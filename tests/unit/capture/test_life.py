@@ -327,13 +327,14 @@ def test_a_loss_is_told_once_and_its_litter_goes(tmp_path: Path) -> None:
     after = node.restart(resume)
     assert payloads(after) == [C]
     (loss,) = after.losses
-    key, value = loss_record("c", "h", loss, 99)
+    key, value = loss_record("c", "h", loss, 99, ["shop.b", "shop.a"])
     assert key == b"c/h/loss/1/6"
     assert json.loads(value) == {
         "kind": "lost",
         "first": {"epoch": 1, "segment": 6, "offset": 0},
         "until": {"epoch": 1, "segment": 7, "offset": 0},
         "segments": [6, 6],
+        "tables": ["shop.a", "shop.b"],
         "words": str(loss),
         "seen": 99,
         "version": 1,

@@ -1,4 +1,4 @@
-"""An acknowledged append to a topic that many write and nobody owns: `.schemas`, `.generations`."""
+"""An acknowledged append to a topic that many write and nobody owns: `.schemas`, `.generations`, losses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ _AROUND: Final = 1024
 
 
 class KafkaLog:
-    """Appends to a topic of one partition with an idempotent producer, each record acknowledged before the next.
+    """Appends to a partition of a topic with an idempotent producer, each record acknowledged before the next.
 
     Nothing connects before `open` or the first record. After an error the next record goes through a new producer.
     """
 
-    def __init__(self, config: Config, topic: str, timeout: int = 10, largest: int = 1_000_000) -> None:
+    def __init__(
+        self, config: Config, topic: str, timeout: int = 10, largest: int = 1_000_000, partition: int = 0
+    ) -> None:
         """`timeout` in seconds; `largest` is the most bytes that a record may have."""
         self._topic = topic
+        self._partition = partition
         self._timeout = timeout
         self._errors = ClientErrors()
         sizes = {"message.max.bytes": min(largest + _AROUND, 1_000_000_000)}
@@ -52,7 +55,7 @@ class KafkaLog:
                 self._topic,
                 value=value,
                 key=key,
-                partition=0,
+                partition=self._partition,
                 on_delivery=lambda error, message: results.append((error, message.timestamp()[1])),
             )
             producer.flush(self._timeout + 1)

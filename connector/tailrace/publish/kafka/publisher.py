@@ -166,6 +166,11 @@ class KafkaPublisher:
         found = read_to_end(self._config, topic, self._partition(topic))
         return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
 
+    def progress(self) -> PartitionReader:
+        """This host's partition of `.progress`; to be closed, and not bound to this publisher. Raises ServiceError."""
+        topic = internal_topic(self._prefix, Internal.PROGRESS)
+        return PartitionReader(self._config, topic, self._partition(topic))
+
     def send_all(self, records: Sequence[Record]) -> None:
         """As `send`, for many at once, in their order."""
         self._producer.send_all(records)

@@ -1,0 +1,73 @@
+"""What was lost is shown until somebody acknowledges it, whatever restarts meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tailrace.capture.directory import list_segments
+from tailrace.local import LocalCassandra
+from tailrace.local.process import wait_until
+from tests.integration.agents import AgentProcess, roll_over
+from tests.integration.faults.trial import Settings, Trial
+
+
+def delete_segment(cassandra: LocalCassandra, segment: int) -> None:
+    """Delete a segment and its index from cdc_raw, once Cassandra has finished both."""
+
+    def files() -> tuple[Path, ...]:
+        (one,) = (files for files in list_segments(cassandra.cdc_raw).segments if files.id == segment)
+        return tuple(path for path in (one.log, one.index) if path is not None)
+
+    assert wait_until(lambda: any(b"COMPLETED" in path.read_bytes() for path in files() if path.suffix == ".idx"), 60)
+    for path in files():
+        path.unlink()
+
+
+def without_commitlog(trial: Trial) -> Settings:
+    """Settings of an agent that may not read the commit log."""
+    settings = trial.settings
+    elsewhere = trial.place / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    settings["agent"]["commitlog_directory"] = str(elsewhere)
+    return settings
+
+
+def losses_of(agent: AgentProcess) -> dict[str, str]:
+    """What /status says of losses."""
+    degraded = agent.status().get("degraded", {})
+    return {cause: words for cause, words in degraded.items() if cause.startswith("loss of ")}
+
+
+def test_a_segment_deleted_while_no_agent_runs_is_shown_until_it_is_acknowledged(trial: Trial) -> None:
+    """It was read in part: lost is what stood behind that. /status and `losses list` have it after restarts too; an
+    acknowledgement ends it, also for an agent that runs."""
+    with trial.agent(settings=without_commitlog(trial)) as agent:
+        first = trial.mark()
+        agent.until(lambda: trial.is_published(first))
+        assert agent.stop() == 0, agent.words()
+        position = json.loads(agent.command("offsets", "show"))["position"]
+        lost = trial.mark()
+        roll_over(trial.session, trial.cassandra, trial.keyspace)
+        delete_segment(trial.cassandra, position["segment"])
+        last = trial.mark()
+        agent.start()
+        agent.until(lambda: trial.is_published(last))
+        assert agent.stop() == 4, agent.words()
+        assert not trial.is_published(lost)
+        agent.start()
+        agent.until(lambda: bool(losses_of(agent)))
+        ((cause, words),) = losses_of(agent).items()
+        (listed,) = (json.loads(line) for line in agent.command("losses", "list").splitlines())
+        assert cause == f"loss of {position['segment']}"
+        assert f"behind 1/{position['segment']}:{position['offset']}" in words
+        assert (listed["kind"], listed["from"]) == ("lost", f"1/{position['segment']}:{position['offset']}")
+        assert f"{trial.keyspace}.marks" in listed["tables"]
+        agent.command("losses", "acknowledge", listed["id"], "--yes")
+        agent.until(lambda: not losses_of(agent))
+        assert agent.stop() == 0, agent.words()
+        agent.start().until_ready()
+        assert not losses_of(agent)
+        assert agent.command("losses", "list") == ""
+        assert json.loads(agent.command("losses", "list", "--all"))["acknowledged"]
+        assert agent.stop() == 0, agent.words()
