@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from tailrace.agent.parts import Parts, ProgressLog, ProgressRecord, Publisher
-from tailrace.capture.missing import Loss
 from tailrace.publish.losses import cause_of, decode_loss, loss_id, loss_record, loss_words
+from tailrace.state.loss import Loss
 from tailrace_schemas.errors import CorruptError, ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.agent")

@@ -13,8 +13,8 @@ from tailrace.agent.parts import Limits
 from tailrace.errors import HeldError
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
-from tailrace.state.loss import Loss, Missing
 from tailrace.publish.losses import acknowledged, loss_words
+from tailrace.state.loss import Loss, Missing
 from tailrace.testing import Crash, Faults, MemoryPublisher
 from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import FencedError, ServiceError

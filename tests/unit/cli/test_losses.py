@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.capture.missing import Loss, Missing
 from tailrace.cli.losses import chosen_losses, loss_row, losses_in, losses_named
 from tailrace.cli.main import app
 from tailrace.position import Position
 from tailrace.publish.losses import acknowledged, loss_record
+from tailrace.state.loss import Loss, Missing
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError
 

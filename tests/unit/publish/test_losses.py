@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.capture.missing import Loss, Missing
 from tailrace.position import Position
 from tailrace.publish.losses import ReportedLoss, acknowledged, cause_of, decode_loss, loss_record
+from tailrace.state.loss import Loss, Missing
 from tailrace_schemas.errors import CorruptError
 
 LOSS = Loss(Missing.LOST, (6, 7), Position(1, 6, 40), Position(1, 8, 0))
