@@ -15,9 +15,15 @@ settings.register_profile("tailrace", deadline=None, suppress_health_check=[Heal
 settings.load_profile("tailrace")
 
 
+LONG_SECONDS = 1200
+"""The limit of a test that is marked `long` and has none of its own: such tests wait for minutes themselves."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m contract`: what holds sinks to their contracts."""
+    """`-m contract`: what holds sinks to their contracts. Long tests have a long limit."""
     for item in items:
+        if item.get_closest_marker("long") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS))
         if HOLDS in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.contract)
 
