@@ -50,7 +50,7 @@ class CommandProcess(ABC):
 
         seconds = self.patience if seconds is None else seconds
         wait_until(over, seconds)
-        assert met or condition(), f"not in {seconds} s; exit code {self.process.poll()}\n{self.words()}"
+        assert met or condition(), f"not in {seconds:g} s; exit code {self.process.poll()}\n{self.words()}"
 
     def words(self) -> str:
         """The end of its log."""
