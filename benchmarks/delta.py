@@ -24,11 +24,12 @@ from tailrace_common.build import describe
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.lake_current import LakeCurrent
 from tailrace_spark.sinks.lake_history import LakeHistory
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Sink
+from tailrace_spark.sinks.protocol import Sink
 from tests.unit.spark.cassandra import Log
 
 BATCH = 50_000

@@ -23,10 +23,10 @@ from benchmarks.sql import ORDERS, WRITTEN
 from tailrace_common.build import describe
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
+from tailrace_spark.batch.delivery import Delivered, Place
 from tailrace_spark.sinks.opensearch import OpensearchSink
 from tailrace_spark.sinks.opensearch_client import SearchClient
 from tailrace_spark.sinks.opensearch_documents import Documents
-from tailrace_spark.sinks.protocol import Delivered, Place
 from tests.opensearch import OpenSearch
 from tests.unit.spark.cassandra import Log
 

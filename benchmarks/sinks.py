@@ -28,7 +28,8 @@ from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tailrace_common.build import describe
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place, Sink
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tests import mariadb, opensearch, postgres, rabbitmq, s3
 from tests.integration.agents import cql, create_keyspace

@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from tailrace_common.build import describe
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
 from tailrace_spark.sinks.calendar import timestamp_text
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place
 from tailrace_spark.sinks.sql import SqlSink
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tailrace_schemas.avro import SchemaEntry
+from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.pieces import pieces
 from tailrace_spark.rowstate.images import ImageOp
 from tailrace_spark.sinks.image_store import ImageStore
-from tailrace_spark.sinks.protocol import Piece
-from tailrace_spark.sinks.row_image import Imaged, RowImage
 
 __all__ = ["ImageOp", "ImageStore", "Imaged", "RowImage", "imaged"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 
 
 def masks_of(settings: StreamSettings) -> Masks | None:

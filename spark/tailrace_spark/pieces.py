@@ -10,7 +10,7 @@ from tailrace_schemas.avro.decode import UnknownSchemaError
 from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place
 
 PIECE_RECORDS: Final = 2_000
 PIECE_BYTES: Final = 16 * 1024 * 1024

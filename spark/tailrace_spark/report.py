@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.batch.delivery import Summary
 
 _LOSSES: Final = 100
 

@@ -27,7 +27,7 @@ from tailrace_schemas.cql.types import require_leaves
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_spark.assignment import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
 from tailrace_spark.dedupe import one_copy, one_copy_by_event_time
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.messages import PERMISSIVE, read_messages, with_head
 from tailrace_spark.workers import forget_archives
 

@@ -18,7 +18,7 @@ from tailrace_schemas.change import Change, Op, Origin, record_times
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.assign import StreamTable
-from tailrace_spark.sinks.protocol import Delivered, Piece
+from tailrace_spark.batch.delivery import Delivered, Piece
 
 log = logging.getLogger("tailrace_spark")
 

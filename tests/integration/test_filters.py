@@ -22,11 +22,12 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Progress
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.shaping.filters import Filters
-from tailrace_spark.sinks.protocol import Delivered, LetterSink, Piece, Place, Summary
+from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql import SqlSink
 from tests.integration.feed import Feed

@@ -22,7 +22,8 @@ from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.protocol import ReachableSink, Summary
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic

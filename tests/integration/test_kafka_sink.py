@@ -19,10 +19,11 @@ from tailrace_common.kafka.making import TopicMaker
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import FencedError, SettingsError
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.image_store import ImageStore
 from tailrace_spark.sinks.kafka import Config, KafkaOutlet, KafkaTarget, transactions
-from tailrace_spark.sinks.protocol import OrderedSink, Piece, Summary
+from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql import SqlSink
 from tests.held import jar_version

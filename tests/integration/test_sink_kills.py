@@ -18,7 +18,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.change_json import ChangeJson
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
 from tests import java_sources, opensearch, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream

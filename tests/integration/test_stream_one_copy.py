@@ -17,10 +17,10 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Progress
-from tailrace_spark.sinks.protocol import Piece, Summary
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table

@@ -13,9 +13,10 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import At, Piece, Summary
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Progress
-from tailrace_spark.sinks.protocol import At, Piece, Sink, Summary
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess

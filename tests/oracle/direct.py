@@ -18,7 +18,8 @@ from tailrace.position import Position
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place, SweepingSink
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.sinks.protocol import SweepingSink
 from tests.corpus.corpus import logged_in
 from tests.oracle.comparison import Answer, Difference, Followed, differences
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.pipeline import Stream
-from tailrace_spark.sinks.protocol import Piece, Summary, SweepingSink
+from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql import SqlSink
 
 if TYPE_CHECKING:

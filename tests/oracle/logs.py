@@ -18,7 +18,8 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.protocol import Delivered, OrderedSink, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.sinks.protocol import OrderedSink
 from tests.oracle.comparison import Difference, Downstream
 from tests.oracle.direct import Recorded, cut, replay
 from tests.unit.spark.sinks.change_log_contract import Crash, Outside, as_read, once

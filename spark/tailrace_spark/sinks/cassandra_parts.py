@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 from tailrace_schemas.cql.types import CqlType, quote_identifier, user_types_in
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.topics import table_of_topic
+from tailrace_spark.batch.delivery import DeadLetter, Place
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.log_layout import add_field_statement, create_type_statement
-from tailrace_spark.sinks.protocol import DeadLetter, Place
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
 _EARLIER_COLUMNS: Final = frozenset({"topic", "partition", "offset", "schema_id", "reason"})

@@ -10,8 +10,8 @@ from typing import Final, Generic, TypeVar
 
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
 from tailrace_spark.sinks.cassandra_parts import Letters, Store
-from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 _Target = TypeVar("_Target")

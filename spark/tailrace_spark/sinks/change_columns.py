@@ -14,7 +14,7 @@ from tailrace_schemas.cql.coding import Codec
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.sinks.protocol import Delivered, Place
+from tailrace_spark.batch.delivery import Delivered, Place
 
 Times = tuple[int, int | None, int | None]
 

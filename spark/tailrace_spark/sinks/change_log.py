@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms, plain
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
-from tailrace_spark.sinks.row_image import Imaged
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")

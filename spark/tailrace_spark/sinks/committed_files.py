@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
+from tailrace_spark.batch.delivery import Place
 from tailrace_spark.sinks.file_commits import Commits
 from tailrace_spark.sinks.file_formats import json_records, parquet_records
 from tailrace_spark.sinks.file_letters import CommittedLetters
 from tailrace_spark.sinks.file_packs import Commit, CommittedFile
 from tailrace_spark.sinks.file_store import FileStore
-from tailrace_spark.sinks.protocol import Place
 
 _OPEN_FILES: Final = 64
 

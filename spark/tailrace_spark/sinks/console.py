@@ -12,8 +12,8 @@ from rich.text import Text
 from tailrace_schemas.change import record_times
 from tailrace_schemas.change_words import edit_words, key_words, time_words
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.batch.delivery import DeadLetter, Place, Summary
 from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
-from tailrace_spark.sinks.protocol import DeadLetter, Place, Summary
 
 _HEADS: Final = ("written", "op", "table", "key", "columns", "topic/partition/offset")
 _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}

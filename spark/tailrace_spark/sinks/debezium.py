@@ -20,9 +20,9 @@ from tailrace_schemas.change import Change, Origin, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.rowstate.images import ImageOp
-from tailrace_spark.sinks.protocol import Place
-from tailrace_spark.sinks.row_image import Imaged, RowImage
 
 CONNECTOR: Final = "tailrace"
 STATIC: Final = ".static"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from tailrace_spark.sinks.protocol import At
+from tailrace_spark.batch.delivery import At
 
 Ends = dict[tuple[str, int], int]
 """The offset behind the last committed record, by topic and partition."""

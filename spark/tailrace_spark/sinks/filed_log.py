@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.change_log import ChangeLogSink, Imaging, Outlet
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 
 
 class FiledLogSink(ChangeLogSink):

@@ -14,12 +14,12 @@ from uuid import uuid4
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
 from tailrace_spark.sinks.file_commits import Commits, is_new
 from tailrace_spark.sinks.file_formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends
 from tailrace_spark.sinks.file_store import FileStore, answering, hidden
-from tailrace_spark.sinks.protocol import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")

@@ -10,10 +10,10 @@ from typing import Any, Final
 from zlib import crc32
 
 from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, letter_value
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.http_sender import HttpSender, RefusedError
-from tailrace_spark.sinks.protocol import DeadLetter, Summary
 
 _HEAD: Final = b'{"changes":['
 _TAIL: Final = b"]}"

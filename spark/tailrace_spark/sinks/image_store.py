@@ -27,25 +27,17 @@ from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
+from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages, images_of_text, images_text
+from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.purge_horizon import late
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations, truncated, truncation_of
 from tailrace_spark.sinks.image_state import IMAGES, STATE, ScopeState, too_long
-from tailrace_spark.sinks.late import late
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece
-from tailrace_spark.sinks.row_image import (
-    Imaged,
-    ImageMaker,
-    RowImage,
-    RowImages,
-    images_of_text,
-    images_text,
-)
+from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.sql_bulk import insert, overwrite
 from tailrace_spark.sinks.sql_engine import absent, is_of_one_table, open_engine, remedy, said
-from tailrace_spark.sinks.sql_held import newest_definition
-from tailrace_spark.sinks.sql_names import fit
 from tailrace_spark.sinks.sql_purges import PURGES, Purges, forget
 from tailrace_spark.sinks.sql_state import StateTable
 from tailrace_spark.sinks.sql_truncations import TRUNCATIONS, Truncations

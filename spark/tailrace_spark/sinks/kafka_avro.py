@@ -19,10 +19,10 @@ from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, 
 from tailrace_schemas.avro.subjects import Part, subject_of
 from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import Place
 from tailrace_spark.sinks.avro_calendar import Calendar
 from tailrace_spark.sinks.change_log import LogRecord
 from tailrace_spark.sinks.debezium import Write
-from tailrace_spark.sinks.protocol import Place
 
 _Schema = dict[str, Any]
 _CONNECT_PRIMITIVES: Final[Mapping[str, Any]] = {

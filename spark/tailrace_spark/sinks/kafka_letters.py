@@ -14,10 +14,10 @@ from typing import Final
 from tailrace_common.kafka import KafkaTransactions, PartitionReader, RecordFetcher
 from tailrace_common.kafka.making import TopicMaker
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.change_log import Batch, encoded, place_value
 from tailrace_spark.sinks.kafka import Config, KafkaBatch, KafkaOutlet, KafkaTarget, Sent, transactions
 from tailrace_spark.sinks.kafka_avro import Registry
-from tailrace_spark.sinks.protocol import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.replaying_log import page
 
 REPLAYED: Final = "replayed"

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 from tailrace_schemas.change import Op
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.collector import held_off
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.batch.gc_pause import held_off
+from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
@@ -44,12 +45,10 @@ from tailrace_spark.sinks.lake_state import (
     state_rows,
 )
 from tailrace_spark.sinks.lake_visible import BUCKET, Shown
+from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
 from tailrace_spark.sinks.plain_rows import PlainRows, bucket_of, mergeable_as_plain
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
-from tailrace_spark.sinks.sql_held import newest_definition
-from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_stored import RowKey
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import At, DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.change_log import Batch
 from tailrace_spark.sinks.lake import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.lake_current import LakeCurrent
@@ -29,7 +30,7 @@ from tailrace_spark.sinks.lake_history import (
     replays,
 )
 from tailrace_spark.sinks.lake_spool import Spool
-from tailrace_spark.sinks.protocol import At, DeadLetter, Delivered, Piece, Place, ReachableSink, Summary
+from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink, page
 
 _NAMED_BY: Final = ("partition", "offset", "topic")

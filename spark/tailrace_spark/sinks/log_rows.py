@@ -14,6 +14,7 @@ from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.digest import mutation_digest
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column
+from tailrace_spark.batch.delivery import Delivered
 from tailrace_spark.sinks.log_layout import (
     BATCH_SEQ_NO,
     END_OF_BATCH,
@@ -24,7 +25,6 @@ from tailrace_spark.sinks.log_layout import (
     deleted,
     deleted_elements,
 )
-from tailrace_spark.sinks.protocol import Delivered
 
 _UUID_EPOCH: Final = 0x01B21DD213814000
 _LATEST_UUID: Final = (1 << 60) - 1

@@ -15,7 +15,8 @@ from uuid import UUID
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.cassandra_parts import Letters, Store, make_types
 from tailrace_spark.sinks.cassandra_sink import CassandraSink, Targets
@@ -33,7 +34,7 @@ from tailrace_spark.sinks.log_layout import (
 )
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
 from tailrace_spark.sinks.log_watermarks import Watermarks
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Summary, Watermark
+from tailrace_spark.sinks.protocol import Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 
 _LOG: Final = logging.getLogger("tailrace_spark")

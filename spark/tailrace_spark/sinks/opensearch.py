@@ -13,10 +13,13 @@ from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.batch.coalesce import joined
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
-from tailrace_spark.sinks.late import split
 from tailrace_spark.sinks.opensearch_client import SearchClient
 from tailrace_spark.sinks.opensearch_copy import copy
 from tailrace_spark.sinks.opensearch_documents import OWN, Documents
@@ -27,11 +30,7 @@ from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome, StaleE
 from tailrace_spark.sinks.opensearch_purges import forget, have_field
 from tailrace_spark.sinks.opensearch_state import KIND_HEAD, KIND_ROW, decode_head, decode_row
 from tailrace_spark.sinks.partition_merge import Clustering, mergeable
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.sql_gathered import Gathered, gather
-from tailrace_spark.sinks.sql_held import newest_definition
-from tailrace_spark.sinks.sql_joined import joined
-from tailrace_spark.sinks.sql_names import ROW, STATIC
 from tailrace_spark.sinks.sql_stored import RowKey
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient
 from tailrace_spark.sinks.opensearch_documents import OWN, Document, Documents, digest, head_id
 from tailrace_spark.sinks.opensearch_index import TableIndex
@@ -22,7 +23,6 @@ from tailrace_spark.sinks.opensearch_state import (
     row_deletes,
 )
 from tailrace_spark.sinks.partition_merge import KnownRow
-from tailrace_spark.sinks.sql_names import ROW, STATIC
 from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 
 

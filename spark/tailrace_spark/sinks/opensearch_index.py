@@ -17,10 +17,10 @@ from uuid import UUID
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
+from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.opensearch_client import Op, SearchClient, Version, name
 from tailrace_spark.sinks.opensearch_documents import OWN, TABLE_ID, Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch_state import FIELDS, KIND_TABLE, About, decode_about, encode_about, own
-from tailrace_spark.sinks.sql_names import fit
 
 log = logging.getLogger("tailrace_spark")
 

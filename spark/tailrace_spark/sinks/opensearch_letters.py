@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import DeadLetter, Place
 from tailrace_spark.sinks.opensearch_client import Op, SearchClient, name
-from tailrace_spark.sinks.protocol import DeadLetter, Place
 
 _PLACE: Final = ("topic", "partition", "offset")
 _MAPPING: Final[dict[str, Any]] = {

@@ -14,13 +14,13 @@ from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import Delivered
+from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.codec import decode_state
 from tailrace_spark.rowstate.plain import PlainRow, plain_merge, plain_newest, plain_state, plain_time
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.change_columns import ValueColumn
-from tailrace_spark.sinks.protocol import Delivered
 from tailrace_spark.sinks.sql_gathered import Clustering, Said
-from tailrace_spark.sinks.sql_names import ROW
 from tailrace_spark.sinks.sql_stored import RowKey, assignment_of
 
 _LONG_AGO: Final = -(2**63) - 1

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_spark.batch.delivery import DeadLetter, Summary
+from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.protocol import DeadLetter, Summary
 from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq_message import messages_of
-from tailrace_spark.sinks.row_image import Imaged
 
 
 class RabbitmqOutlet:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from tailrace_spark.batch.delivery import At, DeadLetter, Piece, Place, Summary
 from tailrace_spark.sinks.change_log import Batch, ChangeLogSink, Imaging, Outlet
-from tailrace_spark.sinks.protocol import At, DeadLetter, Piece, Place, Summary
 
 
 class LetterOutlet(Outlet, Protocol):

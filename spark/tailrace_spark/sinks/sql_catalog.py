@@ -17,7 +17,9 @@ from sqlalchemy.schema import CreateColumn, CreateIndex
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.merge.definitions import merge_definitions
+from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.sinks.naming import KEY
 from tailrace_spark.sinks.sql_layout import (
     ColumnPlace,
     Layout,
@@ -27,7 +29,7 @@ from tailrace_spark.sinks.sql_layout import (
     static_table,
     view_query,
 )
-from tailrace_spark.sinks.sql_names import CATALOG, KEY, STATIC, objects, table_name
+from tailrace_spark.sinks.sql_names import CATALOG, objects, table_name
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES, SqlType
 
 log = logging.getLogger("tailrace_spark")

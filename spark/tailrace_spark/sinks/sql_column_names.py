@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from unicodedata import combining, normalize
 
-from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, claim
+from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
 from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL
 
 # Columns that each table has by itself. PostgreSQL: "System Columns"; InnoDB: its hidden columns.

@@ -9,6 +9,8 @@ from tailrace_schemas.change import Change, Op
 from tailrace_schemas.cql.order import clustering_key, range_limits
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
+from tailrace_spark.batch.delivery import Delivered
+from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -18,8 +20,6 @@ from tailrace_spark.rowstate.deletions import (
 )
 from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncated, truncation_of
-from tailrace_spark.sinks.protocol import Delivered
-from tailrace_spark.sinks.sql_names import ROW
 from tailrace_spark.sinks.sql_stored import RowKey
 
 Clustering = tuple[bytes | None, ...]

@@ -20,7 +20,9 @@ from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.batch.delivery import Delivered, Place
+from tailrace_spark.merge.definitions import merge_definitions
+from tailrace_spark.merge.state_keys import PARTITION, RANGE, ROW, STATIC
 from tailrace_spark.rowstate.codec import (
     decode_deletion,
     decode_state,
@@ -32,10 +34,9 @@ from tailrace_spark.rowstate.codec import (
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, merge_partitions
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
-from tailrace_spark.sinks.protocol import Delivered, Place
 from tailrace_spark.sinks.sql_bulk import overwrite
 from tailrace_spark.sinks.sql_gathered import Clustering, Gathered, Said, gather
-from tailrace_spark.sinks.sql_names import CATALOG, PARTITION, RANGE, ROW, STATIC
+from tailrace_spark.sinks.sql_names import CATALOG
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
 
 _TRUNCATION: Final = b"\x05"
@@ -184,16 +185,6 @@ class HeldTables:
         connection.execute(HELD_TABLES.delete().where(HELD_TABLES.c.table_id == str(table_id)))
 
 
-def newest_definition(changes: Sequence[Delivered]) -> tuple[Table, int]:
-    """The definition that these changes of one table have together, and when it was announced."""
-    shapes = {id(one.change.table): (one.change.table, one.announced) for one in changes}
-    (table, announced), *others = shapes.values()
-    for other, at in others:
-        table = merge_definitions(table, other, second_newer=at >= announced)
-        announced = max(announced, at)
-    return table, announced
-
-
 def _definition(text: str) -> tuple[Table, int]:
     document = json.loads(text)
     return table_from_json(document), int(document.get("announced", -1))
@@ -215,4 +206,4 @@ def _held(row: sa.Row[tuple[object, ...]]) -> HeldChange:
     return HeldChange(place, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
 
 
-__all__ = ["HELD", "HELD_TABLES", "HeldChange", "HeldTables", "gather_held", "held_change", "newest_definition"]
+__all__ = ["HELD", "HELD_TABLES", "HeldChange", "HeldTables", "gather_held", "held_change"]

@@ -14,8 +14,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from tailrace_schemas.table import Column, ColumnKind, Table
+from tailrace_spark.merge.state_keys import ROW
+from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_column_names import ColumnNames
-from tailrace_spark.sinks.sql_names import CLUSTERING, KEY, ROW
 from tailrace_spark.sinks.sql_types import (
     CLUSTERING_BYTES,
     KEY_BYTES,

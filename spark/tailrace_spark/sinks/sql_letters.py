@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from tailrace_spark.sinks.protocol import DeadLetter, Place
+from tailrace_spark.batch.delivery import DeadLetter, Place
 from tailrace_spark.sinks.sql_bulk import overwrite
 from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS
 

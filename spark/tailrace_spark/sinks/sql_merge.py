@@ -19,7 +19,8 @@ import sqlalchemy as sa
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import ColumnKind
-from tailrace_spark.ahead import ahead
+from tailrace_spark.batch.prefetch import ahead
+from tailrace_spark.merge.state_keys import END, ROW, STATIC
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -35,7 +36,6 @@ from tailrace_spark.sinks.sql_catalog import Target
 from tailrace_spark.sinks.sql_gathered import Gathered, Said
 from tailrace_spark.sinks.sql_heads import Head
 from tailrace_spark.sinks.sql_layout import ColumnPlace
-from tailrace_spark.sinks.sql_names import END, ROW, STATIC
 from tailrace_spark.sinks.sql_purges import forget
 from tailrace_spark.sinks.sql_rows import Changed, New, RowMaker, new_rows
 from tailrace_spark.sinks.sql_shown import ShownTable

@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_bulk import TEMPORARY, insert, overwrite, stage
-from tailrace_spark.sinks.sql_names import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_rows import Changed, New
 from tailrace_spark.sinks.sql_shown import ShownTable
 from tailrace_spark.sinks.sql_state import StateTable

@@ -17,7 +17,7 @@ from typing import Final
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
 
 log = logging.getLogger("tailrace_spark")
 

@@ -20,7 +20,7 @@ from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import DroppedColumn, Table
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.test_sql import ORDERS, one_change

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tailrace_schemas.masks import Masks, Rule
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place
 from tailrace_spark.masking import masked
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

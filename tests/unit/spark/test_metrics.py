@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.report import Progress, TableProgress, Target
-from tailrace_spark.sinks.protocol import Summary
 
 ROOT = Path(__file__).parents[3]
 

@@ -21,8 +21,9 @@ from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, OrderedSink, Piece, Place, Summary
+from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.sql import SqlSink
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source

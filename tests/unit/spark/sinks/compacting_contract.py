@@ -12,11 +12,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.sinks import file_compaction, files
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.file_commits import Commits
 from tailrace_spark.sinks.file_compaction import Compacted, Compaction
-from tailrace_spark.sinks.protocol import Piece
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
 from tests.unit.spark.sinks.stores import Stored

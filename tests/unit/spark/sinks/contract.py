@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

@@ -13,9 +13,9 @@ import pytest
 
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.protocol import Piece, Summary
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,

@@ -15,9 +15,10 @@ import pytest
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark import letters
+from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
 from tailrace_spark.letters import Replayed, all_letters, replayed
 from tailrace_spark.pieces import pieces
-from tailrace_spark.sinks.protocol import DeadLetter, LetterSink, Piece, Place
+from tailrace_spark.sinks.protocol import LetterSink
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Crash

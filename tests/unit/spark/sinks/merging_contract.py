@@ -21,9 +21,10 @@ from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary, SweepingSink
+from tailrace_spark.sinks.protocol import SweepingSink
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import assignments

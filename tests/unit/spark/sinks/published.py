@@ -12,10 +12,11 @@ from typing import Any
 
 from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.filed_log import FiledLogSink
-from tailrace_spark.sinks.protocol import OrderedSink, Piece, Summary
+from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
 from tests import rabbitmq

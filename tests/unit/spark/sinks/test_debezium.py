@@ -15,10 +15,10 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.tokens import token
+from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.debezium import DebeziumForm, Event, connect_type
-from tailrace_spark.sinks.protocol import Place
-from tailrace_spark.sinks.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column
 from tests.unit.tables import table

@@ -20,6 +20,7 @@ from tailrace_common.settings import load_settings
 from tailrace_common.settings_sink_http import HttpSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.http_breaker import Breaker, OpenError
@@ -27,7 +28,7 @@ from tailrace_spark.sinks.http_json import HttpOutlet
 from tailrace_spark.sinks.http_patience import Pace, retry_after
 from tailrace_spark.sinks.http_sender import HttpSender
 from tailrace_spark.sinks.http_signing import key_bytes, signed_headers
-from tailrace_spark.sinks.protocol import OrderedSink, Summary
+from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.change_json import plain
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.image_state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.image_store import ImageStore
-from tailrace_spark.sinks.protocol import Delivered, Piece, Place
-from tailrace_spark.sinks.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
@@ -397,8 +397,8 @@ def test_streams_and_table_ids_have_states_of_their_own(url: str) -> None:
 
 
 def test_more_images_than_a_record_has_room_for() -> None:
+    from tailrace_spark.batch.row_image import RowImage
     from tailrace_spark.rowstate.images import ImageOp
-    from tailrace_spark.sinks.row_image import RowImage
 
     image = RowImage(op=ImageOp.DELETE, key={"id": 1}, before={}, after=None, changed=())
     assert Imaged(CART, (image,) * MOST_IMAGES).value() == {"images": [image.value()] * MOST_IMAGES}

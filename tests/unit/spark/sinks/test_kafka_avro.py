@@ -20,14 +20,14 @@ from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import SchemaRefusedError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.row_image import Imaged, ImageMaker
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.change_log import LogRecord
 from tailrace_spark.sinks.debezium import DebeziumForm
 from tailrace_spark.sinks.kafka_avro import AvroChanges, AvroWriters, change_schema
 from tailrace_spark.sinks.kafka_forms import event_headers
-from tailrace_spark.sinks.protocol import Place
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.row_image import Imaged, ImageMaker
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table
 

@@ -9,7 +9,7 @@ import pytest
 from tailrace_schemas.cql.types import CqlType, leaves, parse_type
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.sinks.opensearch_documents import Documents
 from tailrace_spark.sinks.opensearch_types import render
 from tailrace_spark.sinks.parquet_schema import arrow_schema, value_type

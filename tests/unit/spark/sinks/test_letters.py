@@ -17,6 +17,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.letters import Replayed
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
@@ -25,7 +26,7 @@ from tailrace_spark.sinks.file_store import FileStore
 from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.http_json import HttpOutlet
 from tailrace_spark.sinks.http_sender import HttpSender
-from tailrace_spark.sinks.protocol import LetterSink, Piece
+from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tailrace_spark.sinks.sql import SqlSink

@@ -18,8 +18,8 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.digest import change_digest, mutation_digest
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.streams import Assignment
+from tailrace_spark.batch.delivery import Delivered, Place
 from tailrace_spark.sinks.log_rows import LogRow, log_rows, time_uuid, write_times
-from tailrace_spark.sinks.protocol import Delivered, Place
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, row_changes
 from tests.unit.tables import table

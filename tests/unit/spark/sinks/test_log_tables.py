@@ -15,19 +15,11 @@ from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import DroppedColumn
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.cassandra import Batch, RefusedError
 from tailrace_spark.sinks.log_rows import write_times
 from tailrace_spark.sinks.log_tables import LogTablesSink
-from tailrace_spark.sinks.protocol import (
-    DeadLetter,
-    Delivered,
-    Piece,
-    Place,
-    Summary,
-    UpdateSink,
-    Watermark,
-    WatermarkedSink,
-)
+from tailrace_spark.sinks.protocol import UpdateSink, Watermark, WatermarkedSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

@@ -12,8 +12,8 @@ import pytest
 
 from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.opensearch import OpensearchSink
-from tailrace_spark.sinks.protocol import Summary
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy

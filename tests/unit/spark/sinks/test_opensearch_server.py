@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.protocol import DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.batch.delivery import Summary
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import (

@@ -18,8 +18,8 @@ from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.batch.delivery import Place
 from tailrace_spark.sinks.change_log import LogRecord
-from tailrace_spark.sinks.protocol import Place
 from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq_message import Lanes, Message, messages_of, routing_key
 from tailrace_spark.sinks.registry import open_sink

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.batch.delivery import Summary
 from tests import rabbitmq
 from tests.services.certificates import Authority
 from tests.unit.spark.sinks.change_log_contract import Topic

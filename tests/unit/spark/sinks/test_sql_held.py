@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.sinks.protocol import Piece, Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tailrace_spark.sinks.sql_gathered import gather
 from tailrace_spark.sinks.sql_held import gather_held, held_change

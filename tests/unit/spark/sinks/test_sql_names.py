@@ -8,7 +8,7 @@ import pytest
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql_column_names import ColumnNames
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database

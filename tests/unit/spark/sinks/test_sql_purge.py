@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.change import Op, Origin
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, piece

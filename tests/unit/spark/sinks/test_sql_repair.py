@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from tailrace_spark.sinks.protocol import Summary
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tests import mariadb
 from tests.unit.spark.cassandra import Log

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace_spark.sinks.protocol import Piece, Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.sql import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace_schemas.change import Change, Op, Origin, record_times
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered
+from tailrace_spark.batch.delivery import DeadLetter, Delivered
 
 
 def split(changes: Sequence[Delivered], purged_to: int | None) -> tuple[Sequence[Delivered], list[DeadLetter]]:

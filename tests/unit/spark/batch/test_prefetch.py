@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace_spark.ahead import ahead
+from tailrace_spark.batch.prefetch import ahead
 
 
 def test_items_come_in_order_one_ahead_and_from_another_thread() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
+from tailrace_spark.batch.delivery import Delivered
 
 
 def merge_definitions(first: Table, second: Table, *, second_newer: bool = True) -> Table:
@@ -61,3 +63,13 @@ def _width(cql_type: CqlType) -> int:
 
 def _drop(table: Table, name: bytes) -> DroppedColumn | None:
     return next((drop for drop in table.dropped if drop.column.name_bytes == name), None)
+
+
+def newest_definition(changes: Sequence[Delivered]) -> tuple[Table, int]:
+    """The definition that these changes of one table have together, and when it was announced."""
+    shapes = {id(one.change.table): (one.change.table, one.announced) for one in changes}
+    (table, announced), *others = shapes.values()
+    for other, at in others:
+        table = merge_definitions(table, other, second_newer=at >= announced)
+        announced = max(announced, at)
+    return table, announced

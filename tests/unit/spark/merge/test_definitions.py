@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.table import Table
-from tailrace_spark.definitions import merge_definitions
+from tailrace_spark.merge.definitions import merge_definitions
 from tests.unit.tables import table
 
 KEY = {"id": "int"}

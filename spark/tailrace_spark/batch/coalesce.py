@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from tailrace_spark.sinks.protocol import Piece
+from tailrace_spark.batch.delivery import Piece
 
 _JOINED: Final = 5  # pieces: 10,000 changes, or 80 MiB of messages at the most
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tailrace_spark.collector import held_off
+from tailrace_spark.batch.gc_pause import held_off
 
 
 @pytest.mark.parametrize("enabled", [True, False])
