@@ -40,7 +40,7 @@ HOT_PATH = (
     "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/rowstate/*.py",
     "spark/tailrace_spark/sinks/calendar.py",
-    "spark/tailrace_spark/sinks/change_columns.py",
+    "spark/tailrace_spark/sinks/arrow/change_columns.py",
     "spark/tailrace_spark/sinks/partition_merge.py",
     "spark/tailrace_spark/sinks/plain_rows.py",
     "spark/tailrace_spark/sinks/sql_gathered.py",

@@ -83,7 +83,7 @@ BREAKAGES: Final = (
     Breakage(
         name="large-values-fill-a-group-without-end",
         promise="every value comes back bit for bit",
-        file="spark/tailrace_spark/sinks/change_columns.py",
+        file="spark/tailrace_spark/sinks/arrow/change_columns.py",
         old=" or self._held >= self.octets\n",
         new="\n",
         needs=Needs.NOTHING,

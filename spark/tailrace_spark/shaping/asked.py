@@ -16,8 +16,8 @@ from tailrace_schemas.avro.convert import to_avro
 from tailrace_schemas.change import Change, record_times
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.sinks.lake_types import delta_type
-from tailrace_spark.sinks.parquet_schema import value_type
+from tailrace_spark.sinks.arrow.schema import value_type
+from tailrace_spark.sinks.arrow.types import delta_type
 
 CHANGE: Final = "change"
 COLUMNS: Final = "columns"

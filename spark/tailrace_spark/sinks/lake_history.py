@@ -18,16 +18,17 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Place, Summary
 from tailrace_spark.batch.gc_pause import held_off
-from tailrace_spark.sinks.change_arrays import change_batch
-from tailrace_spark.sinks.change_columns import ChangeColumns, Ends, fill
+from tailrace_spark.sinks.arrow.change_batch import change_batch
+from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
+from tailrace_spark.sinks.arrow.date_range import within
+from tailrace_spark.sinks.arrow.relabel import relabelled_batch
+from tailrace_spark.sinks.arrow.schema import arrow_schema
+from tailrace_spark.sinks.arrow.types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
 from tailrace_spark.sinks.files import day_of
 from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
-from tailrace_spark.sinks.lake_names import distinct, names_of, relabelled_batch
+from tailrace_spark.sinks.lake_names import distinct, names_of
 from tailrace_spark.sinks.lake_spool import Spool
-from tailrace_spark.sinks.lake_times import within
-from tailrace_spark.sinks.lake_types import DAY, conform, grown, history_schema, sayable
-from tailrace_spark.sinks.parquet_schema import arrow_schema
 from tailrace_spark.sinks.table_faults import Refusals, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")

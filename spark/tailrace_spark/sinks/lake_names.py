@@ -55,25 +55,6 @@ def source_names(schema: Any) -> Any:
     return pa.schema([pa.field(avro_name(cql_name(field.name)), _source_type(field.type)) for field in schema])
 
 
-def relabelled(array: Any, of: Any) -> Any:
-    """An array, which is no slice, with the names of a type of the same shape."""
-    if pa.types.is_struct(of) and array.type != of:
-        fields = [relabelled(array.field(place), field.type) for place, field in enumerate(of)]
-        labels = [pa.field(field.name, one.type) for field, one in zip(of, fields, strict=True)]
-        return pa.StructArray.from_arrays(fields, fields=labels, mask=array.is_null())
-    if pa.types.is_list(of) and array.type != of:
-        values = relabelled(array.values, of.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=pa.list_(values.type), mask=array.is_null())
-    return array
-
-
-def relabelled_batch(batch: Any, schema: Any) -> Any:
-    """A RecordBatch with the names of a Schema of the same shape."""
-    arrays = [relabelled(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
-    labels = [pa.field(field.name, array.type) for field, array in zip(schema, arrays, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(labels))
-
-
 def _distinct(fields: Sequence[Any], there: Names, ours: int, longest: int | None = None) -> list[Any]:
     own = {field.name for field in fields[len(fields) - ours :]}
     taken = {name.lower() for name in (*there, *own)}

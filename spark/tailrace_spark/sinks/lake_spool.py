@@ -8,7 +8,7 @@ from typing import IO, Any, Final
 
 import pyarrow as pa
 
-from tailrace_spark.sinks.lake_types import conform, grown
+from tailrace_spark.sinks.arrow.types import conform, grown
 
 _IN_MEMORY: Final = 64 << 20  # bytes, of one table
 

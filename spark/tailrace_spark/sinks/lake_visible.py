@@ -17,15 +17,16 @@ from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.sinks.lake_names import Names, names_of, relabelled, relabelled_batch, shown
-from tailrace_spark.sinks.lake_times import nearest
-from tailrace_spark.sinks.lake_types import conform, delta_schema, sayable
+from tailrace_spark.sinks.arrow.date_range import nearest
+from tailrace_spark.sinks.arrow.relabel import relabelled, relabelled_batch
+from tailrace_spark.sinks.arrow.schema import value_type
+from tailrace_spark.sinks.arrow.types import conform, delta_schema, sayable
+from tailrace_spark.sinks.arrow.values import column_array, either
+from tailrace_spark.sinks.lake_names import Names, names_of, shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
-from tailrace_spark.sinks.parquet_schema import value_type
 from tailrace_spark.sinks.partition_merge import Clustering, State
 from tailrace_spark.sinks.plain_rows import PlainRows, bucket_of
 from tailrace_spark.sinks.sql_stored import RowKey
-from tailrace_spark.sinks.value_arrays import column_array, either
 
 BUCKET: Final = "__bucket"
 _HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))

@@ -19,7 +19,7 @@ from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.codec import decode_state
 from tailrace_spark.rowstate.plain import PlainRow, plain_merge, plain_newest, plain_state, plain_time
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.change_columns import ValueColumn
+from tailrace_spark.sinks.arrow.change_columns import ValueColumn
 from tailrace_spark.sinks.sql_gathered import Clustering, Said
 from tailrace_spark.sinks.sql_stored import RowKey, assignment_of
 

@@ -20,11 +20,11 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.change import Cell
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
+from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.delta_store import DeltaStore
 from tailrace_spark.sinks.lake_current import LakeCurrent
 from tailrace_spark.sinks.lake_puts import rows_of
 from tailrace_spark.sinks.lake_state import StateTable
-from tailrace_spark.sinks.lake_times import FIRST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.lake_visible import Shown
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package

@@ -21,8 +21,8 @@ from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks import lake_spool
+from tailrace_spark.sinks.arrow.date_range import LAST_MOMENT
 from tailrace_spark.sinks.lake_records import change_records
-from tailrace_spark.sinks.lake_times import LAST_MOMENT
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes

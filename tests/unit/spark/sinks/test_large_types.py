@@ -10,9 +10,9 @@ from tailrace_schemas.cql.types import CqlType, leaves, parse_type
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.definitions import merge_definitions
+from tailrace_spark.sinks.arrow.schema import arrow_schema, value_type
 from tailrace_spark.sinks.opensearch_documents import Documents
 from tailrace_spark.sinks.opensearch_types import render
-from tailrace_spark.sinks.parquet_schema import arrow_schema, value_type
 from tailrace_spark.sinks.sql_types import json_value
 from tests.unit.schemas.test_large_definitions import FIELDS, nested, only
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
 
 DAY: Final = "day"
 """What a history is partitioned by: the day (UTC) of the write time."""

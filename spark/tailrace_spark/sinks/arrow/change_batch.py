@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tailrace_spark.sinks.change_columns import ChangeColumns, ValueColumn
-from tailrace_spark.sinks.lake_names import relabelled
-from tailrace_spark.sinks.lake_times import FIRST_DAY, LAST_DAY
-from tailrace_spark.sinks.lake_types import delta_type
-from tailrace_spark.sinks.value_arrays import Odd, column_array, either
+from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, ValueColumn
+from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_DAY
+from tailrace_spark.sinks.arrow.relabel import relabelled
+from tailrace_spark.sinks.arrow.types import delta_type
+from tailrace_spark.sinks.arrow.values import Odd, column_array, either
 
 _DAY: Final = 86_400_000_000
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import DecodeError
-from tailrace_spark.sinks.change_columns import ValueColumn
-from tailrace_spark.sinks.lake_times import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.lake_types import conformed, delta_type, sayable
+from tailrace_spark.sinks.arrow.change_columns import ValueColumn
+from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.arrow.types import conformed, delta_type, sayable
 
 Odd = npt.NDArray[np.bool_] | None
 """Which rows hold no such value; None: all do."""

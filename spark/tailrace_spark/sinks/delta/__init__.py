@@ -1,0 +1,1 @@
+"""Delta tables: their stores, with and without Spark."""

@@ -1,0 +1,1 @@
+"""Iceberg tables: their store and its catalogs."""
