@@ -42,7 +42,7 @@ HOT_PATH = (
     "spark/tailrace_spark/sinks/calendar.py",
     "spark/tailrace_spark/sinks/arrow/change_columns.py",
     "spark/tailrace_spark/sinks/partition_merge.py",
-    "spark/tailrace_spark/sinks/plain_rows.py",
+    "spark/tailrace_spark/sinks/lake/fast_merge.py",
     "spark/tailrace_spark/sinks/sql_gathered.py",
     "spark/tailrace_spark/sinks/sql_render.py",
     "spark/tailrace_spark/sinks/sql_rows.py",

@@ -9,7 +9,7 @@ import typer
 
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.sinks.lake import LakeStore
+from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.registry import SINKS
 
 NO_TABLES: Final = "the sink has no tables yet"

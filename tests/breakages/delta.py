@@ -30,7 +30,7 @@ BREAKAGES: Final = (
     Breakage(
         name="names-go-by-the-definition-s-order",
         promise="names that differ by case stay what they are, whatever columns come later",
-        file="spark/tailrace_spark/sinks/lake_names.py",
+        file="spark/tailrace_spark/sinks/lake/names.py",
         old="        elif name in there and name not in own:\n",
         new="        elif name in there and not place:\n",
         needs=Needs.NOTHING,
@@ -54,7 +54,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-a-partition-deletion-covers-is-merged-as-plain",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/plain_rows.py",
+        file="spark/tailrace_spark/sinks/lake/fast_merge.py",
         old="            if clustering < ROW or ",
         new="            if ",
         needs=Needs.NOTHING,
@@ -63,7 +63,7 @@ BREAKAGES: Final = (
     Breakage(
         name="rows-that-are-there-are-appended",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/lake_puts.py",
+        file="spark/tailrace_spark/sinks/lake/row_changes.py",
         old="        new = new and part.at.keys().isdisjoint(put)\n",
         new="",
         needs=Needs.NOTHING,
@@ -74,7 +74,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-columns-cannot-say-is-left-out",
         promise="every value comes back bit for bit",
-        file="spark/tailrace_spark/sinks/lake_history.py",
+        file="spark/tailrace_spark/sinks/lake/history.py",
         old="[columns.taken[row] for row in odd]",
         new="[columns.taken[row] for row in odd if not batch]",
         needs=Needs.NOTHING,
@@ -92,7 +92,7 @@ BREAKAGES: Final = (
     Breakage(
         name="only-the-first-part-of-a-batch-is-looked-for",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/lake_puts.py",
+        file="spark/tailrace_spark/sinks/lake/row_changes.py",
         old="        new = new and part.at",
         new="        new = part.at",
         needs=Needs.NOTHING,
@@ -101,7 +101,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-another-writer-has-shown-is-appended-again",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/lake_current.py",
+        file="spark/tailrace_spark/sinks/lake/current.py",
         old="        if batch > before:\n",
         new="        if batch > before and not changed:\n",
         needs=Needs.NOTHING,
@@ -116,7 +116,7 @@ BREAKAGES: Final = (
     Breakage(
         name="definitions-are-placed-by-what-was-there-before",
         promise="every value comes back bit for bit, and columns come and go",
-        file="spark/tailrace_spark/sinks/lake_history.py",
+        file="spark/tailrace_spark/sinks/lake/history.py",
         old="        self._widen(filling.writing, route)  # at once: the next definition is placed by that\n",
         new="",
         needs=Needs.NOTHING,

@@ -128,7 +128,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-history-does-not-look-which-letters-it-has",
         promise="a replay that dies at any step loses and doubles none",
-        file="spark/tailrace_spark/sinks/lake_letters.py",
+        file="spark/tailrace_spark/sinks/lake/dead_letters.py",
         old="            there = set(_places(found))\n",
         new="            there = set(_places(found[:0]))\n",
         needs=Needs.NOTHING,
@@ -137,7 +137,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-history-that-comes-again-does-not-look-out-for-replays",
         promise="a replay that dies at any step loses and doubles none",
-        file="spark/tailrace_spark/sinks/lake_history.py",
+        file="spark/tailrace_spark/sinks/lake/history.py",
         old="        if any(self._end(*at) < self.lettered(*at) for at in self.ends.moved):\n",
         new="        if any(self._end(*at) > self.lettered(*at) for at in self.ends.moved):\n",
         needs=Needs.NOTHING,

@@ -9,7 +9,7 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.lake_history import DEAD_LETTERS
+from tailrace_spark.sinks.lake.history import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.integration.lake.iceberg import FollowedIceberg
 from tests.oracle.comparison import Row, row_of

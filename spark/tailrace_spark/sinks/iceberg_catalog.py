@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.java_errors import java_class, java_said
+from tailrace_spark.sinks.lake.java_errors import java_class, java_said
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 CATALOG: Final = "tailrace"

@@ -23,8 +23,8 @@ from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform, grown
 from tailrace_spark.sinks.iceberg_catalog import CATALOG, Catalog
-from tailrace_spark.sinks.lake import Condition, plain_type
-from tailrace_spark.sinks.local_root import require_writable, taking_turns
+from tailrace_spark.sinks.lake.local_root import require_writable, taking_turns
+from tailrace_spark.sinks.lake.store import Condition, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,10 +12,10 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.iceberg_catalog import CATALOG
 from tailrace_spark.sinks.iceberg_store import IcebergStore
-from tailrace_spark.sinks.lake_current import LakeCurrent
-from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
-from tailrace_spark.sinks.lake_records import change_records
-from tailrace_spark.sinks.lake_visible import HIDDEN
+from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
+from tailrace_spark.sinks.lake.records import change_records
+from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tests.held import jar_version
 from tests.unit.spark.sinks.delta_stores import Following
 from tests.unit.spark.sinks.merging_contract import Row, by_repr

@@ -14,11 +14,11 @@ import pytest
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.iceberg_store import IcebergStore
-from tailrace_spark.sinks.lake_current import LakeCurrent
+from tailrace_spark.sinks.lake.current import LakeCurrent
 from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.lake_current_contract import WIDER, LakeCurrentContract
+from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract
 from tests.unit.spark.sinks.merging_contract import selected, write
 from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table

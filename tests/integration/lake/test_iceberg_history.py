@@ -15,7 +15,7 @@ from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.iceberg_store import IcebergStore
-from tailrace_spark.sinks.lake_history import LakeHistory
+from tailrace_spark.sinks.lake.history import LakeHistory
 from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
@@ -26,7 +26,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract, two_at_a_time
+from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

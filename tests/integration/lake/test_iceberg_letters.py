@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
-from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
+from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tests.integration.lake.iceberg import Lake

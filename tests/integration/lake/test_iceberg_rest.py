@@ -13,13 +13,13 @@ from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.iceberg_store import IcebergStore
-from tailrace_spark.sinks.lake_history import LakeHistory
+from tailrace_spark.sinks.lake.history import LakeHistory
 from tests import iceberg_rest, java_sources
 from tests.held import jar_version
 from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
-from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract
+from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.merging_contract import write
 
 if TYPE_CHECKING:

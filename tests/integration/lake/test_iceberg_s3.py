@@ -22,7 +22,7 @@ from tests.held import package
 from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, FollowedIceberg, IcebergHistory
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
-from tests.unit.spark.sinks.lake_history_contract import LakeHistoryContract
+from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.merging_contract import write
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.delta_store import DeltaStore
-from tailrace_spark.sinks.lake import LakeStore
-from tailrace_spark.sinks.lake_current import LakeCurrent
-from tailrace_spark.sinks.lake_history import DEAD_LETTERS, LakeHistory
-from tailrace_spark.sinks.lake_letters import ReplayingCurrent, ReplayingHistory
-from tailrace_spark.sinks.lake_records import change_records
-from tailrace_spark.sinks.lake_state import StateTable
-from tailrace_spark.sinks.lake_visible import HIDDEN
+from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
+from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
+from tailrace_spark.sinks.lake.records import change_records
+from tailrace_spark.sinks.lake.state import StateTable
+from tailrace_spark.sinks.lake.store import LakeStore
+from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tests.unit.spark.sinks.merging_contract import Row, by_repr

@@ -20,9 +20,9 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
-from tailrace_spark.sinks import lake_spool
 from tailrace_spark.sinks.arrow.date_range import LAST_MOMENT
-from tailrace_spark.sinks.lake_records import change_records
+from tailrace_spark.sinks.lake import spool as lake_spool
+from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
@@ -37,7 +37,7 @@ from tests.unit.spark.sinks.change_log_contract import (
 )
 from tests.unit.spark.sinks.delta_stores import WRITTEN_BY_SPARK, DeltaStored
 from tests.unit.spark.sinks.hostile import FIELDS, row
-from tests.unit.spark.sinks.lake_history_contract import DAY, LakeHistoryContract, two_at_a_time
+from tests.unit.spark.sinks.lake.history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
 
 

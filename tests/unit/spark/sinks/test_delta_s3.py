@@ -25,7 +25,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, batches
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta_stores import DeltaStored, FollowedDelta
-from tests.unit.spark.sinks.lake_history_contract import two_at_a_time
+from tests.unit.spark.sinks.lake.history_contract import two_at_a_time
 from tests.unit.spark.sinks.merging_contract import MergingContract, write
 
 pytestmark = pytest.mark.integration

@@ -20,7 +20,6 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, join_key
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, Place
-from tailrace_spark.sinks import lake_history
 from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
@@ -28,8 +27,9 @@ from tailrace_spark.sinks.arrow.types import history_schema
 from tailrace_spark.sinks.arrow.values import array_of
 from tailrace_spark.sinks.change_log import ChangeLogSink, LogRecord
 from tailrace_spark.sinks.delta_store import DeltaStore
-from tailrace_spark.sinks.lake_history import LakeHistory, rows_of
-from tailrace_spark.sinks.lake_records import change_records
+from tailrace_spark.sinks.lake import history as lake_history
+from tailrace_spark.sinks.lake.history import LakeHistory, rows_of
+from tailrace_spark.sinks.lake.records import change_records
 from tests.unit.schemas.avro.test_messages import COLUMNS, SOURCE, TABLE, row_changes, seconds, times
 from tests.unit.spark.cassandra import Log
 

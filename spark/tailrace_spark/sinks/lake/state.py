@@ -22,10 +22,10 @@ from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
-from tailrace_spark.sinks.lake import Condition, LakeTable, Number
-from tailrace_spark.sinks.lake_names import Names
+from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows, bucket_of, cut
+from tailrace_spark.sinks.lake.names import Names
+from tailrace_spark.sinks.lake.store import Condition, LakeTable, Number
 from tailrace_spark.sinks.partition_merge import Kept, Known, KnownRow
-from tailrace_spark.sinks.plain_rows import PlainRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.sql_heads import HeadRow, head_of
 from tailrace_spark.sinks.sql_stored import RowKey
 

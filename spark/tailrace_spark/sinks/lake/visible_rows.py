@@ -22,10 +22,10 @@ from tailrace_spark.sinks.arrow.relabel import relabelled, relabelled_batch
 from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import conform, delta_schema, sayable
 from tailrace_spark.sinks.arrow.values import column_array, either
-from tailrace_spark.sinks.lake_names import Names, names_of, shown
+from tailrace_spark.sinks.lake.fast_merge import PlainRows, bucket_of
+from tailrace_spark.sinks.lake.names import Names, names_of, shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
 from tailrace_spark.sinks.partition_merge import Clustering, State
-from tailrace_spark.sinks.plain_rows import PlainRows, bucket_of
 from tailrace_spark.sinks.sql_stored import RowKey
 
 BUCKET: Final = "__bucket"

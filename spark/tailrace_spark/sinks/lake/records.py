@@ -10,7 +10,7 @@ import pyarrow as pa
 from tailrace_schemas.change_json import plain
 from tailrace_spark.sinks.arrow.relabel import relabelled_batch
 from tailrace_spark.sinks.arrow.types import DAY, conform
-from tailrace_spark.sinks.lake_names import source_names
+from tailrace_spark.sinks.lake.names import source_names
 
 
 def change_records(table: str, rows: Any) -> Iterator[dict[str, Any]]:

@@ -26,9 +26,9 @@ from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
 from tailrace_spark.sinks.files import day_of
-from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
-from tailrace_spark.sinks.lake_names import distinct, names_of
-from tailrace_spark.sinks.lake_spool import Spool
+from tailrace_spark.sinks.lake.names import distinct, names_of
+from tailrace_spark.sinks.lake.spool import Spool
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.table_faults import Refusals, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")

@@ -16,9 +16,8 @@ import pyarrow as pa
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import At, DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.change_log import Batch
-from tailrace_spark.sinks.lake import Condition, LakeStore, LakeTable, Number
-from tailrace_spark.sinks.lake_current import LakeCurrent
-from tailrace_spark.sinks.lake_history import (
+from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.history import (
     DEAD_LETTERS,
     LETTERS,
     PLACE,
@@ -29,7 +28,8 @@ from tailrace_spark.sinks.lake_history import (
     letter_rows,
     replays,
 )
-from tailrace_spark.sinks.lake_spool import Spool
+from tailrace_spark.sinks.lake.spool import Spool
+from tailrace_spark.sinks.lake.store import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink, page
 

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.lake import LakeStore
-from tailrace_spark.sinks.lake_current import LakeCurrent
+from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.store import LakeStore
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, Topic, deliver
 from tests.unit.spark.sinks.contract import piece

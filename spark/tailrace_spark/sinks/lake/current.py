@@ -27,13 +27,12 @@ from tailrace_spark.batch.gc_pause import held_off
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
-from tailrace_spark.sinks.lake import LakeStore, LakeTable, Number
-from tailrace_spark.sinks.lake_history import LakeHistory, table_name
-from tailrace_spark.sinks.lake_names import Names
-from tailrace_spark.sinks.lake_puts import Puts, puts_of, rows_of
-from tailrace_spark.sinks.lake_reading import StateReading, read_now, reading
-from tailrace_spark.sinks.lake_spool import Spool
-from tailrace_spark.sinks.lake_state import (
+from tailrace_spark.sinks.lake.fast_merge import PlainRows, bucket_of, mergeable_as_plain
+from tailrace_spark.sinks.lake.history import LakeHistory, table_name
+from tailrace_spark.sinks.lake.names import Names
+from tailrace_spark.sinks.lake.row_changes import Puts, puts_of, rows_of
+from tailrace_spark.sinks.lake.spool import Spool
+from tailrace_spark.sinks.lake.state import (
     BATCH,
     IDENTITY,
     WITH_GONE,
@@ -44,10 +43,11 @@ from tailrace_spark.sinks.lake_state import (
     plain_state_rows,
     state_rows,
 )
-from tailrace_spark.sinks.lake_visible import BUCKET, Shown
+from tailrace_spark.sinks.lake.state_reader import StateReading, read_now, reading
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake.visible_rows import BUCKET, Shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
-from tailrace_spark.sinks.plain_rows import PlainRows, bucket_of, mergeable_as_plain
 from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
 from tailrace_spark.sinks.sql_stored import RowKey
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
