@@ -14,7 +14,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.lake_tables import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
 
 if TYPE_CHECKING:
-    from tailrace_spark.sinks.delta_store import DeltaStore
+    from tailrace_spark.sinks.delta.store import DeltaStore
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -78,6 +78,6 @@ def _store(config: Path | None, name: str | None) -> DeltaStore:
     if not isinstance(section, DeltaSinkSettings):
         raise SettingsError(f'sink.{chosen}: type = "{section.type}" has no Delta tables')
     require_installed(chosen, section)
-    from tailrace_spark.sinks.delta_store import DeltaStore
+    from tailrace_spark.sinks.delta.store import DeltaStore
 
     return DeltaStore(section)

@@ -14,7 +14,7 @@ from tailrace_spark.sinks.protocol import SweepingSink
 from tests.integration.lake.iceberg import FollowedIceberg
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
-from tests.unit.spark.sinks.delta_stores import FollowedDelta
+from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.searched import Searched
 
 if TYPE_CHECKING:

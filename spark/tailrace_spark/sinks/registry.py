@@ -10,7 +10,6 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.declared.cassandra_tables import CASSANDRA
 from tailrace_spark.sinks.declared.console import CONSOLE
-from tailrace_spark.sinks.declared.delta import DELTA
 from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP
 from tailrace_spark.sinks.declared.iceberg import ICEBERG
@@ -19,6 +18,7 @@ from tailrace_spark.sinks.declared.log_tables import LOG_TABLES
 from tailrace_spark.sinks.declared.opensearch import OPENSEARCH
 from tailrace_spark.sinks.declared.rabbitmq import RABBITMQ
 from tailrace_spark.sinks.declared.sql import SQL
+from tailrace_spark.sinks.delta.sink_type import DELTA
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import SinkType, Surroundings, no_session
 

@@ -17,7 +17,7 @@ from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tests.held import jar_version
-from tests.unit.spark.sinks.delta_stores import Following
+from tests.unit.spark.sinks.delta.stores import Following
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.delta_command import app
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.delta_stores import FollowedDelta
+from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.merging_contract import write
 from tests.unit.spark.sinks.test_sql import PLAIN
 

@@ -32,7 +32,7 @@ from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tailrace_spark.sinks.sql import SqlSink
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash
-from tests.unit.spark.sinks.delta_stores import LetteredDelta
+from tests.unit.spark.sinks.delta.stores import LetteredDelta
 from tests.unit.spark.sinks.endpoint import Endpoint
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, understood
 from tests.unit.spark.sinks.stores import Dying

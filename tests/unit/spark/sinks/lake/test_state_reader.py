@@ -14,14 +14,14 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, Place
-from tailrace_spark.sinks.delta_store import StoredTable
+from tailrace_spark.sinks.delta.store import StoredTable
 from tailrace_spark.sinks.lake import state_reader as lake_reading
 from tailrace_spark.sinks.lake.fast_merge import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import read_now, reading
 from tailrace_spark.sinks.lake.store import Condition
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.delta_stores import FollowedDelta
+from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.merging_contract import expiring
 from tests.unit.tables import table
 

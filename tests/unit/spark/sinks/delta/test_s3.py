@@ -14,9 +14,9 @@ import pytest
 from tailrace_common.settings import load_settings
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks import delta_store
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.delta_store import DeltaStore
+from tailrace_spark.sinks.delta import store as delta_store
+from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.registry import open_sink
 from tests import s3
 from tests.held import package
@@ -24,7 +24,7 @@ from tests.services.cutting import CuttingProxy
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, batches
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta_stores import DeltaStored, FollowedDelta
+from tests.unit.spark.sinks.delta.stores import DeltaStored, FollowedDelta
 from tests.unit.spark.sinks.lake.history_contract import two_at_a_time
 from tests.unit.spark.sinks.merging_contract import MergingContract, write
 
