@@ -18,7 +18,7 @@ from tailrace_spark.session import SparkOnce
 from tailrace_spark.sinks.registry import jars_of
 
 if TYPE_CHECKING:
-    from tailrace_spark.sinks.iceberg_store import IcebergStore
+    from tailrace_spark.sinks.iceberg.store import IcebergStore
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -84,7 +84,7 @@ def _store(config: Path | None, name: str | None) -> Iterator[IcebergStore]:
     if not isinstance(section, IcebergSinkSettings):
         raise SettingsError(f'sink.{chosen}: type = "{section.type}" has no Iceberg tables')
     require_installed(chosen, section)
-    from tailrace_spark.sinks.iceberg_store import IcebergStore
+    from tailrace_spark.sinks.iceberg.store import IcebergStore
 
     with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
         yield IcebergStore(section, spark)

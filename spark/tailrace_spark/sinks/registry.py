@@ -12,13 +12,13 @@ from tailrace_spark.sinks.declared.cassandra_tables import CASSANDRA
 from tailrace_spark.sinks.declared.console import CONSOLE
 from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP
-from tailrace_spark.sinks.declared.iceberg import ICEBERG
 from tailrace_spark.sinks.declared.kafka import KAFKA
 from tailrace_spark.sinks.declared.log_tables import LOG_TABLES
 from tailrace_spark.sinks.declared.opensearch import OPENSEARCH
 from tailrace_spark.sinks.declared.rabbitmq import RABBITMQ
 from tailrace_spark.sinks.declared.sql import SQL
 from tailrace_spark.sinks.delta.sink_type import DELTA
+from tailrace_spark.sinks.iceberg.sink_type import ICEBERG
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import SinkType, Surroundings, no_session
 

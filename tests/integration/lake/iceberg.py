@@ -10,8 +10,8 @@ from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.iceberg_catalog import CATALOG
-from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tailrace_spark.sinks.iceberg.catalog import CATALOG
+from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake.records import change_records

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tests.integration.lake.iceberg import ICEBERG_VERSION, FollowedIceberg
 from tests.unit.spark.cassandra import Log

@@ -14,7 +14,7 @@ import pytest
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.iceberg_store import IcebergStore
+from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, IcebergHistory
 from tests.unit.spark.cassandra import Log

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform, grown
-from tailrace_spark.sinks.iceberg_catalog import CATALOG, Catalog
+from tailrace_spark.sinks.iceberg.catalog import CATALOG, Catalog
 from tailrace_spark.sinks.lake.local_root import require_writable, taking_turns
 from tailrace_spark.sinks.lake.store import Condition, plain_type
 

@@ -10,7 +10,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.iceberg_store import IcebergStore
+    from tailrace_spark.sinks.iceberg.store import IcebergStore
     from tailrace_spark.sinks.lake.dead_letters import lake_sink
 
     return lake_sink(IcebergStore(settings, around.session), settings.mode, settings.buckets, around.ring_delay)
