@@ -7,9 +7,9 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 PLAIN: Final = "unit/spark/rowstate/test_plain.py"
-ROWS: Final = "unit/spark/sinks/test_plain_rows.py"
-READING: Final = "unit/spark/sinks/test_lake_reading.py"
-COLUMNS: Final = "unit/spark/sinks/test_change_columns.py"
+ROWS: Final = "unit/spark/sinks/lake/test_fast_merge.py"
+READING: Final = "unit/spark/sinks/lake/test_state_reader.py"
+COLUMNS: Final = "unit/spark/sinks/arrow/test_change_columns.py"
 
 BREAKAGES: Final = (
     Breakage(
@@ -36,7 +36,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_lake_names.py",
+                "unit/spark/sinks/lake/test_names.py",
                 "test_a_name_stays_when_one_comes_that_differs_by_case",
                 ASSERTED,
             ),
@@ -68,7 +68,7 @@ BREAKAGES: Final = (
         new="",
         needs=Needs.NOTHING,
         reds=(
-            Red("unit/spark/sinks/test_delta_current.py", "test_rows_that_are_there_are_put_in_their_place", ASSERTED),
+            Red("unit/spark/sinks/delta/test_current.py", "test_rows_that_are_there_are_put_in_their_place", ASSERTED),
         ),
     ),
     Breakage(
@@ -107,7 +107,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_delta_current.py",
+                "unit/spark/sinks/delta/test_current.py",
                 "test_what_another_writer_has_shown_is_not_shown_twice[the same columns]",
                 ASSERTED,
             ),
@@ -122,7 +122,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_delta_history.py",
+                "unit/spark/sinks/delta/test_history.py",
                 "test_a_column_that_two_definitions_of_a_batch_add_with_other_types",
                 ASSERTED,
             ),

@@ -20,8 +20,8 @@ _DAY: Final = 86_400_000_000
 def change_batch(columns: ChangeColumns, numbers: Any, schema: Any) -> tuple[Any, list[int]]:
     """The RecordBatch of all that is in the columns, and the rows that are left out of it, to be made of records.
 
-    `numbers` is the schema of a definition's records (parquet_schema), `schema` the history's (lake_types), in whose
-    structs names may be others (lake_names).
+    `numbers` is the schema of a definition's records (arrow.schema), `schema` the history's (arrow.types), in whose
+    structs names may be others (lake.names).
     """
     keys, odd = _struct(columns.keys, numbers.field("key").type, columns.rows)
     written = pa.array(columns.written, pa.int64())

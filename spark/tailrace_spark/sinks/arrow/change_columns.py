@@ -1,6 +1,6 @@
 """Changes of one definition taken apart into columns: what a record has of each change, its values still as bytes.
 
-It is all that is computed for each change of a history, so it is compiled; `change_arrays` makes Arrow's arrays of it.
+It is all that is computed for each change of a history, so it is compiled; `change_batch` makes Arrow's arrays of it.
 """
 
 from __future__ import annotations

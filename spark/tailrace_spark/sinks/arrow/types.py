@@ -15,7 +15,7 @@ DAY: Final = "day"
 
 
 def history_schema(records: Any) -> Any:
-    """The pyarrow Schema of a history of records of this one (parquet_schema): in types that Delta has, and the day."""
+    """The pyarrow Schema of a history of records of this one (arrow.schema): in types that Delta has, and the day."""
     return pa.schema([*delta_schema(records), pa.field(DAY, pa.date32())])
 
 

@@ -50,7 +50,7 @@ class About:
     """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
 
     `since`: the number of the batch that last changed any of it. `names`: what the table that shows it calls columns
-    and fields (lake_names); None: as versions did that noted none.
+    and fields (lake.names); None: as versions did that noted none.
     """
 
     definition: Table

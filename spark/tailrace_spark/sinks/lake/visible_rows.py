@@ -41,7 +41,7 @@ class Shown:
     """The rows of one source table, by one definition of it, in so many buckets."""
 
     def __init__(self, table: Table, buckets: int, there: Names | None = NO_NAMES) -> None:
-        """`there`: the names that its table has (lake_names); None: those that an older version gave it."""
+        """`there`: the names that its table has (lake.names); None: those that an older version gave it."""
         self.table = table
         self._buckets = buckets
         self._regular = VisibleColumns(table)
