@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.breakages.breakage import Breakage, Needs, Red
 
-ICEBERG: Final = "spark/tailrace_spark/sinks/iceberg_catalog.py"
+ICEBERG: Final = "spark/tailrace_spark/sinks/iceberg/catalog.py"
 
 BREAKAGES: Final = (
     Breakage(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
-from tests.unit.spark.sinks.delta_stores import DeltaStored, FollowedDelta
+from tests.unit.spark.sinks.delta.stores import DeltaStored, FollowedDelta
 from tests.unit.spark.sinks.merging_contract import write
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.delta_store import DeltaStore
-    from tailrace_spark.sinks.lake_letters import lake_sink
+    from tailrace_spark.sinks.delta.store import DeltaStore
+    from tailrace_spark.sinks.lake.dead_letters import lake_sink
 
     return lake_sink(DeltaStore(settings), settings.mode, settings.buckets, around.ring_delay)
 

@@ -23,8 +23,8 @@ from pyarrow import fs
 
 from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.lake import Condition, plain_type
-from tailrace_spark.sinks.local_root import directories, require_writable
+from tailrace_spark.sinks.lake.local_root import directories, require_writable
+from tailrace_spark.sinks.lake.store import Condition, plain_type
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _S3: Final = "s3://"

@@ -13,7 +13,7 @@ from tailrace_common.settings_sink_delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.delta_store import DeltaStore
+from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory

@@ -21,18 +21,18 @@ from tailrace_schemas.change import Cell
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.delta_store import DeltaStore
-from tailrace_spark.sinks.lake_current import LakeCurrent
-from tailrace_spark.sinks.lake_puts import rows_of
-from tailrace_spark.sinks.lake_state import StateTable
-from tailrace_spark.sinks.lake_visible import Shown
+from tailrace_spark.sinks.delta.store import DeltaStore
+from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.row_changes import rows_of
+from tailrace_spark.sinks.lake.state import StateTable
+from tailrace_spark.sinks.lake.visible_rows import Shown
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN as CONTRACT_PLAIN
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta_stores import WRITTEN_BY_SPARK, FollowedDelta
-from tests.unit.spark.sinks.lake_current_contract import WIDER, LakeCurrentContract, batches, require_select
+from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, FollowedDelta
+from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table

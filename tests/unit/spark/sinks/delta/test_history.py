@@ -35,7 +35,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.delta_stores import WRITTEN_BY_SPARK, DeltaStored
+from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaStored
 from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake.history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
