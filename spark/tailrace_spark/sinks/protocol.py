@@ -1,93 +1,15 @@
-"""What every sink takes: pieces of a micro-batch, each change with its place in Kafka."""
+"""What a sink is: it takes the pieces of micro-batches; and what a sink may do besides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
 from tailrace_spark.sink_progress import SinkProgress
-from tailrace_spark.sinks.row_image import Imaged
-
-At = tuple[str, int, int]
-"""Topic, partition and offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A record's place in Kafka, and the id of its writer's schema (empty where its frame was not readable)."""
-
-    topic: str
-    partition: int
-    offset: int
-    schema_id: bytes = b""
-
-    @property
-    def at(self) -> At:
-        """What names it, whatever its schema."""
-        return self.topic, self.partition, self.offset
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """One change, as it was read from its place, and its stream; None where Spark could not tell its token.
-
-    Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`. `others` are
-    the streams for more write times of the change, in microseconds: those that an UpdateSink asks by. `message` is the
-    record's value, for a dead letter. `images` are there where a sink was asked for them.
-    """
-
-    place: Place
-    change: Change
-    assignment: Assignment | None = None
-    announced: int = -1
-    others: tuple[tuple[int, Assignment], ...] = ()
-    message: bytes = field(default=b"", repr=False)
-    images: Imaged | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """One record that cannot be merged: where it is, why, and its bytes, where whoever sets it aside has them."""
-
-    place: Place
-    reason: str
-    message: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a micro-batch that fits into memory: changes in any order, and records that were no changes."""
-
-    changes: tuple[Delivered, ...]
-    dead_letters: tuple[DeadLetter, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What became of a micro-batch: changes merged, rows whose state changed, records set aside.
-
-    `held` changes are kept until the store takes those of their table again. `refused` says by "keyspace.table" why
-    changes of a table were set aside or kept; of several reasons the last.
-    """
-
-    changes: int = 0
-    rows: int = 0
-    dead_letters: int = 0
-    held: int = 0
-    refused: Mapping[str, str] = field(default_factory=dict, compare=False)
-
-    def __add__(self, other: Summary) -> Summary:
-        return Summary(
-            self.changes + other.changes,
-            self.rows + other.rows,
-            self.dead_letters + other.dead_letters,
-            self.held + other.held,
-            {**self.refused, **other.refused},
-        )
 
 
 class Sink(Protocol):

@@ -17,10 +17,12 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.ahead import ahead
-from tailrace_spark.collector import held_off
+from tailrace_spark.batch.coalesce import joined
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.gc_pause import held_off
+from tailrace_spark.batch.prefetch import ahead
+from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sink_progress import SinkProgress
-from tailrace_spark.sinks.protocol import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.sql_catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql_engine import (
     absent,
@@ -32,8 +34,7 @@ from tailrace_spark.sinks.sql_engine import (
     said,
 )
 from tailrace_spark.sinks.sql_gathered import Gathered, Gathering, gather
-from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change, newest_definition
-from tailrace_spark.sinks.sql_joined import joined
+from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change
 from tailrace_spark.sinks.sql_letters import buried, bury, exhume
 from tailrace_spark.sinks.sql_merge import Prepared, TableMerge
 from tailrace_spark.sinks.sql_progress import read_progress, write_progress
