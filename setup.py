@@ -32,6 +32,7 @@ HOT_PATH = (
     "schemas/tailrace_schemas/cql/*.py",
     "schemas/tailrace_schemas/avro/convert.py",
     "schemas/tailrace_schemas/avro/encode.py",
+    "schemas/tailrace_schemas/avro/formed.py",
     "schemas/tailrace_schemas/transcode/*.py",
     "connector/tailrace/commitlog/*.py",
     "connector/tailrace/changes/*.py",

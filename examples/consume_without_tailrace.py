@@ -62,6 +62,11 @@ class Schemas:
                 print(json.dumps({"schemas offset": message.offset(), "error": repr(error)[:200]}))
 
 
+def shown_as(value: Any) -> str:
+    """Bytes, and the calendar values that fastavro makes of logical types, as JSON has them (docs/consuming.md)."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
 def consumer_of(bootstrap: str) -> Consumer:
     """What an aborted transaction left is not read."""
     own = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -84,7 +89,7 @@ def main() -> None:
             continue  # the end for now, or a record of a transaction's mark
         schema_id, body = split(message.value())
         record = schemaless_reader(io.BytesIO(body), schemas.find(schema_id), None)
-        print(json.dumps(record, default=bytes.hex), flush=True)
+        print(json.dumps(record, default=shown_as), flush=True)
         shown += 1
 
 

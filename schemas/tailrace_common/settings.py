@@ -26,6 +26,7 @@ from tailrace_common.settings_sinks import AnySinkSettings, SinkSettings, SqlSin
 from tailrace_common.settings_sources import load_into
 from tailrace_common.settings_stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.forms import ValueForms
 
 HEALTH_PORT: Final = 8083
 _KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -167,6 +168,28 @@ class TopicSettings(Section):
         return value
 
 
+class AvroSettings(Section):
+    """The forms of values in changes and their keys, of which our readers take all, mixed too."""
+
+    timestamps: Literal["plain", "logical"] = Field(
+        default="plain",
+        description='timestamp and date: "plain" long and int, or "logical", timestamp-millis and date of Avro. Values '
+        "outside of the years 1 to 9999 are then null, and their bytes stand in `raw`",
+    )
+    uuids: Literal["string", "fixed"] = Field(
+        default="string", description='uuid and timeuuid: text as a "string", or "fixed", their 16 bytes'
+    )
+    decimals: Literal["string", "bytes"] = Field(
+        default="string",
+        description='decimal and varint: text as a "string", or "bytes" of two\'s complement, which a decimal has in a '
+        "record beside its scale",
+    )
+
+    def forms(self) -> ValueForms:
+        """These settings, for those who write Avro."""
+        return ValueForms(self.timestamps, self.uuids, self.decimals)
+
+
 class SchemaSettings(Section):
     """What names the schemas of messages. Readers find everything in the topic of schemas either way."""
 
@@ -223,6 +246,7 @@ class Settings(BaseModel):
     agent: AgentSettings = Field(default=AgentSettings(), description=AgentSettings.__doc__)
     kafka: KafkaSettings = Field(default=KafkaSettings({}), description=KafkaSettings.__doc__)
     topics: TopicSettings = Field(default=TopicSettings(), description=TopicSettings.__doc__)
+    avro: AvroSettings = Field(default=AvroSettings(), description=AvroSettings.__doc__)
     schemas: SchemaSettings = Field(default=SchemaSettings(), description=SchemaSettings.__doc__)
     tables: TableSettings = Field(default=TableSettings(), description=TableSettings.__doc__)
     generations: GenerationSettings = Field(default=GenerationSettings(), description=GenerationSettings.__doc__)

@@ -21,6 +21,8 @@ from tailrace_common.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro.formed import plain_of
 from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.cql.types import require_leaves
@@ -53,8 +55,8 @@ def changes(
     marks. A record that is no change has null in place of what is not known, and the mark `undecodable`.
 
     With `table` ("keyspace.table"), instead of `value`: key, columns, deleted, raw, cells, range, source, as structs of
-    docs/contracts.md 3, whatever definition the writer had; columns added after this call are seen by the next one.
-    Needs the table's schema in `<prefix>.schemas`, else raises ServiceError.
+    docs/contracts.md 3, whatever definition the writer had; values are plain, whatever its [avro] was. Columns added
+    after this call are seen by the next one. Needs the table's schema in `<prefix>.schemas`, else raises ServiceError.
 
     `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
     With `one_copy_seconds` copies of a change that come within so long after its first are left out
@@ -143,7 +145,7 @@ def _rewrite(
     if message is None or entry is None:
         return None
     try:
-        record = schemaless_reader(io.BytesIO(message[body_at(message) :]), _parsed(entry.avro), _parsed(reader))
+        record = schemaless_reader(io.BytesIO(_plain_body(message, entry)), _plain(entry.avro), _parsed(reader))
         body = io.BytesIO()
         schemaless_writer(body, _parsed(reader), record)
     except (ValueError, EOFError, LookupError, TypeError, DecodeError) as error:
@@ -156,9 +158,25 @@ def _rewrite(
     return frame(own) + body.getvalue()
 
 
+def _plain_body(message: bytes, entry: SchemaEntry) -> bytes:
+    """The Avro of a message, with every value in its plain form."""
+    form = reader_of(entry)
+    if form.plain:
+        return message[body_at(message) :]
+    body = io.BytesIO()
+    schemaless_writer(body, _plain(entry.avro), form.record(message))
+    return body.getvalue()
+
+
 @cache
 def _parsed(text: str) -> Any:
     return parse_schema(json.loads(text))
+
+
+@cache
+def _plain(text: str) -> Any:
+    """A writer's schema, with every form a plain one."""
+    return parse_schema(plain_of(json.loads(text))[0])
 
 
 __all__: Final = ["changes"]

@@ -10,6 +10,8 @@ SCHEMA: Final = "connector/tailrace/capture/schema.py"
 LOOP: Final = "connector/tailrace/agent/loop.py"
 HISTORY: Final = "connector/tailrace/history/schema.py"
 EDITS: Final = "schemas/tailrace_schemas/transcode/edits.py"
+FORMED: Final = "schemas/tailrace_schemas/avro/formed.py"
+DECODE: Final = "schemas/tailrace_schemas/avro/decode.py"
 
 POSITION: Final = "integration/test_schema_by_position.py"
 EVENTS: Final = "integration/test_schema_events.py"
@@ -17,8 +19,27 @@ AGENTS: Final = "integration/test_agent.py"
 PEERS: Final = "integration/faults/test_peers.py"
 DEFINITIONS: Final = "integration/faults/test_definitions.py"
 COMMANDS: Final = "integration/test_commands.py"
+FORMS: Final = "unit/schemas/avro/test_forms.py"
 
 BREAKAGES: Final = (
+    Breakage(
+        name="a-year-that-no-calendar-has",
+        promise="no value stops a stock reader, whatever forms [avro] chooses",
+        file=FORMED,
+        old="(value, True) if first <= value <= last else (None, False)",
+        new="(value, True)",
+        needs=Needs.NOTHING,
+        reds=(Red(FORMS, "test_no_extreme_value_stops_a_stock_reader", "a stock reader never gets past the record"),),
+    ),
+    Breakage(
+        name="one-form-only",
+        promise="our readers give the same values of every form that [avro] chooses, mixed in one topic too",
+        file=DECODE,
+        old="                record = self._to_plain(record)\n",
+        new="                pass\n",
+        needs=Needs.NOTHING,
+        reds=(Red(FORMS, "test_readers_of_ours_see_plain_records", ASSERTED),),
+    ),
     Breakage(
         name="an-epoch-says-nothing",
         promise="on Cassandra 6 the metadata epoch that a write names says which definition holds",

@@ -19,6 +19,7 @@ from tailrace.commitlog.plans import Plan, Shape
 from tailrace.commitlog.reader import Reader
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.change import STREAMED, Bound, Deletion, Origin, Source
+from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Table
 from tailrace_schemas.transcode.plans import RowPlan
 from tailrace_schemas.transcode.primitives import write_long, write_text
@@ -64,9 +65,9 @@ def _rank(unit: Unit) -> tuple[int, bool, bool, int]:
 class TableWriter:
     """The record writer of one definition, with the plans of the headers that were met."""
 
-    def __init__(self, table: Table, prefix: str) -> None:
+    def __init__(self, table: Table, prefix: str, forms: ValueForms) -> None:
         self.table = table
-        self.records = RecordWriter(table, Encoder(table, prefix))
+        self.records = RecordWriter(table, Encoder(table, prefix, forms=forms))
         self._plans: dict[Plan, RowPlan] = {}
 
     def plan(self, header: Plan) -> RowPlan:
@@ -79,11 +80,12 @@ class TableWriter:
 
 
 class Transcoder:
-    """Makes messages of mutations, with schemas of one topic prefix. Not for several threads at once."""
+    """Makes messages of mutations, with schemas of one topic prefix and values in these forms. Not for several threads
+    at once."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, forms: ValueForms = PLAIN_FORMS) -> None:
         self.reader = Reader()
-        self.updates = Updates(prefix)
+        self.updates = Updates(prefix, forms)
         self._out = BytesWriter()
         self._host = self._datacenter = ""
         self._node = self._seen = self._reading = b""
@@ -226,10 +228,11 @@ class Updates(MutationVisitor):
     The first `used` of `all` are of this mutation.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, forms: ValueForms) -> None:
         self.all: list[Update] = []
         self.used: i64 = 0
         self._prefix = prefix
+        self._forms = forms
         self._writers: dict[Shape, TableWriter] = {}
 
     def begin(self) -> None:
@@ -261,7 +264,7 @@ class Updates(MutationVisitor):
         if writer is None:
             if len(self._writers) >= _MOST_WRITERS:
                 self._writers.clear()
-            writer = self._writers[shape] = TableWriter(shape.table, self._prefix)
+            writer = self._writers[shape] = TableWriter(shape.table, self._prefix, self._forms)
         return writer
 
 

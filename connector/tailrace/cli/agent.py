@@ -276,7 +276,7 @@ class _Start:
             cluster=cluster,
             publisher=publisher,
             capture=lambda resume: care.capture(resume, self.keys),
-            transcoder=Transcoder(settings.topics.prefix),
+            transcoder=Transcoder(settings.topics.prefix, settings.avro.forms()),
             routing=router,
             schema=schema,
             health=self.health,
@@ -366,7 +366,7 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
         reader.refresh()
         store = stack.enter_context(closing(schema_store(settings.schemas, reader)))
         destinations = SchemaDestinations(prefix, topics, log, reader)
-        return Router(prefix, destinations, wants, store, settings.topics.key)
+        return Router(prefix, destinations, wants, store, settings.topics.key, forms=settings.avro.forms())
 
 
 def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:

@@ -1,10 +1,14 @@
-"""`tailrace check` of how messages name their schemas: by our own ids, by a registry's, or by both in one prefix."""
+"""`tailrace check` of how messages name their schemas: by our own ids, by a registry's, or by both in one prefix.
+
+The forms of values are judged beside it, since the topic of schemas is read for both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from tailrace.cli.check_forms import judge_forms
 from tailrace.publish.selection import listed
 from tailrace_common.checks import Check
 from tailrace_common.schemas import SchemaReader
@@ -19,7 +23,8 @@ _REGISTRY: Final = "00 and 4 bytes of the registry's (Confluent's wire format)"
 
 
 def check_framing(settings: Settings, topics: Iterable[str]) -> Iterator[Check]:
-    """What the prefix's schemas say of its messages; nothing where it has none yet. `topics` are those in Kafka."""
+    """What the prefix's schemas say of its messages: their framings, and the forms of their values where there are any
+    yet. `topics` are those in Kafka."""
     if internal_topic(settings.topics.prefix, Internal.SCHEMAS) not in topics:
         yield judge_framing((), settings.schemas.store)
         return
@@ -27,6 +32,7 @@ def check_framing(settings: Settings, topics: Iterable[str]) -> Iterator[Check]:
         with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as reader:
             reader.refresh()
             yield judge_framing(reader.values(), settings.schemas.store)
+            yield judge_forms(reader.values(), settings.topics.prefix, settings.avro.forms())
     except ServiceError as error:
         yield Check("framing", False, str(error), "the agent's user needs to read the topic of schemas")
 

@@ -188,7 +188,7 @@ class _Messages:
         given: tuple[Table, ...] = () if schema is None else definitions_of(schema)[0]
         self.tables = (*tables, *given)
         self._history = SchemaHistory().learn(self.tables)[0]
-        self._transcoder = Transcoder(settings.topics.prefix)
+        self._transcoder = Transcoder(settings.topics.prefix, settings.avro.forms())
         self._node = Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.PARKED)
 
     def of(self, entry: Entry) -> list[Message]:

@@ -145,7 +145,7 @@ def kafka_outlet(
         yield KafkaOutlet(
             transactions,
             router,
-            Transcoder(prefix),
+            Transcoder(prefix, settings.avro.forms()),
             known.learn(tables)[0].publishing(wanted or ()),
             Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.REPLAY),
             replace(bounds, tables=wanted),

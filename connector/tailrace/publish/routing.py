@@ -20,6 +20,7 @@ from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import RecordTooLargeError, RefusedError, SettingsError
+from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import first_token, partition
 from tailrace_schemas.topics import Internal, table_topic
@@ -142,7 +143,7 @@ class Router:
 
     `store` names the schemas; messages come with the schemas' own ids, and are framed anew where it has others. They
     come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead. `clock` is
-    monotonic, in seconds.
+    monotonic, in seconds. `forms` are those of the messages: they are part of the schemas that are announced.
     """
 
     def __init__(
@@ -153,7 +154,9 @@ class Router:
         store: SchemaStore | None = None,
         key: KeyChoice = "partition",
         clock: Clock = time.monotonic,
+        forms: ValueForms = PLAIN_FORMS,
     ) -> None:
+        self._forms = forms
         self._clock = clock
         self._key: KeyChoice = key
         self._prefix = prefix
@@ -211,7 +214,7 @@ class Router:
         route = self._route(table)
         if not route.topic:
             return []
-        encoder = Encoder(table, self._prefix, self._key)
+        encoder = Encoder(table, self._prefix, self._key, self._forms)
         deletion = Deletion(written, written // 1_000_000)
         change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=source)
         change = replace(change, digest=change_digest(change))
@@ -260,7 +263,7 @@ class Router:
             raise HeldError(str(error), table.id) from error
 
     def _prepare(self, table: Table) -> _Route:
-        encoder = Encoder(table, self._prefix, self._key)
+        encoder = Encoder(table, self._prefix, self._key, self._forms)
         topic = self._destinations.topic(table)
         bar = self._barred.get(topic)
         if bar is not None and self._clock() < bar.until:
@@ -274,7 +277,7 @@ class Router:
         self._announce(encoder, topic, ids)
         route = _Route(table, topic, partitions, limit, ids, ids == own_ids(encoder))
         if self._key == "primary":
-            route.take_keys(PrimaryKeys(table, self._prefix))
+            route.take_keys(PrimaryKeys(table, self._prefix, self._forms))
         return route
 
     def _announce(self, encoder: Encoder, topic: str, ids: SchemaIds) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from fastavro import parse_schema, schemaless_reader
 
 from tailrace_schemas.avro.convert import to_bytes
+from tailrace_schemas.avro.formed import plain_of, without_logical_types
 from tailrace_schemas.avro.frames import body_at, message_schema_id
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.registry import SchemaEntry
@@ -82,12 +83,18 @@ def decode(message: bytes, schemas: Mapping[bytes, SchemaEntry]) -> Change:
 
 
 class Reader:
-    """Decodes the messages of one writer schema."""
+    """Decodes the messages of one writer schema, whatever forms its values have.
+
+    `plain` tells that they are plain; `plain_schema` is the schema of the records, in which all of them are.
+    """
 
     def __init__(self, entry: SchemaEntry) -> None:
         self.entry = entry
         try:
-            self._schema = parse_schema(json.loads(entry.avro))
+            schema = json.loads(entry.avro)
+            self.plain_schema, self._to_plain = plain_of(schema)
+            self._schema = parse_schema(without_logical_types(schema))
+            self.plain = self.plain_schema == schema
         except Exception as error:  # fastavro raises whatever its parser meets in what is no schema
             raise CorruptError(
                 f"{entry.topic}: schema {entry.schema_id.hex()} is no Avro: {type(error).__name__}: {str(error)[:200]}"
@@ -103,7 +110,9 @@ class Reader:
         buffer = io.BytesIO(message)
         buffer.seek(body_at(message))
         try:
-            record = schemaless_reader(buffer, self._schema, None)
+            record: Any = schemaless_reader(buffer, self._schema, None)
+            if self._to_plain is not None:
+                record = self._to_plain(record)
         except EOFError as error:
             raise TruncatedError(f"{self.entry.topic}: the record ends early") from error
         except (*_NONSENSE, MemoryError) as error:

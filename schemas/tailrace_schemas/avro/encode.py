@@ -9,11 +9,14 @@ from typing import Any
 from fastavro import parse_schema, schemaless_writer
 
 from tailrace_schemas.avro.convert import to_avro
+from tailrace_schemas.avro.formed import to_formed, without_logical_types
 from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, schema_id, value_schema
 from tailrace_schemas.change import Bound, Cell, Change, record_times
+from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import split_key
+from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Column, Table
 
 _Times = tuple[int, int | None, int | None]
@@ -44,20 +47,25 @@ class Encoder:
     """Encodes the changes of one table shape.
 
     `schema_id` and `key_schema_id` are the 8 bytes that frame values and keys; `schema_text` and `key_schema_text`
-    are what `<prefix>.schemas` publishes for them. `key_choice` says what Kafka keys are made of.
+    are what `<prefix>.schemas` publishes for them. `key_choice` says what Kafka keys are made of, `forms` how values
+    stand in both.
     """
 
-    def __init__(self, table: Table, prefix: str, key_choice: KeyChoice = "partition") -> None:
+    def __init__(
+        self, table: Table, prefix: str, key_choice: KeyChoice = "partition", forms: ValueForms = PLAIN_FORMS
+    ) -> None:
         self.table = table
         self.prefix = prefix
         self.key_choice = key_choice
-        value, key = value_schema(table, prefix), key_schema(table, prefix, key_choice)
+        self.forms = forms
+        self._plain = forms == PLAIN_FORMS
+        value, key = value_schema(table, prefix, forms), key_schema(table, prefix, key_choice, forms)
         self.schema_text = canonical_text(value)
         self.key_schema_text = canonical_text(key)
         self.schema_id = schema_id(self.schema_text)
         self.key_schema_id = schema_id(self.key_schema_text)
-        self._value_schema = parse_schema(value)
-        self._key_schema = parse_schema(key)
+        self._value_schema = parse_schema(without_logical_types(value))
+        self._key_schema = parse_schema(without_logical_types(key))
         self._bounds = {column.name: bound_name(column.name) for column in table.clustering}
         self._names = {column.name: avro_name(column.name) for column in (*table.key, *table.columns)}
         self._key_types = tuple(column.type for column in table.partition_key)
@@ -77,7 +85,9 @@ class Encoder:
         if self.key_choice == "primary" and change.clustering is not None:
             values += change.clustering
         pairs = zip(self.table.key, values, strict=False)
-        record = {self._names[column.name]: to_avro(column.type, data)[0] for column, data in pairs if data is not None}
+        record = {
+            self._names[column.name]: self._formed(column.type, data)[0] for column, data in pairs if data is not None
+        }
         return FRAME + self.key_schema_id + _written(self._key_schema, record)
 
     def record(self, change: Change) -> dict[str, object]:
@@ -106,6 +116,9 @@ class Encoder:
             "source": self._source(change),
         }
 
+    def _formed(self, cql_type: CqlType, data: bytes) -> tuple[object, bool]:
+        return to_avro(cql_type, data) if self._plain else to_formed(cql_type, data, self.forms)
+
     def _key(self, change: Change, out: _Record) -> dict[str, object] | None:
         if change.key is None:
             return None
@@ -121,7 +134,7 @@ class Encoder:
         names = self._names if where == "key" else self._bounds
         for column, data in zip(columns, values, strict=False):
             if data is not None:
-                named[names[column.name]], exact = to_avro(column.type, data)
+                named[names[column.name]], exact = self._formed(column.type, data)
                 if not exact:
                     out.keep(column, None, where, data)
         return named
@@ -147,7 +160,7 @@ class Encoder:
         elif cell.value is None:
             out.deleted.append(column.name)
         else:
-            out.columns[self._names[column.name]], exact = to_avro(column.type, cell.value)
+            out.columns[self._names[column.name]], exact = self._formed(column.type, cell.value)
             if not exact:
                 out.keep(column, None, "value", cell.value)
 
@@ -158,7 +171,7 @@ class Encoder:
             return
         item: dict[str, object] = {"path": path}
         if column.type.kind != "list":
-            item["key"] = to_avro(args[0], path)[0]
+            item["key"] = self._formed(args[0], path)[0]
         if cell.value is None:
             _append(edit["removed"], item)
             return
@@ -166,7 +179,7 @@ class Encoder:
             if cell.value:
                 out.keep(column, path, "value", cell.value)
         else:
-            item["value"], exact = to_avro(args[-1], cell.value)
+            item["value"], exact = self._formed(args[-1], cell.value)
             if not exact:
                 out.keep(column, path, "value", cell.value)
         _append(edit["set"], item)
@@ -185,7 +198,7 @@ class Encoder:
         if cell.value is None:
             _append(edit["removed"], name)
             return
-        value, exact = to_avro(column.type.args[index], cell.value)
+        value, exact = self._formed(column.type.args[index], cell.value)
         fields = edit["set"]
         if isinstance(fields, dict):
             fields[avro_name(name)] = value

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader
 
+from tailrace_schemas.avro.formed import without_logical_types
 from tailrace_schemas.avro.frames import body_at
 from tailrace_schemas.avro.schema import value_schema
+from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Table
 
 # The fields before `key` in every change, and a null of `key`, which is a union.
@@ -23,8 +25,8 @@ class PrimaryKeys:
     clustering columns are null where there is none (deletions of partitions and ranges, static rows).
     """
 
-    def __init__(self, table: Table, prefix: str) -> None:
-        schema = value_schema(table, prefix)
+    def __init__(self, table: Table, prefix: str, forms: ValueForms = PLAIN_FORMS) -> None:
+        schema = without_logical_types(value_schema(table, prefix, forms))
         fields: Any = schema["fields"]
         # A record's fields stand one after another: read with its first fields alone, the rest of the bytes are left.
         self._head = parse_schema({**schema, "fields": fields[:_BEFORE]})

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from tailrace_schemas.avro.names import Names, avro_name, bound_name, namespace
 from tailrace_schemas.change import OPS, Origin
 from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Column, Table
 
 Json = dict[str, object]
@@ -34,6 +35,7 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
     "ascii": "string",
     "blob": "bytes",
     # Any int64 is a legal timestamp in Cassandra and Spark's Avro reader dies on 2^62 as timestamp-millis: plain long.
+    # Avro has no logical type for a time of day in nanoseconds, so that `time` is a plain long always.
     "timestamp": "long",
     "date": "int",
     "time": "long",
@@ -48,12 +50,11 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
 
 
 # What outward schemas say of the values besides: Avro's own words, where they lose nothing.
-_LOGICAL: Final[Mapping[str, str]] = {
-    "timestamp": "timestamp-millis",
-    "date": "date",
-    "uuid": "uuid",
-    "timeuuid": "uuid",
-}
+_CALENDAR: Final[Mapping[str, str]] = {"timestamp": "timestamp-millis", "date": "date"}
+_UUIDS: Final = ("uuid", "timeuuid")
+# The types that only some forms define. Reserved with them alone: every other schema has its names from before.
+_UUID: Final = "Uuid"
+_DECIMAL: Final = "Decimal"
 
 
 def _field(name: str, type_of: object, **more: object) -> Json:
@@ -91,9 +92,11 @@ class _Types:
     of their own, so that none gets another name, which no rule of a registry allows, when a column comes or goes.
     """
 
-    def __init__(self, *, outward: bool = False) -> None:
+    def __init__(self, forms: ValueForms = PLAIN_FORMS, *, outward: bool = False) -> None:
+        self._forms = forms
         self._outward = outward
-        self._names = Names(_RESERVED)
+        own = ((_UUID, forms.uuids == "fixed"), (_DECIMAL, forms.decimals == "bytes"))
+        self._names = Names((*_RESERVED, *(name for name, used in own if used)))
         self._defined: dict[str, str] = {}
 
     def value(self, cql_type: CqlType, hint: str) -> object:
@@ -111,9 +114,21 @@ class _Types:
                 return self._duration()
             case "counter":
                 return _array(self._shard())
-        primitive = _PRIMITIVES[cql_type.kind]
-        if self._outward and cql_type.kind in _LOGICAL:
-            return {"type": primitive, "logicalType": _LOGICAL[cql_type.kind]}
+        return self._scalar(cql_type.kind)
+
+    def _scalar(self, kind: str) -> object:
+        primitive = _PRIMITIVES[kind]
+        if kind in _CALENDAR and (self._outward or self._forms.timestamps == "logical"):
+            return {"type": primitive, "logicalType": _CALENDAR[kind]}
+        if kind in _UUIDS and self._forms.uuids == "fixed":
+            return self._own(_UUID, lambda: {"type": "fixed", "size": 16, "logicalType": "uuid", "cql.type": "uuid"})
+        if kind in _UUIDS and self._outward:
+            return {"type": primitive, "logicalType": "uuid"}
+        if kind == "varint" and self._forms.decimals == "bytes":
+            return {"type": "bytes", "cql.type": kind}
+        if kind == "decimal" and self._forms.decimals == "bytes":
+            fields = [_field("scale", "int"), _field("value", "bytes")]
+            return self._own(_DECIMAL, lambda: {"type": "record", "fields": fields, "cql.type": kind})
         return primitive
 
     def user_type(self, cql_type: CqlType) -> object:
@@ -150,18 +165,21 @@ class _Types:
             for name, arg in zip(cql_type.fields, cql_type.args, strict=True)
         ]
 
+    def _own(self, name: str, definition: Callable[[], Json]) -> object:
+        """A type whose name is reserved for it."""
+        if name in self._defined:
+            return name
+        self._defined[name] = name
+        return {"name": name, **definition()}
+
     def _duration(self) -> object:
-        if "duration" in self._defined:
-            return self._defined["duration"]
-        self._defined["duration"] = "Duration"
-        return _record("Duration", [_field("months", "int"), _field("days", "int"), _field("nanoseconds", "long")])
+        fields = [_field("months", "int"), _field("days", "int"), _field("nanoseconds", "long")]
+        return self._own("Duration", lambda: {"type": "record", "fields": fields})
 
     def _shard(self) -> object:
-        if "counter" in self._defined:
-            return self._defined["counter"]
-        self._defined["counter"] = "Shard"
         counter_id = {"type": "fixed", "name": "CounterId", "size": 16}
-        return _record("Shard", [_field("id", counter_id), _field("clock", "long"), _field("count", "long")])
+        fields = [_field("id", counter_id), _field("clock", "long"), _field("count", "long")]
+        return self._own("Shard", lambda: {"type": "record", "fields": fields})
 
 
 def _described(name: str, cql_type: CqlType) -> Json:
@@ -241,12 +259,12 @@ def _source() -> Json:
     )
 
 
-def value_schema(table: Table, prefix: str, *, outward: bool = False) -> Json:
+def value_schema(table: Table, prefix: str, forms: ValueForms = PLAIN_FORMS, *, outward: bool = False) -> Json:
     """The schema of a table's changes, as a JSON value; `outward`: with logical types, for readers of other programs.
 
-    The binary form of a record is the same under both.
+    The binary form of a record is the same with `outward` and without.
     """
-    types = _Types(outward=outward)
+    types = _Types(forms, outward=outward)
     key = _record("Key", _key_fields(table.key, types))
     columns = _record("Columns", [_column_field(column, types) for column in table.columns])
     bound = [*_key_fields(table.clustering, types, bound_name), _field("count", "int"), _field("inclusive", "boolean")]
@@ -268,9 +286,16 @@ def value_schema(table: Table, prefix: str, *, outward: bool = False) -> Json:
     )
 
 
-def key_schema(table: Table, prefix: str, key: KeyChoice = "partition", *, outward: bool = False) -> Json:
+def key_schema(
+    table: Table,
+    prefix: str,
+    key: KeyChoice = "partition",
+    forms: ValueForms = PLAIN_FORMS,
+    *,
+    outward: bool = False,
+) -> Json:
     """The schema of a table's Kafka keys: a record of the partition key's columns, or of all of the primary key's."""
-    types = _Types(outward=outward)
+    types = _Types(forms, outward=outward)
     return _record(
         "PartitionKey" if key == "partition" else "PrimaryKey",
         _key_fields(table.partition_key if key == "partition" else table.key, types),

@@ -7,6 +7,7 @@ from typing import Final
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from tailrace_schemas.forms import ValueForms
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.transcode.values import ValueWriter, writer_of
 
@@ -23,32 +24,32 @@ class ColumnPlan:
     """One column of a header. `name` is its digest field, `text` its name as an Avro string; `live` says whether the
     record has it, `form` is SIMPLE or what kind of multi-cell column it is."""
 
-    def __init__(self, column: Column, live: bool) -> None:
+    def __init__(self, column: Column, live: bool, forms: ValueForms) -> None:
         cql_type = column.type
         self.column = column
         self.live = live
         self.name = len(column.name_bytes).to_bytes(4, "big") + column.name_bytes
         self.text = column.name.encode()
         self.form = _KINDS[cql_type.kind] if cql_type.multicell else SIMPLE
-        self.value: ValueWriter = writer_of(cql_type)
+        self.value: ValueWriter = writer_of(cql_type, forms)
         self.key: ValueWriter = self.value
         self.fields: list[ValueWriter] = []
         self.field_texts: list[bytes] = []
         if self.form == UDT:
-            self.fields = [writer_of(arg) for arg in cql_type.args]
+            self.fields = [writer_of(arg, forms) for arg in cql_type.args]
             self.field_texts = [name.encode() for name in cql_type.fields]
         elif self.form != SIMPLE:
-            self.key = writer_of(cql_type.args[0])
-            self.value = writer_of(cql_type.args[-1])
+            self.key = writer_of(cql_type.args[0], forms)
+            self.value = writer_of(cql_type.args[-1], forms)
 
 
 class RowPlan:
     """The columns of one header, in wire order: `fields[i]` is the place among them of the table's i-th column or -1,
     `by_name` their places in the order of the digest."""
 
-    def __init__(self, table: Table, columns: tuple[Column, ...]) -> None:
+    def __init__(self, table: Table, columns: tuple[Column, ...], forms: ValueForms) -> None:
         live = {column.name_bytes for column in table.columns}
         places = {column.name_bytes: place for place, column in enumerate(columns)}
-        self.columns = [ColumnPlan(column, column.name_bytes in live) for column in columns]
+        self.columns = [ColumnPlan(column, column.name_bytes in live, forms) for column in columns]
         self.fields = vec[i64]([places.get(column.name_bytes, -1) for column in table.columns])
         self.by_name = vec[i64](sorted(range(len(columns)), key=lambda place: columns[place].name_bytes))

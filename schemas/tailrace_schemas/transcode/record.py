@@ -48,7 +48,8 @@ class Partition:
 
 
 class RecordWriter:
-    """Writes the records of one table shape, framed by `encoder`'s schema ids. Not for several threads at once."""
+    """Writes the records of one table shape, framed by `encoder`'s schema ids, in its forms. Not for several threads at
+    once."""
 
     def __init__(self, table: Table, encoder: Encoder) -> None:
         self.table = table
@@ -56,8 +57,9 @@ class RecordWriter:
         self._head = FRAME + encoder.schema_id
         self._key_head = FRAME + encoder.key_schema_id
         self._key_types = tuple(column.type for column in table.partition_key)
-        self._key_writers = [writer_of(column.type) for column in table.partition_key]
-        self._clustering_writers = [writer_of(column.type) for column in table.clustering]
+        self._forms = encoder.forms
+        self._key_writers = [writer_of(column.type, encoder.forms) for column in table.partition_key]
+        self._clustering_writers = [writer_of(column.type, encoder.forms) for column in table.clustering]
         self._out = BytesWriter()
         self._digest = Digest()
         self._first = vec[i64]([-1] * 64)
@@ -69,7 +71,7 @@ class RecordWriter:
 
     def plan(self, columns: tuple[Column, ...]) -> RowPlan:
         """The plan for a header's columns; the caller keeps it."""
-        return RowPlan(self.table, columns)
+        return RowPlan(self.table, columns, self._forms)
 
     def partition(self, key: bytes) -> Partition:
         """What the changes of a partition share. Raises TruncatedError, CorruptError for what is no such key."""

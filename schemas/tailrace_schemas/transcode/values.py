@@ -1,4 +1,7 @@
-"""Values of each CQL type, from Cassandra's bytes to Avro's: what `avro.convert` says, without the object between."""
+"""Values of each CQL type, from Cassandra's bytes to Avro's: what `avro.formed` says, without the object between.
+
+The writer of a column is chosen once, by its type and the forms, so that no value asks for them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,11 @@ from librt.strings import (
 from mypy_extensions import i64, u8
 
 from tailrace_schemas.avro.convert import to_avro
+from tailrace_schemas.avro.formed import YEARS, forming, to_formed
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.types import CqlType
-from tailrace_schemas.transcode.primitives import is_ascii, write_long, write_span, write_text
+from tailrace_schemas.forms import ValueForms
+from tailrace_schemas.transcode.primitives import copy_span, is_ascii, write_long, write_span, write_text
 
 ABSENT: Final = 0
 """The branch of a nullable field that is null, as its byte."""
@@ -71,6 +76,31 @@ class IntegerWriter(ValueWriter):
                 value -= 256
         if self._zero:
             value = (value & 0xFFFFFFFF) - self._zero
+        out.append(u8(PRESENT))
+        write_long(out, value)
+        return True
+
+
+class CalendarWriter(IntegerWriter):
+    """timestamp and date as logical types: null outside of the years that their readers have."""
+
+    def __init__(self, size: i64, zero: i64, first: i64, last: i64) -> None:
+        super().__init__(size, zero)
+        self._first: i64 = first
+        self._last: i64 = last
+
+    def write(self, out: BytesWriter, data: bytes, start: i64, end: i64) -> bool:
+        size = self._size
+        value: i64
+        if end - start != size:
+            value = self._first - 1
+        elif size == 8:
+            value = read_i64_be(data, start)
+        else:
+            value = (i64(read_i32_be(data, start)) & 0xFFFFFFFF) - self._zero
+        if value < self._first or value > self._last:
+            out.append(u8(ABSENT))
+            return False
         out.append(u8(PRESENT))
         write_long(out, value)
         return True
@@ -154,6 +184,57 @@ class UuidWriter(ValueWriter):
         return True
 
 
+class FixedUuidWriter(ValueWriter):
+    """uuid and timeuuid, as their 16 bytes."""
+
+    def write(self, out: BytesWriter, data: bytes, start: i64, end: i64) -> bool:
+        if end - start != 16:
+            out.append(u8(ABSENT))
+            return False
+        out.append(u8(PRESENT))
+        copy_span(out, data, start, end)
+        return True
+
+
+class VarintWriter(ValueWriter):
+    """varint, as the shortest bytes of its two's complement, which Cassandra's need not be."""
+
+    def write(self, out: BytesWriter, data: bytes, start: i64, end: i64) -> bool:
+        if end == start:
+            out.append(u8(ABSENT))
+            return False
+        first = _first_byte(data, start, end)
+        out.append(u8(PRESENT))
+        write_span(out, data, first, end)
+        return first == start
+
+
+class DecimalWriter(ValueWriter):
+    """decimal: its scale, then as a varint its unscaled value."""
+
+    def write(self, out: BytesWriter, data: bytes, start: i64, end: i64) -> bool:
+        if end - start < 5:
+            out.append(u8(ABSENT))
+            return False
+        first = _first_byte(data, start + 4, end)
+        out.append(u8(PRESENT))
+        write_long(out, i64(read_i32_be(data, start)))
+        write_span(out, data, first, end)
+        return first == start + 4
+
+
+def _first_byte(data: bytes, start: i64, end: i64) -> i64:
+    """Where the shortest two's complement of a number begins (BigInteger.toByteArray)."""
+    at = start
+    while end - at > 1:
+        byte: i64 = data[at]
+        sign: i64 = data[at + 1] & 128
+        if not (byte == 0 and sign == 0) and not (byte == 255 and sign == 128):
+            break
+        at += 1
+    return at
+
+
 class ObjectWriter(ValueWriter):
     """Types whose form is made of Python objects: varint, decimal, inet, duration, frozen collections, tuples."""
 
@@ -166,8 +247,21 @@ class ObjectWriter(ValueWriter):
         return exact
 
 
+class FormedWriter(ValueWriter):
+    """As `ObjectWriter`, of values with parts that are not in their plain form."""
+
+    def __init__(self, cql_type: CqlType, forms: ValueForms) -> None:
+        self._type = cql_type
+        self._forms = forms
+
+    def write(self, out: BytesWriter, data: bytes, start: i64, end: i64) -> bool:
+        value, exact = to_formed(self._type, data[start:end], self._forms)
+        write_object(out, self._type, value)
+        return exact
+
+
 def write_object(out: BytesWriter, cql_type: CqlType, value: Any) -> None:
-    """A value as `avro.convert.to_avro` gives it, as a nullable field."""
+    """A value as `avro.formed.to_formed` gives it, as a nullable field."""
     if value is None:
         out.append(u8(ABSENT))
         return
@@ -176,7 +270,10 @@ def write_object(out: BytesWriter, cql_type: CqlType, value: Any) -> None:
     if kind in _LONGS:
         write_long(out, value)
     elif kind in _TEXTS:
-        write_text(out, value.encode())
+        if isinstance(value, str):
+            write_text(out, value.encode())
+        else:
+            _write_formed(out, kind, value)
     elif kind in ("list", "set", "vector"):
         _write_items(out, cql_type.args[0], value)
     elif kind == "map":
@@ -186,6 +283,17 @@ def write_object(out: BytesWriter, cql_type: CqlType, value: Any) -> None:
             write_object(out, arg, value.get(name))
     else:
         _write_other(out, kind, value)
+
+
+def _write_formed(out: BytesWriter, kind: str, value: Any) -> None:
+    """uuids as fixed, varint and decimal as bytes."""
+    if kind == "decimal":
+        write_long(out, value["scale"])
+        write_text(out, value["value"])
+    elif kind == "varint":
+        write_text(out, value)
+    else:
+        out.write(value)
 
 
 def _write_items(out: BytesWriter, item_type: CqlType, items: Any) -> None:
@@ -248,12 +356,25 @@ _NATIVE: Final[Mapping[str, ValueWriter]] = {
     "tinyint": IntegerWriter(1),
     "uuid": UuidWriter(),
 }
+_FORMED: Final[Mapping[str, ValueWriter]] = {
+    "decimal": DecimalWriter(),
+    "timeuuid": FixedUuidWriter(),
+    "uuid": FixedUuidWriter(),
+    "varint": VarintWriter(),
+}
 
 
-def writer_of(cql_type: CqlType) -> ValueWriter:
-    """What writes values of a type, of a multi-cell one in its frozen form."""
-    native = _NATIVE.get(cql_type.kind)
-    return ObjectWriter(cql_type) if native is None else native
+def writer_of(cql_type: CqlType, forms: ValueForms) -> ValueWriter:
+    """What writes values of a type in these forms, of a multi-cell one in its frozen form."""
+    kind = cql_type.kind
+    if forming(cql_type, forms) is None:
+        native = _NATIVE.get(kind)
+        return ObjectWriter(cql_type) if native is None else native
+    if kind in YEARS:
+        first, last = YEARS[kind]
+        return CalendarWriter(8, 0, first, last) if kind == "timestamp" else CalendarWriter(4, 1 << 31, first, last)
+    formed = _FORMED.get(kind)
+    return FormedWriter(cql_type, forms) if formed is None else formed
 
 
 @lru_cache(maxsize=4096)

@@ -5,19 +5,16 @@ Cassandra takes them, and so do Java's readers; Python's raise on them, and a co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any
 
 from tailrace_schemas.avro.convert import to_bytes
+from tailrace_schemas.avro.formed import YEARS
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.table import Column, Table
 
-_YEARS: Final[Mapping[str, tuple[int, int]]] = {
-    "timestamp": (-62_135_596_800_000, 253_402_300_799_999),
-    "date": (-719_162, 2_932_896),
-}
 _Place = tuple[dict[str, Any], str, Column, bytes | None, str, CqlType]
 """A value: what holds it, under which name, its column, path and place in `raw` ("": none), its type."""
 
@@ -87,7 +84,7 @@ def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_Place]:
 
 
 def _dated(cql_type: CqlType) -> bool:
-    return any(part.kind in _YEARS for part in parts((cql_type,)))
+    return any(part.kind in YEARS for part in parts((cql_type,)))
 
 
 def _outside(cql_type: CqlType, value: Any) -> bool:
@@ -95,8 +92,8 @@ def _outside(cql_type: CqlType, value: Any) -> bool:
     if value is None or not _dated(cql_type):
         return False
     kind, args = cql_type.kind, cql_type.args
-    if kind in _YEARS:
-        first, last = _YEARS[kind]
+    if kind in YEARS:
+        first, last = YEARS[kind]
         return not first <= value <= last
     if kind == "map":
         return any(_outside(args[0], one["key"]) or _outside(args[1], one["value"]) for one in value)
