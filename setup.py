@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 from compilation import FALLBACK, Compilation, compiler_problem, requested  # noqa: E402 - it is beside this file
 
-SOURCE_ROOTS = ("schemas", "connector", "spark")
+SOURCE_ROOTS = ("schemas", "common", "connector", "spark")
 # Never an __init__.py: a package that is a compiled module loses the path its other modules are found by.
 HOT_PATH = (
     "schemas/tailrace_schemas/table.py",

@@ -43,7 +43,7 @@ def main(changes: int = CHANGES, *, again: bool = True) -> None:
     for name, step in zip(STEPS, (_upsert, _merge, _store, _store_and_show, _images), strict=True):
         print(f"{name:24}" + "".join(f"{_best(step, history):10.0f}" for history in histories), flush=True)
     if compiled and again:
-        sources = os.pathsep.join(str(ROOT / root) for root in ("schemas", "connector", "spark"))
+        sources = os.pathsep.join(str(ROOT / root) for root in ("schemas", "common", "connector", "spark"))
         environment = {**os.environ, "PYTHONPATH": sources}
         command = [sys.executable, "-m", "benchmarks.rowstate", str(changes), "pure"]
         subprocess.run(command, cwd=ROOT, env=environment, check=True)

@@ -13,6 +13,7 @@ RUN python -m venv /opt/tailrace
 COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
 COPY tools/build_backend.py tools/compilation.py tools/mypyc.toml tools/
 COPY schemas schemas
+COPY common common
 COPY connector connector
 COPY spark spark
 RUN TAILRACE_COMPILE=1 /opt/tailrace/bin/pip install --no-cache-dir --disable-pip-version-check '.[registry]'

@@ -6,14 +6,14 @@ cd "$(dirname "$0")/.."
 python=$1
 target=$(pwd)/$2
 
-sources() { find connector schemas spark -name '*.py' -not -name _compiled_sources.py -print0 | sort -z; }
+sources() { find common connector schemas spark -name '*.py' -not -name _compiled_sources.py -print0 | sort -z; }
 stamp=$({ "$python" -V; sources | xargs -0 cat setup.py pyproject.toml tools/{build_backend,compilation}.py tools/mypyc.toml; } | sha256sum | cut -c1-16)
 if [ -e "$target/.from-$stamp" ]; then
     exit
 fi
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-{ sources; find connector schemas spark \( -name '*.json' -o -name '*.properties' -o -name py.typed \) -print0; } |
+{ sources; find common connector schemas spark \( -name '*.json' -o -name '*.properties' -o -name py.typed \) -print0; } |
     xargs -0 cp --parents -t "$copy"
 cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE tools/{build_backend,compilation}.py tools/mypyc.toml
 rm -rf "$target"

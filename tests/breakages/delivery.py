@@ -8,11 +8,11 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 LOOP: Final = "connector/tailrace/agent/loop.py"
 PUBLISHER: Final = "connector/tailrace/publish/kafka/publisher.py"
-PRODUCER: Final = "schemas/tailrace_common/kafka/producer.py"
-TRANSACTIONS: Final = "schemas/tailrace_common/kafka/transactions.py"
+PRODUCER: Final = "common/tailrace_common/kafka/producer.py"
+TRANSACTIONS: Final = "common/tailrace_common/kafka/transactions.py"
 TOPICS: Final = "connector/tailrace/publish/kafka/topics.py"
-PACE: Final = "schemas/tailrace_common/kafka/pace.py"
-READING: Final = "schemas/tailrace_common/kafka/reading.py"
+PACE: Final = "common/tailrace_common/kafka/pace.py"
+READING: Final = "common/tailrace_common/kafka/reading.py"
 AGENT: Final = "connector/tailrace/cli/agent.py"
 
 KILLS: Final = "integration/faults/test_kills.py"
@@ -244,7 +244,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-buffer-without-bounds",
         promise="memory is bounded while Kafka takes nothing",
-        file="schemas/tailrace_common/kafka/outgoing.py",
+        file="common/tailrace_common/kafka/outgoing.py",
         old='            "queue.buffering.max.kbytes": buffer,\n',
         new='            "queue.buffering.max.kbytes": 1 << 20,\n',
         needs=Needs.NODE,

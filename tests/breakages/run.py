@@ -20,7 +20,7 @@ from typing import Any, Final
 from tests.breakages.breakage import Breakage, Red
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SOURCES: Final = ("schemas", "connector", "spark")
+SOURCES: Final = ("schemas", "common", "connector", "spark")
 RED: Final = "red"
 GREEN: Final = "STILL GREEN"
 OTHERWISE: Final = "red for another reason"

@@ -14,7 +14,7 @@ BREAKAGES: Final = (
     Breakage(
         name="an-abortable-error-is-retried",
         promise="every error of Kafka's is answered; nothing is skipped",
-        file="schemas/tailrace_common/kafka/failures.py",
+        file="common/tailrace_common/kafka/failures.py",
         old="    if abort or fatal or answer is Answer.RENEW:\n",
         new="    if fatal or answer is Answer.RENEW:\n",
         needs=Needs.NOTHING,
@@ -60,7 +60,7 @@ BREAKAGES: Final = (
     Breakage(
         name="passwords-in-a-repr",
         promise="no secret in any repr",
-        file="schemas/tailrace_common/passthrough.py",
+        file="common/tailrace_common/passthrough.py",
         old="                properties[target] = SecretStr(read_secret_file(str(value)))\n",
         new="                properties[target] = read_secret_file(str(value))\n",
         needs=Needs.MORE,
@@ -92,7 +92,7 @@ BREAKAGES: Final = (
     Breakage(
         name="kafkas-reason-is-lost",
         promise="health says what Kafka refused",
-        file="schemas/tailrace_common/kafka/client.py",
+        file="common/tailrace_common/kafka/client.py",
         old="            self.last = redact(error.str())\n",
         new='            LOG.debug("%s", redact(error.str()))\n',
         needs=Needs.MORE,
@@ -177,7 +177,7 @@ BREAKAGES: Final = (
     Breakage(
         name="idle-connections-take-all-descriptors",
         promise="clients of the health endpoint take no descriptor that capture needs",
-        file="schemas/tailrace_common/web.py",
+        file="common/tailrace_common/web.py",
         old="MOST_CONNECTIONS: Final = 16\n",
         new="MOST_CONNECTIONS: Final = 16_000\n",
         needs=Needs.NOTHING,
@@ -192,7 +192,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-password-ends-at-a-slash",
         promise="no secret in any log, whatever characters it has",
-        file="schemas/tailrace_common/secrets.py",
+        file="common/tailrace_common/secrets.py",
         old=r'''{_PORT}(?:{_NEXT_URL}[^\n"])*@|(?:{_NEXT_URL}\S)*@|{_PORT}(?:{_NEXT_URL}[^\n])*@)"""''' + "\n",
         new=r'''{_PORT}(?:{_NEXT_URL}[^\n"/])*@)"""''' + "\n",
         needs=Needs.NOTHING,

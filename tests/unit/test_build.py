@@ -42,7 +42,8 @@ def test_every_module_is_in_a_package() -> None:
 
 
 def test_every_data_file_is_packaged() -> None:
-    suffixes = {path.suffix for root in ("schemas", "connector", "spark") for path in (ROOT / root).rglob("*")}
+    roots = ("schemas", "common", "connector", "spark")
+    suffixes = {path.suffix for root in roots for path in (ROOT / root).rglob("*")}
     packaged = {Path(pattern).suffix for pattern in PYPROJECT["tool"]["setuptools"]["package-data"]["*"]}
     copied = (ROOT / "tools/compile.sh").read_text(encoding="utf-8")
     for suffix in suffixes - {".py", ".pyc", ".so", "", ".typed"}:
