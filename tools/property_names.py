@@ -1,4 +1,4 @@
-"""Writes common/tailrace_common/property_names.json: the properties of librdkafka, Java's Kafka consumer and Spark.
+"""Writes common/tailrace_common/properties/names.json: the properties of librdkafka, Java's Kafka consumer and Spark.
 
 Needed only when one of the three changes its version: `python tools/property_names.py`. The settings take a wrong name
 for one of these; tests hold the list against the installed librdkafka.
@@ -21,7 +21,7 @@ from typing import Final
 from tailrace_common.jars import fetch_sets
 from tailrace_common.java import find_java
 
-TARGET: Final = Path(__file__).parents[1] / "common" / "tailrace_common" / "property_names.json"
+TARGET: Final = Path(__file__).parents[1] / "common" / "tailrace_common" / "properties" / "names.json"
 _CONSTANT: Final = re.compile(rb"\x01(..)(spark\.[A-Za-z][A-Za-z0-9.\-]*)", re.DOTALL)
 
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol, Self
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader, Record
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import Expired, GenerationLog, Ignored, PublishedGeneration
 from tailrace_schemas.streams import LEEWAY_MS, Mark

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, TopicReader
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.progress import Progress, decode_progress
 from tailrace_schemas.topics import Internal, internal_topic

@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from tailrace_common.passthrough import Properties
+from tailrace_common.properties.passthrough import Properties
 from tailrace_common.settings import Settings
 from tailrace_common.settings_sinks import SINK_TYPES
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, PartitionReader
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.avro import SchemaEntry, entry_from_record
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import Internal, internal_topic

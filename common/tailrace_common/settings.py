@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from tailrace_common.passthrough import (
+from tailrace_common.properties.passthrough import (
     JavaKafkaSettings,
     KafkaSettings,
     RegistrySettings,

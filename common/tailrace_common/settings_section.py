@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 
-from tailrace_common.passthrough import read_secret_file
+from tailrace_common.properties.passthrough import read_secret_file
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 PortOrNone = Annotated[int, Field(ge=0, le=65535)]

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tailrace_common.passthrough import Properties, Scalar
-from tailrace_common.property_names import ICEBERG_CATALOG, misspelled
+from tailrace_common.properties.names import ICEBERG_CATALOG, misspelled
+from tailrace_common.properties.passthrough import Properties, Scalar
 from tailrace_common.settings_s3 import StoredSettings
 from tailrace_common.settings_section import Positive
 

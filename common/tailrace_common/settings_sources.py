@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeGuard, TypeVar, Union, get_args, g
 
 from pydantic import BaseModel, RootModel, Tag, ValidationError
 
-from tailrace_common.passthrough import PROPERTY_FAULT
+from tailrace_common.properties.passthrough import PROPERTY_FAULT
 from tailrace_common.secrets import is_secret_name, redact
 from tailrace_schemas.errors import SettingsError
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.jars import Progress, fetch_sets
 from tailrace_common.java import java_home_for_spark
 from tailrace_common.logs import logs_json
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import is_secret_name
 
 log = logging.getLogger("tailrace_spark")

@@ -10,7 +10,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-wrong-property-of-kafka-is-passed-on",
         promise="a wrong property of another program ends every command at once",
-        file="common/tailrace_common/property_names.py",
+        file="common/tailrace_common/properties/names.py",
         old='        return unknown(name, names_of("librdkafka"), "librdkafka")\n',
         new="        return None\n",
         needs=Needs.NOTHING,

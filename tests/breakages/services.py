@@ -60,7 +60,7 @@ BREAKAGES: Final = (
     Breakage(
         name="passwords-in-a-repr",
         promise="no secret in any repr",
-        file="common/tailrace_common/passthrough.py",
+        file="common/tailrace_common/properties/passthrough.py",
         old="                properties[target] = SecretStr(read_secret_file(str(value)))\n",
         new="                properties[target] = read_secret_file(str(value))\n",
         needs=Needs.MORE,

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import SchemaRefusedError, ServiceError, SettingsError
 

@@ -10,7 +10,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 
 _SECONDS: Final = 10.0
 _ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)

@@ -25,7 +25,7 @@ from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
 from tailrace_common.console import say
 from tailrace_common.kafka import SUPPOSED, KafkaTransactions, TopicReader
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 
 from tailrace.demo.display import Seen
 from tailrace_common.kafka import PartitionReader, Record
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.avro import SchemaEntry, decode, entry_from_record
 from tailrace_schemas.avro.decode import UnknownSchemaError
 from tailrace_schemas.change import Change

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tailrace.publish.offsets import OffsetsError, host_key, read_offsets
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import Record, TopicReader
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 

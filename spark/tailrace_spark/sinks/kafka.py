@@ -12,7 +12,7 @@ from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, Pace, Sizes, read_to_end
 from tailrace_common.kafka.making import InvalidTopicError, TopicMaker
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table

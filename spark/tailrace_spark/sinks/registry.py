@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.declared.cassandra_tables import CASSANDRA

@@ -8,7 +8,7 @@ from enum import Enum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings_sinks import SinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 

@@ -20,7 +20,7 @@ from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
 from tailrace_common.generations import GenerationReader
-from tailrace_common.passthrough import Scalar
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration

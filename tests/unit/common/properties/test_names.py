@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_common.librdkafka import Verdict, judge_property
-from tailrace_common.property_names import (
+from tailrace_common.properties.librdkafka import Verdict, judge_property
+from tailrace_common.properties.names import (
     REGISTRY_CLIENT,
     java_consumer_fault,
     librdkafka_fault,

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Self
 from pydantic import ConfigDict, RootModel, SecretStr, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from tailrace_common.property_names import (
+from tailrace_common.properties.names import (
     REGISTRY_CLIENT,
     java_consumer_fault,
     librdkafka_fault,

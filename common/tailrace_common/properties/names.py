@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, Literal
 
-from tailrace_common.librdkafka import Verdict, judge_property
+from tailrace_common.properties.librdkafka import Verdict, judge_property
 from tailrace_common.secrets import is_secret_name, redact
 
 Program = Literal["librdkafka", "java_consumer", "spark"]
@@ -92,7 +92,7 @@ _MISSPELLED: Final = 0.9
 @cache
 def names_of(program: Program) -> frozenset[str]:
     """The names that a program documents, in the version that we are tested with (tools/property_names.py)."""
-    text = files("tailrace_common").joinpath("property_names.json").read_text(encoding="utf-8")
+    text = files("tailrace_common.properties").joinpath("names.json").read_text(encoding="utf-8")
     return frozenset(json.loads(text)[program])
 
 
