@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.sql import ORDERS, PIECE, WRITTEN
 from tailrace_common.build import describe
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, Place

@@ -21,7 +21,7 @@ import httpx2
 from benchmarks.delta import STREAM, _key, _pieces, _values
 from benchmarks.sql import ORDERS, WRITTEN
 from tailrace_common.build import describe
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Place
 from tailrace_spark.sinks.opensearch import OpensearchSink

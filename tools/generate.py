@@ -13,7 +13,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
-from tailrace_common.sample import render_sample
+from tailrace_common.settings.sample import render_sample
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _HEAD: Final = """\

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tailrace_common.secrets import origin
-from tailrace_common.settings_stream import StreamSettings
+from tailrace_common.settings.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.files import Files
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tailrace_common.checks import Check, judge, may_write
 from tailrace_common.java import find_java
 from tailrace_common.settings import Settings, SinkSettings
-from tailrace_common.settings_sinks import identity_of
+from tailrace_common.settings.sinks import identity_of
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.files import LocalFiles

@@ -18,8 +18,8 @@ from stamina.instrumentation import set_on_retry_hooks
 from tailrace_common.build import log_build
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.settings import Settings, SinkSettings
-from tailrace_common.settings_sinks import identity_of
-from tailrace_common.settings_stream import METRICS_PORT
+from tailrace_common.settings.sections.stream import METRICS_PORT
+from tailrace_common.settings.sinks import identity_of
 from tailrace_common.web import serving
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.archive import write_archive

@@ -11,7 +11,7 @@ import typer
 
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.declared.files import FILES
 

@@ -11,7 +11,7 @@ import typer
 
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.lake_tables import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
 from tailrace_spark.session import SparkOnce

@@ -15,7 +15,11 @@ BREAKAGES: Final = (
         new="        return None\n",
         needs=Needs.NOTHING,
         reds=(
-            Red("unit/common/test_settings.py", "test_each_wrong_property_has_its_line", r"kafka\.bootstrap_servers"),
+            Red(
+                "unit/common/settings/test_settings.py",
+                "test_each_wrong_property_has_its_line",
+                r"kafka\.bootstrap_servers",
+            ),
         ),
     ),
 )

@@ -223,7 +223,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-path-is-shown",
         promise="without anything that may be a secret",
-        file="common/tailrace_common/settings_sink_http.py",
+        file="common/tailrace_common/settings/sinks/http.py",
         old="        return origin(self.url)\n",
         new='        return self.url.partition("?")[0] or origin(self.url)\n',
         needs=Needs.NOTHING,

@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from tailrace.local import LocalKafka
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_spark.batch.delivery import Delivered, Piece, Place
 from tests import java_sources, opensearch, rabbitmq

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS

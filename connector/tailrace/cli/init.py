@@ -17,7 +17,7 @@ from tailrace_common.checks import may_write
 from tailrace_common.command_options import FIRST_PLACE
 from tailrace_common.console import say
 from tailrace_common.settings import AgentSettings
-from tailrace_common.settings_sinks import SqlSinkSettings
+from tailrace_common.settings.sinks import SqlSinkSettings
 from tailrace_schemas.errors import SettingsError
 
 _LOCAL: Final = Path(".tailrace/local")

@@ -18,7 +18,7 @@ from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from tailrace_common.secrets import redact
-from tailrace_common.settings_sink_cassandra import CassandraTargetSettings
+from tailrace_common.settings.sinks.cassandra import CassandraTargetSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.cql_writes import ABSENT, Mutation, Value
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_spark.batch.delivery import Place

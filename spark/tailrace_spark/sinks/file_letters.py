@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.change_log import Batch

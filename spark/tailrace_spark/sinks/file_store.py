@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyarrow import fs
 
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 
 _S3: Final = "s3://"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
-from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.sinks.change_log import Batch, LogRecord, encoded, letter_value
 from tailrace_spark.sinks.dead_letter_file import DeadLetterFile

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import httpx2
 
-from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http_breaker import Breaker, OpenError
 from tailrace_spark.sinks.http_patience import Pace, Patience, TryAgainError, retry_after

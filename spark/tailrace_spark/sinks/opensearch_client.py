@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http_patience import Pace, Patience, TryAgainError, retry_after
 from tailrace_spark.sinks.table_faults import TableRefusedError

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.naming import fit

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Place
 from tailrace_spark.sinks.opensearch_client import Op, SearchClient, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pika
 from pika.exceptions import ChannelClosed, ConnectionClosed
 
-from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.rabbitmq_message import Lanes, Message, Route
 

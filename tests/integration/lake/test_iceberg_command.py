@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark import iceberg_command
 from tailrace_spark.checks import check_stream

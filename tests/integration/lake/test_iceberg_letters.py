@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink

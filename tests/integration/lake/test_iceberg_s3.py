@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.sinks.registry import jars_of, open_sink

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed

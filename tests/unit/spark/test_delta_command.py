@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.delta_command import app
 from tests.unit.spark.cassandra import Log

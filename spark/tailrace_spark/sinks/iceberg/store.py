@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform, grown
 from tailrace_spark.sinks.iceberg.catalog import CATALOG, Catalog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_spark.sinks.opensearch import OpensearchSink
 from tailrace_spark.sinks.opensearch_client import SearchClient

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
+from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.change_log import ChangeLogSink

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.http_patience import Pace
 from tailrace_spark.sinks.opensearch import OpensearchSink

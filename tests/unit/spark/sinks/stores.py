@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.file_store import FileStore

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_common.settings_sink_kafka import KafkaSinkSettings
+from tailrace_common.settings.sinks.kafka import KafkaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from pyarrow import fs
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.file_store import FileStore

@@ -17,7 +17,7 @@ import pytest
 
 from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_http import HttpSinkSettings
+from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary

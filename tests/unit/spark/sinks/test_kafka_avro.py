@@ -13,7 +13,7 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 
 from tailrace_common.settings import Settings
-from tailrace_common.settings_sink_kafka import KafkaSinkSettings
+from tailrace_common.settings.sinks.kafka import KafkaSinkSettings
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeJson

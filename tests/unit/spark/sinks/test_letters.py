@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from pyarrow import fs
 
 from tailrace_common.settings import Settings
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
-from tailrace_common.settings_sink_files import FilesSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.letters import Replayed

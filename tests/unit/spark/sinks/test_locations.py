@@ -12,7 +12,7 @@ import pytest
 
 from tailrace_common.secrets import origin, shown_database
 from tailrace_common.settings import Settings, load_settings
-from tailrace_common.settings_sinks import SINK_TYPES, SinkSettings, identity_of
+from tailrace_common.settings.sinks import SINK_TYPES, SinkSettings, identity_of
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.checkpoint import Job, require_own, store_of
 from tailrace_spark.metrics import MetricsServer, StreamMetrics

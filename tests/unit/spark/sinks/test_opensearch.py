@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
 from tailrace_spark.merge.state_keys import ROW

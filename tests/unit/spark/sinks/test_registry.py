@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_common.settings import Settings, load_settings
-from tailrace_common.settings_sinks import SINK_TYPES
+from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks import sink_type
 from tailrace_spark.sinks.registry import SINKS, open_sink, setting_of

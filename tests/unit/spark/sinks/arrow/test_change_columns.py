@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.cql.numeric import minimal

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Cell
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson

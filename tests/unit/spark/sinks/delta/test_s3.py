@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.change_log import ChangeLogSink
 from tailrace_spark.sinks.delta import store as delta_store

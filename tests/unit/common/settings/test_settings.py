@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from tailrace_common.sample import render_sample
 from tailrace_common.settings import LogTablesSinkSettings, Settings, SqlSinkSettings, load_settings
-from tailrace_common.settings_section import Section
+from tailrace_common.settings.sample import render_sample
+from tailrace_common.settings.sections.section import Section
 from tailrace_schemas.errors import SettingsError
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def load(tmp_path: Path, text: str, **environ: str) -> Settings:

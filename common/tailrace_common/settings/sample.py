@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from tailrace_common.properties.passthrough import Properties
 from tailrace_common.settings import Settings
-from tailrace_common.settings_sinks import SINK_TYPES
+from tailrace_common.settings.sinks import SINK_TYPES
 
 _HEAD: Final = """\
 The settings of Tailrace, every one of them, with its default. Written by `make generated` from the code.

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace_common.secrets import carries_user
-from tailrace_common.settings_section import Section
+from tailrace_common.settings.sections.section import Section
 
 
 class StoredSettings(Section):

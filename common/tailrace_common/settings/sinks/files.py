@@ -7,9 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tailrace_common.settings_images import ImagesSection
-from tailrace_common.settings_s3 import StoredSettings
-from tailrace_common.settings_section import Positive
+from tailrace_common.settings.sections.images import ImagesSection
+from tailrace_common.settings.sections.s3 import StoredSettings
+from tailrace_common.settings.sections.section import Positive
 
 
 class FilesSinkSettings(StoredSettings, ImagesSection):

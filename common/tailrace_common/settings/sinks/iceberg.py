@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from tailrace_common.properties.names import ICEBERG_CATALOG, misspelled
 from tailrace_common.properties.passthrough import Properties, Scalar
-from tailrace_common.settings_s3 import StoredSettings
-from tailrace_common.settings_section import Positive
+from tailrace_common.settings.sections.s3 import StoredSettings
+from tailrace_common.settings.sections.section import Positive
 
 _NAMED: Final = ("type", "catalog-impl")
 

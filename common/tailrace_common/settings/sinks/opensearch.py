@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
-from tailrace_common.settings_section import Positive, Seconds, Section
-from tailrace_common.settings_template import require_template
+from tailrace_common.settings.sections.section import Positive, Seconds, Section
+from tailrace_common.settings.sections.template import require_template
 
 _DAY_SECONDS: Final = 86_400
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, SecretStr
 
-from tailrace_common.settings_section import Section
+from tailrace_common.settings.sections.section import Section
 
 _DAY_SECONDS: Final = 86_400
 

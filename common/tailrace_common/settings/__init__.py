@@ -16,15 +16,15 @@ from tailrace_common.properties.passthrough import (
     Scalar,
     SparkSettings,
 )
-from tailrace_common.settings_cassandra import CassandraSettings
-from tailrace_common.settings_cdc_raw import CdcRawSettings
-from tailrace_common.settings_generations import GenerationSettings
-from tailrace_common.settings_mirror import MirrorSettings
-from tailrace_common.settings_section import ListenAddress, PortOrNone, Positive, Seconds, Section
-from tailrace_common.settings_sink_cassandra import LogTablesSinkSettings
-from tailrace_common.settings_sinks import AnySinkSettings, SinkSettings, SqlSinkSettings
-from tailrace_common.settings_sources import load_into
-from tailrace_common.settings_stream import StreamSettings
+from tailrace_common.settings.sections.cassandra import CassandraSettings
+from tailrace_common.settings.sections.cdc_raw import CdcRawSettings
+from tailrace_common.settings.sections.generations import GenerationSettings
+from tailrace_common.settings.sections.mirror import MirrorSettings
+from tailrace_common.settings.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
+from tailrace_common.settings.sections.stream import StreamSettings
+from tailrace_common.settings.sinks import AnySinkSettings, SinkSettings, SqlSinkSettings
+from tailrace_common.settings.sinks.cassandra import LogTablesSinkSettings
+from tailrace_common.settings.sources import load_into
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.forms import ValueForms
 

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Final, Literal, Protocol, runtime_checkable
 from pydantic import Discriminator, Field, SecretStr, Tag, field_validator
 
 from tailrace_common.secrets import redact, shown_database
-from tailrace_common.settings_images import ImagesSection
-from tailrace_common.settings_section import Section
-from tailrace_common.settings_sink_cassandra import DAY_SECONDS, CassandraSinkSettings, LogTablesSinkSettings
-from tailrace_common.settings_sink_delta import DeltaSinkSettings
-from tailrace_common.settings_sink_files import FilesSinkSettings
-from tailrace_common.settings_sink_http import HttpSinkSettings
-from tailrace_common.settings_sink_iceberg import IcebergSinkSettings
-from tailrace_common.settings_sink_kafka import KafkaSinkSettings
-from tailrace_common.settings_sink_opensearch import OpensearchSinkSettings
-from tailrace_common.settings_sink_rabbitmq import RabbitmqSinkSettings
-from tailrace_common.settings_template import require_template
+from tailrace_common.settings.sections.images import ImagesSection
+from tailrace_common.settings.sections.section import Section
+from tailrace_common.settings.sections.template import require_template
+from tailrace_common.settings.sinks.cassandra import DAY_SECONDS, CassandraSinkSettings, LogTablesSinkSettings
+from tailrace_common.settings.sinks.delta import DeltaSinkSettings
+from tailrace_common.settings.sinks.files import FilesSinkSettings
+from tailrace_common.settings.sinks.http import HttpSinkSettings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
+from tailrace_common.settings.sinks.kafka import KafkaSinkSettings
+from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
+from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 
 
 class SqlSinkSettings(Section):
