@@ -12,7 +12,7 @@ PRODUCER: Final = "common/tailrace_common/kafka/producer.py"
 TRANSACTIONS: Final = "common/tailrace_common/kafka/transactions.py"
 TOPICS: Final = "connector/tailrace/publish/kafka/topics.py"
 PACE: Final = "common/tailrace_common/kafka/pace.py"
-READING: Final = "common/tailrace_common/kafka/reading.py"
+READING: Final = "common/tailrace_common/kafka/reader.py"
 AGENT: Final = "connector/tailrace/cli/agent.py"
 
 KILLS: Final = "integration/faults/test_kills.py"
@@ -21,7 +21,7 @@ SLOW: Final = "integration/faults/test_slow_kafka.py"
 DELIVERY: Final = "integration/test_delivery.py"
 PUBLISHING: Final = "integration/test_publisher.py"
 AGENTS: Final = "integration/test_agent.py"
-COMMON: Final = "integration/common/test_kafka.py"
+COMMON: Final = "integration/common/kafka/test_reader.py"
 
 LOST: Final = r"\b[1-9]\d* lost\b"
 DOUBLED: Final = r"\b[1-9]\d* doubled\b"
@@ -50,7 +50,7 @@ BREAKAGES: Final = (
         old="        places = {(record.topic, record.partition) for record in records} - self._known\n",
         new="        places: set[tuple[str, int]] = set()\n",
         needs=Needs.KAFKA,
-        reds=(Red("integration/common/test_producer.py", "test_a_leader_that_is_new_loses_nothing", ASSERTED),),
+        reds=(Red("integration/common/kafka/test_producer.py", "test_a_leader_that_is_new_loses_nothing", ASSERTED),),
     ),
     Breakage(
         name="a-partition-knows-us-for-ever",
@@ -61,7 +61,7 @@ BREAKAGES: Final = (
         needs=Needs.KAFKA,
         reds=(
             Red(
-                "integration/common/test_producer.py",
+                "integration/common/kafka/test_producer.py",
                 "test_after_two_hours_a_partition_gets_one_record_first_again",
                 r"assert not .*overtaken",
             ),

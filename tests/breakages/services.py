@@ -14,13 +14,13 @@ BREAKAGES: Final = (
     Breakage(
         name="an-abortable-error-is-retried",
         promise="every error of Kafka's is answered; nothing is skipped",
-        file="common/tailrace_common/kafka/failures.py",
+        file="common/tailrace_common/kafka/errors.py",
         old="    if abort or fatal or answer is Answer.RENEW:\n",
         new="    if fatal or answer is Answer.RENEW:\n",
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/publish/test_failures.py",
+                "unit/common/kafka/test_errors.py",
                 "test_no_error_at_all_is_passed_over[_TIMED_OUT]",
                 r"is not Answer\.RETRY",
             ),

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import KafkaTransactions, Outgoing, TopicReader
-from tailrace_common.kafka.making import TopicMaker
+from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import FencedError, SettingsError

@@ -5,12 +5,12 @@ The importer of confluent_kafka for what both halves do; the agent's own topics 
 
 from __future__ import annotations
 
-from tailrace_common.kafka.ends import PartitionEnds
-from tailrace_common.kafka.fetching import RecordFetcher
+from tailrace_common.kafka.end_offsets import PartitionEnds
+from tailrace_common.kafka.fetch import RecordFetcher
 from tailrace_common.kafka.outgoing import Outgoing, Sizes
 from tailrace_common.kafka.pace import SUPPOSED, Pace
 from tailrace_common.kafka.producer import KafkaProducer, StoppedError
-from tailrace_common.kafka.reading import (
+from tailrace_common.kafka.reader import (
     DEFAULT_TIMEOUT_SECONDS,
     READING,
     PartitionReader,
@@ -18,7 +18,7 @@ from tailrace_common.kafka.reading import (
     TopicReader,
     read_to_end,
 )
-from tailrace_common.kafka.states import TopicState, TopicStates
+from tailrace_common.kafka.topic_states import TopicState, TopicStates
 from tailrace_common.kafka.transactions import KafkaTransactions
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""One producer's life: opened, fed, asked, closed; its errors in our words, by the table of `failures`."""
+"""One producer's life: opened, fed, asked, closed; its errors in our words, by the table of `errors`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
-from tailrace_common.kafka.failures import ANSWERS, Answer, answer_to
+from tailrace_common.kafka.errors import ANSWERS, Answer, answer_to
 from tailrace_common.kafka.outgoing import LARGEST_BATCH, Headed, Outgoing, Sizes, Tombstone
 from tailrace_common.kafka.pace import Pace
 from tailrace_common.secrets import redact

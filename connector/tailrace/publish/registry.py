@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.errors import HeldError
-from tailrace_common.kafka.registry import RegistryRefusedError, SchemaRegistry
+from tailrace_common.kafka.schema_registry import RegistryRefusedError, SchemaRegistry
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
 from tailrace_schemas.avro.subjects import Part, Subjects, subject_of

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, Pace, Sizes, read_to_end
-from tailrace_common.kafka.making import InvalidTopicError, TopicMaker
+from tailrace_common.kafka.topics import InvalidTopicError, TopicMaker
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import RefusedError, SettingsError

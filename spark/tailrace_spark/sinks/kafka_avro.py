@@ -42,7 +42,7 @@ _PLACE: Final[list[_Schema]] = [
 
 
 class Registry(Protocol):
-    """Who gives schemas their ids: tailrace_common.kafka.registry."""
+    """Who gives schemas their ids: tailrace_common.kafka.schema_registry."""
 
     def id_of(self, subject: str, text: str) -> int: ...
 

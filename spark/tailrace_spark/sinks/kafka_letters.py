@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, PartitionReader, RecordFetcher
-from tailrace_common.kafka.making import TopicMaker
+from tailrace_common.kafka.topics import TopicMaker
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.change_log import Batch, encoded, place_value

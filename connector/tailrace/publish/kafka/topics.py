@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
-from tailrace_common.kafka.making import metadata_of, until_shown
+from tailrace_common.kafka.topics import metadata_of, until_shown
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import RefusedError, ServiceError, SettingsError
 from tailrace_schemas.topics import (

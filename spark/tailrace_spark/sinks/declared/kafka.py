@@ -44,7 +44,7 @@ def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:
     if settings.encoding == "json":
         return None
     try:
-        from tailrace_common.kafka.registry import SchemaRegistry
+        from tailrace_common.kafka.schema_registry import SchemaRegistry
     except ImportError as cause:
         words = f"sink.{name}: encoding = \"avro\" needs {cause.name}: pip install 'tailrace[registry]'"
         raise SettingsError(words) from None

@@ -17,7 +17,7 @@ from tailrace.local.kafka import KafkaSettings
 from tailrace.local.ports import free_port
 from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace_common.kafka import KafkaProducer, KafkaTransactions, Outgoing, Sizes, TopicReader
-from tailrace_common.kafka.making import TopicMaker
+from tailrace_common.kafka.topics import TopicMaker
 from tailrace_schemas.errors import ServiceError
 from tests.services.proxy import Proxy
 

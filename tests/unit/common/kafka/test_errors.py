@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from tailrace_common.kafka.failures import ANSWERS, Answer, answer_to
+from tailrace_common.kafka.errors import ANSWERS, Answer, answer_to
 from tailrace_common.kafka.outgoing import Sizes
 
 CODES = {name: code for name, code in vars(KafkaError).items() if isinstance(code, int) and code != KafkaError.NO_ERROR}

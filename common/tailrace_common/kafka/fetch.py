@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
-from tailrace_common.kafka.reading import READING
+from tailrace_common.kafka.reader import READING
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
 
