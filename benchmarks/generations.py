@@ -19,8 +19,8 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
-from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Record
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generations import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring, ring_seed
 from tailrace_schemas.streams import Generation, build_generation, stream_for

@@ -21,7 +21,7 @@ def imaged(
     """The changes of one micro-batch of `tailrace_spark.changes`, in pieces, each with its `images` (docs/images.md).
 
     `records` is the batch's `frame.toArrow()`, a pyarrow Table; its rows are taken by topic, partition and offset.
-    `schemas` is a tailrace_common.schemas.SchemaReader. Records that are no changes are the pieces' dead letters. Call
+    `schemas` is a SchemaReader. Records that are no changes are the pieces' dead letters. Call
     it once the batch before is done with, and take all of it: what a batch that failed had, it has again. Raises
     ServiceError as ImageStore does, and SettingsError for changes that a crash may take back, unless `early` ones are
     taken; KeyError for records without `value`, as of `changes(..., table=...)`.

@@ -16,10 +16,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import PartitionEnds, TopicStates
-from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import DataLossError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.assign import StreamTable

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.formed import plain_of

@@ -20,7 +20,7 @@ _SECONDS: Final = 2.0
 
 
 class Schemas(Protocol):
-    """What is announced, by schema id (tailrace_common.schemas.SchemaReader)."""
+    """What is announced, by schema id (tailrace_common.topics.schemas.SchemaReader)."""
 
     def refresh(self) -> None:
         """Read on to the end. Raises ServiceError."""

@@ -37,8 +37,8 @@ from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.state.resume import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader
-from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import TopicSettings
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.topics import Internal

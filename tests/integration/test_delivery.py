@@ -24,8 +24,8 @@ from tailrace.cli.main import app
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
-from tailrace_common.progress import ProgressReader
-from tailrace_common.schemas import SchemaReader
+from tailrace_common.topics.progress import ProgressReader
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import decode
 from tests.integration.agents import (
     AgentProcess,

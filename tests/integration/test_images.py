@@ -13,8 +13,8 @@ import pytest
 import tailrace_spark
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
-from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_spark.imaging import ImageStore, imaged
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.registry import open_sink

@@ -28,8 +28,8 @@ from tailrace.publish.kafka import KafkaLog
 from tailrace.topology.mirror import Mirror
 from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace.topology.mirror_store import CqlStore
-from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.generations import Proposal, encode_proposal

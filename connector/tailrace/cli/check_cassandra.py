@@ -16,8 +16,8 @@ from tailrace.cli.node_settings import read_node_settings
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.checks import Check
-from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import RingError

@@ -21,9 +21,9 @@ from tailrace.ops.ring_layout import Circle, circles, place
 from tailrace.ops.ring_picture import ring_svg
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, print_rows, say
-from tailrace_common.generations import GenerationReader
-from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Ring

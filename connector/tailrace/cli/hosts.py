@@ -20,8 +20,8 @@ from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.moves import position_words
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
-from tailrace_common.progress import ProgressReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.progress import ProgressReader
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.ring import Ring

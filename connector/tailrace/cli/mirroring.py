@@ -13,8 +13,8 @@ from tailrace.topology.mirror import Mirror, MirrorThread
 from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace.topology.mirror_store import CqlStore
 from tailrace.topology.mirror_tables import IdForm
-from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.topics import Internal, internal_topic
 
 _DAY_MS: Final = 86_400_000

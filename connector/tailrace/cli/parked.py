@@ -42,8 +42,8 @@ from tailrace.state.parked import Parked
 from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import print_rows, say
 from tailrace_common.kafka import SUPPOSED
-from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table

@@ -26,8 +26,8 @@ from tailrace.replay import Bounds, KafkaOutlet
 from tailrace_common.console import say
 from tailrace_common.kafka import SUPPOSED, KafkaTransactions, TopicReader
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_common.schemas import SchemaReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import ServiceError, SettingsError

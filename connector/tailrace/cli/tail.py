@@ -17,7 +17,7 @@ from tailrace_common.command_options import SettingsFile, settings_of
 from tailrace_common.console import on_terminal, print_json, say
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_common.schemas import SchemaReader
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id

@@ -30,7 +30,7 @@ from tailrace.topology.mirror_tables import (
     wanted,
 )
 from tailrace_common.closing import Closing
-from tailrace_common.generations import GenerationReader
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.generations import PublishedGeneration
 

@@ -11,7 +11,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.topology.keeper import RingKeeper
 from tailrace.topology.publication import RecordLog, run_appending
 from tailrace_common.closing import Closing
-from tailrace_common.generations import GenerationReader
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import TailraceError
 
 _LOG: Final = logging.getLogger("tailrace.topology")

@@ -30,8 +30,8 @@ from tailrace.testing import ManualClock
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import propose
 from tailrace.topology.publication import announcing, run_appending
-from tailrace_common.generations import GenerationReader
 from tailrace_common.settings import TopicSettings
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration, commit_at, encode_expired, encode_proposal
 from tailrace_schemas.ring import Node, Ring

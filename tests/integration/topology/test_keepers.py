@@ -19,9 +19,9 @@ from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
-from tailrace_common.generations import GenerationReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import TopicSettings
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring

@@ -17,8 +17,8 @@ from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.publication import run_appending
 from tailrace.topology.ring_watch import USUAL, Delays
 from tailrace.topology.thread import KeeperThread
-from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Record
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring, RingError

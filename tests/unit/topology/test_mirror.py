@@ -17,8 +17,8 @@ from tailrace.topology.mirror import Mirror, MirrorThread
 from tailrace.topology.mirror_import import copy_steps
 from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, Removal, Write, timestamp_row, turn_ms
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace, create_table, default_replication
-from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Record
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Node, Ring

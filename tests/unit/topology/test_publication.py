@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.testing import Crash
 from tailrace.topology.proposals import propose
-from tailrace_common.generations import GenerationReader
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring

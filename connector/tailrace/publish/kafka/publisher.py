@@ -22,7 +22,7 @@ from tailrace_common.kafka.outgoing import Sizes
 from tailrace_common.kafka.pace import Pace
 from tailrace_common.kafka.producer import KafkaProducer
 from tailrace_common.kafka.transactions import KafkaTransactions
-from tailrace_common.schemas import SchemaReader
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import Internal, host_partition, internal_topic
 

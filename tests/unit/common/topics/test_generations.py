@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_common.generations import GenerationReader
 from tailrace_common.kafka import Record
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace_common import schemas as module
 from tailrace_common.kafka import Record
-from tailrace_common.schemas import SchemaReader
+from tailrace_common.topics import schemas as module
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import Encoder, schema_records
 from tests.unit.tables import table
 

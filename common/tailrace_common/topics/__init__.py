@@ -1,0 +1,1 @@
+"""Readers of Tailrace's own topics: schemas, generations and progress."""
