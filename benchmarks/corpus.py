@@ -19,7 +19,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 
 from benchmarks.segments import definitions_in
 from tailrace.local.cassandra import CassandraSettings, LocalCassandra
-from tailrace_common.jars import cache_directory
+from tailrace_common.java.jars import cache_directory
 from tailrace_schemas.definitions import Definitions
 
 MUTATIONS: Final = int(os.environ.get("TAILRACE_BENCH_MUTATIONS", "200000"))

@@ -20,7 +20,7 @@ COPY connector connector
 COPY spark spark
 RUN TAILRACE_COMPILE=1 /opt/tailrace/bin/pip install --no-cache-dir --disable-pip-version-check '.[spark]'
 RUN TAILRACE_CACHE=/opt/tailrace/cache /opt/tailrace/bin/python -c \
-    "from tailrace_common.jars import fetch_sets; from tailrace_common.java import java_home_for_spark; fetch_sets('spark'); java_home_for_spark()"
+    "from tailrace_common.java.jars import fetch_sets; from tailrace_common.java.find import java_home_for_spark; fetch_sets('spark'); java_home_for_spark()"
 
 FROM ${BASE}
 # Spark's scripts call ps.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
-from tailrace_common.jars import locked_jars
+from tailrace_common.java.jars import locked_jars
 
 HOLDS: Final = "_held"
 """The fixture of tests that hold a sink to something; it calls `hold`."""

@@ -14,8 +14,8 @@ import pyspark
 from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
-from tailrace_common.jars import fetch_sets
-from tailrace_common.java import find_java
+from tailrace_common.java.find import find_java
+from tailrace_common.java.jars import fetch_sets
 
 _SOURCE: Final = Path(__file__).with_name("IcebergRest.java")
 

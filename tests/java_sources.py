@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace_common.java import find_java, modules
+from tailrace_common.java.find import find_java, modules
 from tailrace_schemas.errors import TailraceError
 
 

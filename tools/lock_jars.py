@@ -1,4 +1,4 @@
-"""Writes common/tailrace_common/jars.lock.json: what Maven resolves for each jar set, with size and SHA-256.
+"""Writes common/tailrace_common/java/jars.lock.json: what Maven resolves for each jar set, with size and SHA-256.
 
 Needed only when a version below changes: `python tools/lock_jars.py`, with `mvn` on the PATH. Versions are given one by
 one and never computed from each other, because not every artifact exists in every version.
@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from tailrace_common.jars import Jar
-from tailrace_common.maven_repository import find_repository
+from tailrace_common.java.jars import Jar
+from tailrace_common.java.maven import find_repository
 
-LOCK = Path(__file__).parents[1] / "common" / "tailrace_common" / "jars.lock.json"
+LOCK = Path(__file__).parents[1] / "common" / "tailrace_common" / "java" / "jars.lock.json"
 LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
 
 # Set -> coordinates, and whether Maven adds what they depend on at run time.

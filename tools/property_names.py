@@ -18,8 +18,8 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
-from tailrace_common.jars import fetch_sets
-from tailrace_common.java import find_java
+from tailrace_common.java.find import find_java
+from tailrace_common.java.jars import fetch_sets
 
 TARGET: Final = Path(__file__).parents[1] / "common" / "tailrace_common" / "properties" / "names.json"
 _CONSTANT: Final = re.compile(rb"\x01(..)(spark\.[A-Za-z][A-Za-z0-9.\-]*)", re.DOTALL)

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tailrace.local.cassandra import CassandraSettings, cassandra_yaml, jvm_options
-from tailrace_common.jars import fetch_sets
-from tailrace_common.java import find_java, modules
+from tailrace_common.java.find import find_java, modules
+from tailrace_common.java.jars import fetch_sets
 
 _SOURCE: Final = Path(__file__).with_name("VisitCommitLog.java")
 _SMALL: Final = ("-Xm", "-XX:TieredStopAtLevel", "-XX:+UseSerialGC")

@@ -8,8 +8,8 @@ from typing import Final
 
 from benchmarks.agent.processes import Measured
 from benchmarks.agent.programs import Task
-from tailrace_common.jars import Jar, cache_directory, fetch
-from tailrace_common.java import find_java
+from tailrace_common.java.find import find_java
+from tailrace_common.java.jars import Jar, cache_directory, fetch
 
 VERSION: Final = "3.4.1.Final"
 JAR: Final = Jar(

@@ -15,8 +15,8 @@ from tailrace.local.kafka import java_properties
 from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
-from tailrace_common.jars import fetch_sets
-from tailrace_common.java import find_java
+from tailrace_common.java.find import find_java
+from tailrace_common.java.jars import fetch_sets
 
 _BYTES: Final = 1 << 16
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"

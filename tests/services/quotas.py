@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tailrace.local import LocalKafka
 from tailrace.local.process import run_to_end
-from tailrace_common.jars import fetch_sets
-from tailrace_common.java import find_java
+from tailrace_common.java.find import find_java
+from tailrace_common.java.jars import fetch_sets
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tailrace_common.jars import fetch_sets
-from tailrace_common.java import java_home_for_spark
+from tailrace_common.java.find import java_home_for_spark
+from tailrace_common.java.jars import fetch_sets
 
 
 def start_spark(directory: Path) -> SparkSession:

@@ -18,7 +18,7 @@ from tailrace.demo.tables import KEYSPACE
 from tailrace.local import CassandraSettings, KafkaSettings, Services
 from tailrace.local.ports import free_port
 from tailrace.local.process import Child, Launch, tail
-from tailrace_common.jars import fetch_sets
+from tailrace_common.java.jars import fetch_sets
 from tailrace_schemas.errors import ServiceError
 
 PREFIX: Final = "demo"

@@ -12,8 +12,8 @@ from typing import Final
 from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch, run_to_end
 from tailrace.local.service import LocalService
-from tailrace_common.jars import fetch_sets
-from tailrace_common.java import find_java
+from tailrace_common.java.find import find_java
+from tailrace_common.java.jars import fetch_sets
 from tailrace_schemas.errors import ServiceError
 
 

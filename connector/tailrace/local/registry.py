@@ -13,8 +13,8 @@ from typing import Final
 from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
-from tailrace_common.jars import cache_directory, fetch_sets
-from tailrace_common.java import find_java
+from tailrace_common.java.find import find_java
+from tailrace_common.java.jars import cache_directory, fetch_sets
 from tailrace_schemas.errors import ServiceError
 
 JARS: Final = "registry"

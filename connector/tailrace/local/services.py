@@ -11,7 +11,7 @@ from tailrace.local.cassandra import CassandraSettings, LocalCassandra
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace.local.registry import LocalRegistry, RegistrySettings
 from tailrace.local.service import LocalService
-from tailrace_common.jars import Progress, fetch_sets
+from tailrace_common.java.jars import Progress, fetch_sets
 
 
 class Services:

@@ -10,9 +10,9 @@ from typing import Any, Final
 from typer.main import get_command
 
 from tailrace.cli.main import LogFormat, LogLevel, complete
-from tailrace_common.jars import CACHE_VARIABLE
-from tailrace_common.java import VARIABLE as JAVA
-from tailrace_common.maven_repository import VARIABLE as MAVEN_REPOSITORY
+from tailrace_common.java.find import VARIABLE as JAVA
+from tailrace_common.java.jars import CACHE_VARIABLE
+from tailrace_common.java.maven import VARIABLE as MAVEN_REPOSITORY
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError
 from tests.unit.deploy.dockerfile import Dockerfile

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import stamina
 
-from tailrace_common.jars import Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars
-from tailrace_common.maven_repository import MavenRepository
+from tailrace_common.java.jars import Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars
+from tailrace_common.java.maven import MavenRepository
 from tailrace_schemas.errors import SettingsError
-from tests.unit.common.repository_server import RepositoryServer, jar_of, serving
+from tests.unit.common.java.repository_server import RepositoryServer, jar_of, serving
 
 CONTENT = bytes(range(256)) * 4000  # more than one chunk
 
@@ -237,8 +237,8 @@ def test_processes_that_want_the_same_jars_fetch_each_once(server: RepositorySer
 _FETCHING = """
 import json, sys
 from pathlib import Path
-from tailrace_common.jars import Jar, fetch
-from tailrace_common.maven_repository import MavenRepository
+from tailrace_common.java.jars import Jar, fetch
+from tailrace_common.java.maven import MavenRepository
 print("begins", flush=True)
 jars = [Jar(*entry) for entry in json.loads(sys.argv[1])]
 print(fetch(jars, Path(sys.argv[2]), repository=MavenRepository.of(sys.argv[3], "the test")))

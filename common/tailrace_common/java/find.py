@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tailrace_common.jars import cache_directory
+from tailrace_common.java.jars import cache_directory
 from tailrace_schemas.errors import SettingsError
 
 VARIABLE = "TAILRACE_JAVA"

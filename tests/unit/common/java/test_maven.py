@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_common import maven_repository
-from tailrace_common.maven_repository import MavenRepository, find_repository, mirror_of_central
+from tailrace_common.java import maven as maven_repository
+from tailrace_common.java.maven import MavenRepository, find_repository, mirror_of_central
 from tailrace_schemas.errors import SettingsError
 
 NAMESPACE = ' xmlns="http://maven.apache.org/SETTINGS/1.2.0"'

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tailrace_common.jars import Jar
-from tailrace_common.maven_repository import MavenRepository
+from tailrace_common.java.jars import Jar
+from tailrace_common.java.maven import MavenRepository
 
 
 def jar_of(coordinate: str, content: bytes) -> Jar:

@@ -25,7 +25,7 @@ from urllib.request import Request, urlopen
 import stamina
 from platformdirs import user_cache_path
 
-from tailrace_common.maven_repository import VARIABLE, MavenRepository, find_repository
+from tailrace_common.java.maven import VARIABLE, MavenRepository, find_repository
 from tailrace_schemas.errors import ServiceError
 
 CACHE_VARIABLE = "TAILRACE_CACHE"
@@ -76,7 +76,7 @@ def cache_directory() -> Path:
 
 def locked_jars(*sets: str) -> tuple[Jar, ...]:
     """The jars of the named sets in the lock's order, each once. Raises KeyError for a set that is not in the lock."""
-    lock = json.loads(files("tailrace_common").joinpath("jars.lock.json").read_text())["sets"]
+    lock = json.loads(files("tailrace_common.java").joinpath("jars.lock.json").read_text())["sets"]
     return tuple(dict.fromkeys(Jar(**entry) for name in sets for entry in lock[name]))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_common import java
-from tailrace_common.java import Java, find_java, java_home_for_spark
+from tailrace_common.java import find as java
+from tailrace_common.java.find import Java, find_java, java_home_for_spark
 from tailrace_schemas.errors import SettingsError
 
 FAKE = """\
