@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tailrace_common.checks import Check, judge, may_write
+from tailrace_common.cli.checks import Check, judge, may_write
 from tailrace_common.java.find import find_java
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings.sinks import identity_of

@@ -16,11 +16,11 @@ import typer
 from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace_common.build import log_build
-from tailrace_common.command_options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.http_server import serving
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings.sections.stream import METRICS_PORT
 from tailrace_common.settings.sinks import identity_of
-from tailrace_common.web import serving
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.archive import write_archive
 from tailrace_spark.checkpoint import chosen_checkpoint, store_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import print_rows
+from tailrace_common.cli.console import print_rows
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.lake_tables import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed

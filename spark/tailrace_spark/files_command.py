@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import print_rows
+from tailrace_common.cli.console import print_rows
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.declared.files import FILES

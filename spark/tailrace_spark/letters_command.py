@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import print_rows, say
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import RecordFetcher
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader

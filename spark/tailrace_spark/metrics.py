@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tailrace_common.web import Answer, WebServer
+from tailrace_common.http_server import Answer, WebServer
 from tailrace_spark.behind import Ends, behind
 from tailrace_spark.losses import Loss
 from tailrace_spark.report import NOWHERE, Progress, Report, Target

@@ -15,9 +15,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tailrace_common.cli.logs import logs_json
 from tailrace_common.java.find import java_home_for_spark
 from tailrace_common.java.jars import Progress, fetch_sets
-from tailrace_common.logs import logs_json
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import is_secret_name
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace_common.console import on_terminal, print_rows
+from tailrace_common.cli.console import on_terminal, print_rows
 from tailrace_spark.sinks.registry import SINKS
 from tailrace_spark.sinks.sink_type import SinkType
 

@@ -285,7 +285,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-log-that-must-be-written",
         promise="changes go on where the agent's own files have no space",
-        file="common/tailrace_common/logs.py",
+        file="common/tailrace_common/cli/logs.py",
         old='    handler = logging.StreamHandler(stream) if level.lower() == "debug" else _Handler(stream)\n',
         new="    class Handler(logging.StreamHandler[TextIO]):\n"
         "        def handleError(self, record: logging.LogRecord) -> None:\n"

@@ -177,13 +177,13 @@ BREAKAGES: Final = (
     Breakage(
         name="idle-connections-take-all-descriptors",
         promise="clients of the health endpoint take no descriptor that capture needs",
-        file="common/tailrace_common/web.py",
+        file="common/tailrace_common/http_server.py",
         old="MOST_CONNECTIONS: Final = 16\n",
         new="MOST_CONNECTIONS: Final = 16_000\n",
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/common/test_web.py",
+                "unit/common/test_http_server.py",
                 "test_idle_connections_take_no_descriptor_from_the_process",
                 r"> +assert (read\(port\)|child\.stdout\.readline)|for _ in range\(IDLE\)",
             ),

@@ -47,12 +47,12 @@ from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
 from tailrace_common.build import log_build
-from tailrace_common.command_options import SettingsFile, settings_of
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.http_server import serving
 from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.settings import HEALTH_PORT, AgentSettings, ClusterSettings, SchemaSettings, Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_common.web import serving
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.ring import RingError

@@ -16,9 +16,9 @@ from tailrace.cli.check_cassandra import check_cassandra
 from tailrace.cli.check_code import check_code
 from tailrace.cli.check_directories import check_directories
 from tailrace.cli.check_kafka import check_kafka, check_registry
-from tailrace_common.checks import Check, CheckSource
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import on_terminal, print_rows, say
+from tailrace_common.cli.checks import Check, CheckSource
+from tailrace_common.cli.console import on_terminal, print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 

@@ -15,7 +15,7 @@ from tailrace.cli.mirroring import mirror_of
 from tailrace.cli.node_settings import read_node_settings
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.publish.kafka import KafkaTopics
-from tailrace_common.checks import Check
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError

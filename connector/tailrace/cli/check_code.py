@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace_common.build import PURE_ADVICE, compiled_sources, describe
-from tailrace_common.checks import Check
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 
 

@@ -11,7 +11,7 @@ from tailrace.capture.owner import read_owner
 from tailrace.capture.spool import Spool, unwritable
 from tailrace.cli.check_disks import check_segment, check_spool_disk
 from tailrace.cli.segment_keys import keys_of_settings
-from tailrace_common.checks import Check, judge
+from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings
 from tailrace_schemas.errors import SettingsError
 

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Final, get_args, get_type_hints
 
 from tailrace.publish.selection import listed
-from tailrace_common.checks import Check
+from tailrace_common.cli.checks import Check
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.schema import canonical_text, value_schema
 from tailrace_schemas.forms import ValueForms

@@ -10,7 +10,7 @@ from typing import Final
 
 from tailrace.cli.check_forms import judge_forms
 from tailrace.publish.selection import listed
-from tailrace_common.checks import Check
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry

@@ -8,7 +8,7 @@ from contextlib import closing
 from tailrace.cli.agent import registry_store
 from tailrace.cli.check_framing import check_framing
 from tailrace.publish.kafka import KafkaTopics
-from tailrace_common.checks import Check, judge
+from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, TailraceError
 

@@ -18,7 +18,7 @@ from tailrace.topology.mirror_tables import (
     require_shapes,
     wanted,
 )
-from tailrace_common.checks import Check, judge
+from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings.sections.mirror import MirrorSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration

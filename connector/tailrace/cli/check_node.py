@@ -12,7 +12,7 @@ from tailrace.capture.spool import size_of
 from tailrace.cli.node_settings import ENABLE, GRANT, NodeSettings
 from tailrace.cli.own_directory import has_segments, named_otherwise
 from tailrace.ops.headroom import Headroom, limits_of
-from tailrace_common.checks import Check, judge
+from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings
 from tailrace_schemas.errors import ServiceError
 

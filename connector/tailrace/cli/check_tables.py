@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.publish.selection import Coverage, Selection, coverage, listed
-from tailrace_common.checks import Check
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_schemas.table import Table
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from tailrace.publish.kafka import KafkaTopics
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.topics import Internal, internal_topic

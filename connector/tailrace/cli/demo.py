@@ -21,8 +21,8 @@ from tailrace.demo.lines import Lines
 from tailrace.demo.run import Plan, run
 from tailrace.demo.screen import Screen
 from tailrace.demo.writer import Amount
-from tailrace_common.console import on_terminal, say
-from tailrace_common.logs import set_up_logging
+from tailrace_common.cli.console import on_terminal, say
+from tailrace_common.cli.logs import set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
 
 

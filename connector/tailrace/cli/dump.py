@@ -26,8 +26,8 @@ from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
-from tailrace_common.command_options import settings_of
-from tailrace_common.console import say
+from tailrace_common.cli.console import say
+from tailrace_common.cli.options import settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tailrace.history.events import EventError, EventKind, SchemaEvent, decode_event, event_object
-from tailrace_common.console import on_terminal, print_json, say
+from tailrace_common.cli.console import on_terminal, print_json, say
 from tailrace_common.kafka import Record
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -19,8 +19,8 @@ from tailrace.cli.replay import time_of
 from tailrace.cli.tail import topic_of
 from tailrace.ops.ring_layout import Circle, circles, place
 from tailrace.ops.ring_picture import ring_svg
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader

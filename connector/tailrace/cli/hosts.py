@@ -18,8 +18,8 @@ from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.moves import position_words
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import print_rows, say
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_common.topics.progress import ProgressReader
 from tailrace_schemas.errors import SettingsError

@@ -13,9 +13,9 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.local.running import states
-from tailrace_common.checks import may_write
-from tailrace_common.command_options import FIRST_PLACE
-from tailrace_common.console import say
+from tailrace_common.cli.checks import may_write
+from tailrace_common.cli.console import say
+from tailrace_common.cli.options import FIRST_PLACE
 from tailrace_common.settings import AgentSettings
 from tailrace_common.settings.sinks import SqlSinkSettings
 from tailrace_schemas.errors import SettingsError

@@ -18,7 +18,7 @@ from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import first_cursor, sections
-from tailrace_common.console import on_terminal, print_rows, say
+from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables
 

@@ -18,7 +18,7 @@ from tailrace.cli.interruption import stopped_by_signals
 from tailrace.local import CassandraSettings, KafkaSettings, RegistrySettings, Services
 from tailrace.local.process import tail
 from tailrace.local.running import ServiceState, end, hold, is_used, owner, record, states
-from tailrace_common.console import on_terminal, print_rows, say
+from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_schemas.errors import ServiceError
 
 _WATCH_SECONDS = 0.5

@@ -13,8 +13,8 @@ import typer
 from tailrace.cli.options import Yes, confirm
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.publish.losses import ReportedLoss, acknowledged, decode_loss
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import print_rows, say
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import CorruptError, SettingsError

@@ -32,8 +32,8 @@ from tailrace.cli.token import token
 from tailrace.cli.topics import app as topics
 from tailrace.cli.verify import verify
 from tailrace_common.build import describe, require_fresh
-from tailrace_common.console import say
-from tailrace_common.logs import set_up_logging
+from tailrace_common.cli.console import say
+from tailrace_common.cli.logs import set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
 
 ENTRY_POINTS: Final = "tailrace.commands"

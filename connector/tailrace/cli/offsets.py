@@ -25,8 +25,8 @@ from tailrace.publish.hosts import HostRecord, host_of, read_hosts
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
 from tailrace.state.resume import Resume
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace_common.console import say
+from tailrace_common.cli.console import say
 from tailrace_schemas.errors import SettingsError
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]

@@ -39,8 +39,8 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.selection import Selection, coverage
 from tailrace.state.parked import Parked
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import print_rows, say
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import SUPPOSED
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader

@@ -23,8 +23,8 @@ from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys
 from tailrace.cli.segment_positions import Since, Until, stretch_of
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import say
+from tailrace_common.cli.console import say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 

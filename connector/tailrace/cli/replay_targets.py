@@ -23,7 +23,7 @@ from tailrace.history.records import HistoryRecord, history_of, read_history
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
-from tailrace_common.console import say
+from tailrace_common.cli.console import say
 from tailrace_common.kafka import SUPPOSED, KafkaTransactions, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings

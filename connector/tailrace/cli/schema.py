@@ -14,8 +14,8 @@ from tailrace.cli.offsets import Host, chosen_host
 from tailrace.cli.replay_targets import history_records
 from tailrace.cli.schema_rows import chosen_rows, lines_of, rows_of_history
 from tailrace.cluster import LiveCluster
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import say
+from tailrace_common.cli.console import say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.definitions import SchemaFile, read_schema_file
 from tailrace_schemas.errors import ServiceError, SettingsError

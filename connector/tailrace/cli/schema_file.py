@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tailrace.cli.segment_files import GZIP
-from tailrace_common.console import say
+from tailrace_common.cli.console import say
 from tailrace_schemas.definitions import SchemaFile, read_schema_file
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.system_tables import system_tables

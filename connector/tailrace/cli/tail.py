@@ -13,8 +13,8 @@ from rich.text import Text
 
 from tailrace.cli.event_lines import EventLines
 from tailrace.cli.interruption import stopped_by_signals
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import on_terminal, print_json, say
+from tailrace_common.cli.console import on_terminal, print_json, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.topics.schemas import SchemaReader

@@ -14,8 +14,8 @@ from tailrace.cluster import LiveCluster
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog
 from tailrace.publish.selection import Selection
-from tailrace_common.command_options import SettingsFile, settings_of
-from tailrace_common.console import print_rows, say
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan

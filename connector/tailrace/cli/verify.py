@@ -19,7 +19,7 @@ from tailrace.cli.segment_files import DAMAGED
 from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
 from tailrace.cli.segment_verify import Status, Verdict, verdicts
 from tailrace.commitlog.descriptor import parse_name
-from tailrace_common.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_schemas.errors import SettingsError
 
 _FINE: Final = frozenset({Status.OK, Status.WRITTEN, Status.GONE})

@@ -10,7 +10,7 @@ from typing import Final
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.metrics import CONTENT_TYPE, exposition
 from tailrace.ops.page import page, summary
-from tailrace_common.web import Answer, WebServer
+from tailrace_common.http_server import Answer, WebServer
 
 PATHS: Final = ("/", "/health/live", "/health/ready", "/status", "/metrics")
 _JSON: Final = "application/json"

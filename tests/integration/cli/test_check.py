@@ -15,7 +15,7 @@ from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.mirror_tables import IdForm, wanted
-from tailrace_common.checks import Check
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings, load_settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generations import encode_proposal

@@ -19,7 +19,7 @@ from tailrace.cli.check_directories import check_directories
 from tailrace.cli.check_kafka import check_kafka, check_registry
 from tailrace.cli.check_node import check_latency
 from tailrace.cli.main import app
-from tailrace_common.checks import Check
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import AgentSettings, Settings, load_settings
 from tailrace_schemas.errors import SettingsError
 

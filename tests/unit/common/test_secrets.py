@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace_common.console import say
-from tailrace_common.logs import PACKAGES, set_up_logging
+from tailrace_common.cli.console import say
+from tailrace_common.cli.logs import PACKAGES, set_up_logging
 from tailrace_common.secrets import carries_user, is_secret_name, origin, redact, shown_database
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError, TailraceError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from tailrace_common.console import on_terminal
+from tailrace_common.cli.console import on_terminal
 from tailrace_common.settings.sinks import ConsoleSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from tailrace_common.log_repeats import Repeats
+from tailrace_common.cli.log_repeats import Repeats
 from tailrace_common.secrets import REDACTED, is_secret_name, redact
 
 # The packages whose loggers we set up; a library's own lines pass from `warning` on.

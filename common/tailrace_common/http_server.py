@@ -20,7 +20,7 @@ from typing import Any, Final
 from tailrace_common.closing import Closing
 from tailrace_schemas.errors import SettingsError
 
-_LOG: Final = logging.getLogger("tailrace_common.web")
+_LOG: Final = logging.getLogger("tailrace_common.http_server")
 MOST_CONNECTIONS: Final = 16
 REQUEST_SECONDS: Final = 5.0
 """How long a connection may be silent while its request is read, or its answer written."""

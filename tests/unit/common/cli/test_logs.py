@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tailrace_common.logs import PACKAGES, set_up_logging
+from tailrace_common.cli.logs import PACKAGES, set_up_logging
 
 
 @dataclass(frozen=True, slots=True)

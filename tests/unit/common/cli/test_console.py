@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_common import console
+from tailrace_common.cli import console
 
 ROWS: list[dict[str, object]] = [
     {"name": "a", "ok": True, "id": UUID(int=1), "bytes": b"\x01\xff", "none": None, "list": (1, "x")},

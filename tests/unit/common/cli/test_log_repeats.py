@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace_common.log_repeats import SECONDS, Repeats
-from tailrace_common.logs import set_up_logging
+from tailrace_common.cli.log_repeats import SECONDS, Repeats
+from tailrace_common.cli.logs import set_up_logging
 
 RECONNECT = "Error attempting to reconnect to %s, scheduling retry in %s seconds: %s"
 

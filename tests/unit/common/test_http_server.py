@@ -14,8 +14,8 @@ from http import HTTPStatus
 
 import pytest
 
-from tailrace_common import web
-from tailrace_common.web import MOST_CONNECTIONS, Answer, WebServer, serving
+from tailrace_common import http_server as web
+from tailrace_common.http_server import MOST_CONNECTIONS, Answer, WebServer, serving
 from tailrace_schemas.errors import SettingsError
 
 IDLE = 1100

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_common.command_options import PLACES, VARIABLE, settings_file, settings_of
+from tailrace_common.cli.options import PLACES, VARIABLE, settings_file, settings_of
 from tailrace_schemas.errors import SettingsError
 
 

@@ -1,0 +1,1 @@
+"""What commands of both halves share: output, options, logs, and the form of checks."""
