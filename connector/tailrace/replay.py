@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
-from tailrace.capture.directory import SegmentFiles
-from tailrace.capture.index import parse_index
-from tailrace.capture.segment import OpenSegment
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
@@ -20,6 +17,9 @@ from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace.publish.record import Record, size_of
+from tailrace.segments.directory import SegmentFiles
+from tailrace.segments.index import parse_index
+from tailrace.segments.open_segment import OpenSegment
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.change import Source

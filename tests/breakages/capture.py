@@ -22,7 +22,7 @@ BREAKAGES: Final = (
     Breakage(
         name="one-marker-too-far",
         promise="nothing is published that the index has not released",
-        file="connector/tailrace/capture/segment.py",
+        file="connector/tailrace/segments/open_segment.py",
         old=(
             "self._cursor.logical >= released):\n"
             "            return False\n"
@@ -328,7 +328,7 @@ BREAKAGES: Final = (
     Breakage(
         name="any-header-will-do",
         promise="what is no segment, whatever its name, makes no segment look finished",
-        file="connector/tailrace/capture/segment.py",
+        file="connector/tailrace/segments/open_segment.py",
         old="            return read_descriptor(file.read(_HEADER_BYTES)).id == files.id\n",
         new="            return read_descriptor(file.read(_HEADER_BYTES)).id >= 0\n",
         needs=Needs.NOTHING,

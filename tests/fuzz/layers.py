@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
 
-from tailrace.capture.index import parse_index
 from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.compression import CODECS, LZ4, decompress
@@ -28,6 +27,7 @@ from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
+from tailrace.segments.index import parse_index
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import CorruptError, DecodeError

@@ -25,9 +25,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.directory import OWNER_MARK
 from tailrace.capture.owner import is_running, read_owner
-from tailrace.capture.segment import header_checksum
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra, LocalKafka
@@ -35,6 +33,8 @@ from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
 from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
+from tailrace.segments.directory import OWNER_MARK
+from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import TopicSettings

@@ -15,9 +15,9 @@ from cassandra import WriteFailure
 from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
-from tailrace.capture.directory import list_segments
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
+from tailrace.segments.directory import list_segments
 from tailrace_common.kafka import TopicReader
 from tests.integration.agents import (
     AgentProcess,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.ddl import KeptSegments, SchemaLog
+from tailrace.capture.ddl import SchemaLog
 from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
@@ -17,6 +17,7 @@ from tailrace.cluster import Contact, LiveCluster
 from tailrace.history.events import EventKind
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.process import wait_until
+from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tests.integration.agents import cql, create_keyspace
 from tests.services.choice import Means

@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.ahead import Ahead
-from tailrace.capture.ddl import KeptSegments
-from tailrace.capture.directory import SegmentFiles
-from tailrace.capture.finality import has_begun, index_of, is_final
-from tailrace.capture.index import Index, advance
 from tailrace.capture.ledger import Ledger
 from tailrace.capture.listings import Listings
 from tailrace.capture.missing import Register, starts_run
 from tailrace.capture.recovery import Recovery
-from tailrace.capture.segment import OpenSegment, entries_at, header_checksum, require_keys
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, Release
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
+from tailrace.segments.directory import SegmentFiles
+from tailrace.segments.finality import has_begun, index_of, is_final
+from tailrace.segments.index import Index, advance
+from tailrace.segments.kept import KeptSegments
+from tailrace.segments.open_segment import OpenSegment, entries_at, header_checksum, require_keys
 from tailrace.state.loss import Loss
 from tailrace.state.resume import FIRST_EPOCH, Quarantined, Resume, SegmentKey
 from tailrace.state.spans import Span

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import SegmentFiles
-from tailrace.capture.segment import header_checksum
 from tailrace.capture.storage import DELETED, Release
+from tailrace.segments.directory import SegmentFiles
+from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import SegmentKey
 
 _LOG: Final = logging.getLogger("tailrace.capture")

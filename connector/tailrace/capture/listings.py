@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import Listing
 from tailrace.capture.spool import Spool, list_both
+from tailrace.segments.directory import Listing
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 

@@ -14,10 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import Listing, SegmentFiles, pair
-from tailrace.capture.segment import OpenSegment
 from tailrace.commitlog.encryption import Keys
 from tailrace.position import Position
+from tailrace.segments.directory import Listing, SegmentFiles, pair
+from tailrace.segments.open_segment import OpenSegment
 from tailrace.state.loss import Loss, Missing
 from tailrace.state.spans import Span, ids_of, spans, united, without
 

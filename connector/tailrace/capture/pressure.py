@@ -14,12 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
 
-from tailrace.capture.directory import Listing, SegmentFiles
-from tailrace.capture.index import parse_index
 from tailrace.capture.missing import Register
-from tailrace.capture.segment import is_genuine
 from tailrace.capture.spool import Spool, SpoolError, list_both, size_in_raw, size_of
 from tailrace.ops.headroom import Headroom, Meter, NodeLimits
+from tailrace.segments.directory import Listing, SegmentFiles
+from tailrace.segments.index import parse_index
+from tailrace.segments.open_segment import is_genuine
 from tailrace.state.spans import ids_of
 from tailrace_schemas.errors import ServiceError
 

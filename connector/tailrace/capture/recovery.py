@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.ddl import KeptSegments
-from tailrace.capture.directory import Listing, SegmentFiles, list_segments
-from tailrace.capture.finality import has_begun
 from tailrace.capture.missing import Register
-from tailrace.capture.segment import OpenSegment, is_genuine
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.position import Position
+from tailrace.segments.directory import Listing, SegmentFiles, list_segments
+from tailrace.segments.finality import has_begun
+from tailrace.segments.kept import KeptSegments
+from tailrace.segments.open_segment import OpenSegment, is_genuine
 from tailrace_schemas.errors import DecodeError
 
 _LOG: Final = logging.getLogger("tailrace.capture")

@@ -21,7 +21,6 @@ from tailrace.capture.announcements import (
 from tailrace.capture.cluster_view import SYSTEM, ClusterView, SchemaReader, SchemaSource, told
 from tailrace.capture.ddl import WATCHED, Gap
 from tailrace.capture.truncation import Truncations, metadata_epoch, truncations_in
-from tailrace.capture.unindexed import ids_to_publish
 from tailrace.capture.unsent import UnsentRecords
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation
@@ -35,6 +34,7 @@ from tailrace.history.records import BEGINNING, HistoryRecord, history_of
 from tailrace.history.rows import KeyedRow, Name, SchemaRows
 from tailrace.history.schema import SchemaDifference, SchemaHistory
 from tailrace.position import Position
+from tailrace.segments.unindexed import ids_to_publish
 from tailrace.state.resume import Resume
 from tailrace.state.truncation import Truncation
 from tailrace_schemas.errors import DecodeError

@@ -20,9 +20,8 @@ from tailrace.agent.loop import Agent
 from tailrace.agent.outage import Outage
 from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
-from tailrace.capture.ddl import KeptSegments, SchemaLog
+from tailrace.capture.ddl import SchemaLog
 from tailrace.capture.schema import LiveSchema
-from tailrace.capture.unindexed import Unindexed
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
@@ -32,7 +31,6 @@ from tailrace.cli.introduction import introduce
 from tailrace.cli.mirroring import mirroring
 from tailrace.cli.node_settings import NodeSettings, read_node_settings, require_node_directory
 from tailrace.cli.own_directory import own_directory
-from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cluster import Contact, LiveCluster, LocalNode, RingListener
 from tailrace.commitlog.encryption import Keys
 from tailrace.history.schema import SchemaHistory
@@ -42,6 +40,9 @@ from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
 from tailrace.publish.selection import Selection
+from tailrace.segments.kept import KeptSegments
+from tailrace.segments.keys import keys_of_settings
+from tailrace.segments.unindexed import Unindexed
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import EntrySettings
 from tailrace.topology.ring_watch import Delays

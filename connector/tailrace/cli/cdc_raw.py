@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ddl import KeptSegments
 from tailrace.capture.missing import Register
 from tailrace.capture.pressure import Mode, Policy, Tender, Tending
 from tailrace.capture.recovery import is_commitlog_of
@@ -21,6 +20,7 @@ from tailrace.errors import DataLossError
 from tailrace.ops.headroom import NodeLimits, limits_of
 from tailrace.ops.health import Health, HealthBoard
 from tailrace.position import Position
+from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tailrace_common.settings import AgentSettings
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tailrace.capture.owner import read_owner
 from tailrace.capture.spool import Spool, unwritable
 from tailrace.cli.check_disks import check_segment, check_spool_disk
-from tailrace.cli.segment_keys import keys_of_settings
+from tailrace.segments.keys import keys_of_settings
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings
 from tailrace_schemas.errors import SettingsError

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import SegmentFiles, list_cdc_raw
-from tailrace.cli.segment_keys import keys_of_settings
-from tailrace.cli.segment_verify import Status, Verdict, verify_segment
 from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.segments.directory import SegmentFiles, list_cdc_raw
+from tailrace.segments.keys import keys_of_settings
+from tailrace.segments.verify import Status, Verdict, verify_segment
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings
 from tailrace_schemas.errors import ServiceError, SettingsError

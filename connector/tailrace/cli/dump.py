@@ -15,10 +15,7 @@ import typer
 from tailrace.cli.options import existing_file
 from tailrace.cli.schema import definitions_of_cluster
 from tailrace.cli.schema_file import definitions_of, selected
-from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
-from tailrace.cli.segment_formats import PRINTERS, Format, Printer, Shown
-from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys_of_settings
-from tailrace.cli.segment_positions import Since, Stretch, Until, stretch_of
+from tailrace.cli.segment_options import DAMAGED, Key, Keystore, PasswordFile, SegmentFiles, Since, Until
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Frame, frames
@@ -26,6 +23,10 @@ from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
+from tailrace.segments.files import open_segment, read_named_descriptor
+from tailrace.segments.keys import keys_of, keys_of_settings
+from tailrace.segments.printing import PRINTERS, Format, Printer, Shown
+from tailrace.segments.ranges import Stretch, stretch_of
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import settings_of
 from tailrace_common.settings import Settings

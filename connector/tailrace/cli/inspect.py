@@ -11,13 +11,14 @@ from uuid import UUID
 
 import typer
 
-from tailrace.cli.segment_files import DAMAGED, SegmentFiles, open_segment, read_named_descriptor
-from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
+from tailrace.cli.segment_options import DAMAGED, Key, Keystore, PasswordFile, SegmentFiles
 from tailrace.commitlog.descriptor import SegmentData
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import first_cursor, sections
+from tailrace.segments.files import open_segment, read_named_descriptor
+from tailrace.segments.keys import keys_of
 from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables

@@ -16,7 +16,6 @@ from tailrace.cli.agent import contact_of
 from tailrace.cli.offset_files import between, present, require_boundary
 from tailrace.cli.options import Yes, confirm, existing_directory
 from tailrace.cli.own_directory import node_settings, require_own_directory
-from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cli.stopped import require_stopped
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
@@ -24,6 +23,7 @@ from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of, read_hosts
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
+from tailrace.segments.keys import keys_of_settings
 from tailrace.state.resume import Resume
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of

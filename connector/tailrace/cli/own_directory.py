@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.directory import list_segments
 from tailrace.capture.owner import Ownership, own, this_agent
 from tailrace.cluster import LiveCluster
+from tailrace.segments.directory import list_segments
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 

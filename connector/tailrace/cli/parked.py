@@ -31,13 +31,13 @@ from tailrace.cli.offsets import (
 from tailrace.cli.options import Yes, confirm, existing_directory, existing_file
 from tailrace.cli.replay_targets import origins_of, with_announced
 from tailrace.cli.schema_file import definitions_of
-from tailrace.cli.segment_keys import keys_of_settings
 from tailrace.cli.stopped import require_stopped
 from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.selection import Selection, coverage
+from tailrace.segments.keys import keys_of_settings
 from tailrace.state.parked import Parked
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of

@@ -14,15 +14,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tailrace.capture.directory import SegmentFiles, list_segments
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.cli.options import existing_file
 from tailrace.cli.replay_targets import kafka_outlet, lines_outlet, origins_of
-from tailrace.cli.segment_files import DAMAGED
-from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of, keys_of_settings
-from tailrace.cli.segment_positions import Since, Until, stretch_of
+from tailrace.cli.segment_options import DAMAGED, Key, Keystore, PasswordFile, Since, Until
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
+from tailrace.segments.directory import SegmentFiles, list_segments
+from tailrace.segments.keys import keys_of, keys_of_settings
+from tailrace.segments.ranges import stretch_of
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings

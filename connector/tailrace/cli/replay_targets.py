@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 from tailrace.changes.transcode import Transcoder
 from tailrace.cli.agent import contact_of, open_router, pace_of, sizes_of, topics_of
 from tailrace.cli.schema_file import definitions_of, selected
-from tailrace.cli.segment_formats import ChangesPrinter
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
@@ -23,6 +22,7 @@ from tailrace.history.records import HistoryRecord, history_of, read_history
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
+from tailrace.segments.printing import ChangesPrinter
 from tailrace_common.cli.console import say
 from tailrace_common.kafka import SUPPOSED, KafkaTransactions, TopicReader
 from tailrace_common.properties.passthrough import Scalar

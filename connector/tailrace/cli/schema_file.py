@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from uuid import UUID
 
-from tailrace.cli.segment_files import GZIP
+from tailrace.segments.files import GZIP
 from tailrace_common.cli.console import say
 from tailrace_schemas.definitions import SchemaFile, read_schema_file
 from tailrace_schemas.errors import SettingsError

@@ -14,11 +14,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tailrace.capture.directory import list_segments
-from tailrace.cli.segment_files import DAMAGED
-from tailrace.cli.segment_keys import Key, Keystore, PasswordFile, keys_of
-from tailrace.cli.segment_verify import Status, Verdict, verdicts
+from tailrace.cli.segment_options import DAMAGED, Key, Keystore, PasswordFile
 from tailrace.commitlog.descriptor import parse_name
+from tailrace.segments.directory import list_segments
+from tailrace.segments.keys import keys_of
+from tailrace.segments.verify import Status, Verdict, verdicts
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_schemas.errors import SettingsError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tailrace.capture.directory import list_segments
 from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
+from tailrace.segments.directory import list_segments
 from tests.integration.agents import AgentProcess, roll_over
 from tests.integration.faults.trial import Settings, Trial
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.segment import header_checksum
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
+from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tests.unit.capture.segments import SegmentWriter, header

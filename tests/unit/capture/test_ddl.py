@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ddl import Gap, KeptSegments, SchemaLog
+from tailrace.capture.ddl import Gap, SchemaLog
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import sections
 from tailrace.position import Position
+from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.system_tables import system_table_id

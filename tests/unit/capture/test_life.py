@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ddl import KeptSegments, SchemaLog
-from tailrace.capture.directory import SegmentFiles
+from tailrace.capture.ddl import SchemaLog
 from tailrace.capture.missing import Register
-from tailrace.capture.segment import header_checksum
 from tailrace.capture.spool import Spool, list_both
 from tailrace.capture.storage import DELETED, KEPT, Release, archived
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
 from tailrace.publish.losses import loss_record
+from tailrace.segments.directory import SegmentFiles
+from tailrace.segments.kept import KeptSegments
+from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tests.unit.capture.segments import SegmentWriter

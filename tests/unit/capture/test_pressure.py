@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.capture.directory import list_cdc_raw
 from tailrace.capture.missing import Register
 from tailrace.capture.pressure import Mode, Policy, Sized, Tender, final_segments, threshold_of, to_move
 from tailrace.capture.spool import Spool, list_both
 from tailrace.ops.headroom import Headroom, NodeLimits
 from tailrace.ops.health import HealthBoard
+from tailrace.segments.directory import list_cdc_raw
 from tailrace.testing import ManualClock
 from tests.unit.capture.segments import SegmentWriter
 

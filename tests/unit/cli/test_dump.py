@@ -15,8 +15,8 @@ import pytest
 import typer
 
 from tailrace.cli.dump import dump
-from tailrace.cli.segment_formats import Format
 from tailrace.commitlog.frames import frames
+from tailrace.segments.printing import Format
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError

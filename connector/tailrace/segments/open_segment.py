@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tailrace.capture.directory import SegmentFiles
 from tailrace.commitlog.descriptor import VERSIONS, Descriptor, read_descriptor
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry, Stretch
@@ -19,6 +18,7 @@ from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_sect
 from tailrace.commitlog.times import oldest_write
 from tailrace.errors import MissingKeyError, WrongKeyError
 from tailrace.position import Position
+from tailrace.segments.directory import SegmentFiles
 from tailrace_schemas.errors import DecodeError, SettingsError
 
 _HEADER_BYTES: Final = 1 << 16

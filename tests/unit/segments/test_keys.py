@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.cli.segment_keys import KEY, KEY_PASSWORD, PASSWORD, keys_of, keys_of_settings
 from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.segments.keys import KEY, KEY_PASSWORD, PASSWORD, keys_of, keys_of_settings
 from tailrace_common.settings import AgentSettings
 from tailrace_schemas.errors import SettingsError
 from tests.unit.commitlog import recorded

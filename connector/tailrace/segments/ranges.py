@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from tailrace_schemas.errors import SettingsError
 
@@ -15,13 +13,6 @@ _POSITION: Final = re.compile(r"(?:\d{1,9}/)?(\d{1,19})(?::(\d{1,10}))?", re.ASC
 _SEGMENT_END: Final = 1 << 31
 
 METAVAR: Final = "SEGMENT[:OFFSET]"
-
-Since = Annotated[
-    str | None, typer.Option(metavar=METAVAR, help="Only mutations behind this position, or from this segment on.")
-]
-Until = Annotated[
-    str | None, typer.Option(metavar=METAVAR, help="Only mutations up to this position, or to this segment's end.")
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tailrace.cli.keystore import read_keystore
+from tailrace.segments.keystore import read_keystore
 from tailrace_schemas.errors import SettingsError
 from tests.unit.commitlog.recorded import KEY, ROOT
 

@@ -6,23 +6,13 @@ import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name, read_descriptor
 from tailrace_schemas.errors import CorruptError, UnsupportedError
 
-DAMAGED: Final = 3
-"""Exit code when something could not be shown."""
-
 GZIP: Final = b"\x1f\x8b"
 """How a file begins that gzip made."""
-
-SegmentFiles = Annotated[
-    list[Path],
-    typer.Argument(metavar="SEGMENT...", exists=True, dir_okay=False, readable=True, help="Files CommitLog-*.log."),
-]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.capture.index import Index, advance, parse_index
+from tailrace.segments.index import Index, advance, parse_index
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from tailrace.capture.directory import SegmentFiles, pair
-from tailrace.capture.index import Index, parse_index
-from tailrace.capture.segment import OpenSegment, is_genuine
 from tailrace.commitlog.encryption import Keys
+from tailrace.segments.directory import SegmentFiles, pair
+from tailrace.segments.index import Index, parse_index
+from tailrace.segments.open_segment import OpenSegment, is_genuine
 
 
 def is_final(

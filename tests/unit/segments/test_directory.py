@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tailrace.capture.directory import Listing, SegmentFiles, list_segments, pair
+from tailrace.segments.directory import Listing, SegmentFiles, list_segments, pair
 
 RAW = Path("/raw")
 

@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.segment import OpenSegment
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.history.schema import SchemaHistory
+from tailrace.segments.open_segment import OpenSegment
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 # Deleted files take disk space for as long as they are open: 2 GiB by default.

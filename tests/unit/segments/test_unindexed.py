@@ -11,11 +11,12 @@ from uuid import UUID
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ddl import KeptSegments, SchemaLog
+from tailrace.capture.ddl import SchemaLog
 from tailrace.capture.missing import Register
-from tailrace.capture.unindexed import Unindexed, ids_to_publish
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
+from tailrace.segments.kept import KeptSegments
+from tailrace.segments.unindexed import Unindexed, ids_to_publish
 from tailrace.state.loss import Missing
 from tailrace.state.resume import Resume
 from tests.unit.capture.segments import SegmentWriter

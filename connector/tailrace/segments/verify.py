@@ -13,13 +13,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 
-from tailrace.capture.index import Index, parse_index
-from tailrace.cli.segment_files import open_segment, read_named_descriptor
 from tailrace.commitlog.descriptor import SegmentData
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import first_cursor, sections
 from tailrace.errors import WrongKeyError
+from tailrace.segments.files import open_segment, read_named_descriptor
+from tailrace.segments.index import Index, parse_index
 from tailrace_schemas.errors import DecodeError, ServiceError, TruncatedError, UnsupportedError
 
 

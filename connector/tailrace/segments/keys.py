@@ -1,53 +1,19 @@
-"""Keys of encrypted segments, as the commands that read segments take them, and the agent's settings."""
+"""Keys of encrypted segments: those that a command was given, and those of the agent's settings."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from tailrace.cli.keystore import read_keystore
 from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.segments.keystore import read_keystore
 from tailrace_common.settings import AgentSettings
 from tailrace_schemas.errors import SettingsError
 
 KEY: Final = "TAILRACE_SEGMENT_KEY"
 PASSWORD: Final = "TAILRACE_KEYSTORE_PASSWORD"  # noqa: S105 - the variable's name
 KEY_PASSWORD: Final = "TAILRACE_KEYSTORE_KEY_PASSWORD"  # noqa: S105 - the variable's name
-
-Key = Annotated[
-    str | None,
-    typer.Option(
-        "--key",
-        metavar="HEX",
-        envvar=KEY,
-        help="The AES key of encrypted segments, 32, 48 or 64 hexadecimal digits. A list of processes shows it: the "
-        "variable does not.",
-        show_default=False,
-    ),
-]
-Keystore = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help=f"The JCEKS keystore with the keys of encrypted segments. Its password is taken from {PASSWORD}, or from "
-        f"--keystore-password-file; that of its keys, where they have another one, from {KEY_PASSWORD}.",
-    ),
-]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--keystore-password-file",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help="A file whose first line is the keystore's password.",
-    ),
-]
 
 
 def keys_of(key: str | None, keystore: Path | None, password_file: Path | None) -> Keys:
