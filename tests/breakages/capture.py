@@ -7,8 +7,8 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 CDC_RAW: Final = "connector/tailrace/capture/cdcraw.py"
-LEDGER: Final = "connector/tailrace/capture/ledger.py"
-MISSING: Final = "connector/tailrace/capture/missing.py"
+LEDGER: Final = "connector/tailrace/retention/ledger.py"
+MISSING: Final = "connector/tailrace/retention/missing.py"
 
 FILES: Final = "integration/faults/test_files.py"
 SPACE: Final = "integration/faults/test_space.py"
@@ -92,7 +92,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/capture/test_missing.py",
+                "unit/retention/test_missing.py",
                 "test_ids_that_are_missing_are_unknown_only_where_cassandra_deletes_and_nobody_watched",
                 ASSERTED,
             ),
@@ -208,7 +208,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/capture/test_ledger.py",
+                "unit/retention/test_ledger.py",
                 "test_copies_are_remembered_as_far_as_the_log_has_room[None-256]",
                 ASSERTED,
             ),
@@ -275,7 +275,7 @@ BREAKAGES: Final = (
     Breakage(
         name="half-a-copy-stays",
         promise="a spool that was full is empty again when Kafka goes on",
-        file="connector/tailrace/capture/moving.py",
+        file="connector/tailrace/retention/moving.py",
         old="        with suppress(OSError):\n            partial.unlink(missing_ok=True)\n        raise\n",
         new="        raise\n",
         needs=Needs.MORE,
@@ -308,7 +308,7 @@ BREAKAGES: Final = (
     Breakage(
         name="deleted-by-others-is-empty",
         promise="segments that somebody else deleted are read from the commit log, or reported by their ids",
-        file="connector/tailrace/capture/missing.py",
+        file="connector/tailrace/retention/missing.py",
         old="        self.suspect(files.id for files in pair(index.parent, [index.name]).segments)\n",
         new="        self.suspect(files.id for files in pair(index.parent, [index.name]).segments if index.exists())\n",
         needs=Needs.MORE,
@@ -338,7 +338,7 @@ BREAKAGES: Final = (
                 "test_a_file_that_is_no_segment_ends_no_segment[CommitLog-7-99.log-header of another]",
                 ASSERTED,
             ),
-            Red("unit/capture/test_pressure.py", "test_a_copy_under_a_later_name_makes_no_segment_final", ASSERTED),
+            Red("unit/retention/test_pressure.py", "test_a_copy_under_a_later_name_makes_no_segment_final", ASSERTED),
         ),
     ),
     Breakage(
@@ -349,7 +349,9 @@ BREAKAGES: Final = (
         new="UNWATCHED_SECONDS: Final = 3000.0\n",
         needs=Needs.NOTHING,
         reds=(
-            Red("unit/capture/test_missing.py", "test_three_seconds_without_a_look_are_too_many[4.0-found1]", ASSERTED),
+            Red(
+                "unit/retention/test_missing.py", "test_three_seconds_without_a_look_are_too_many[4.0-found1]", ASSERTED
+            ),
         ),
     ),
     Breakage(

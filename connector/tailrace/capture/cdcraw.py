@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.ahead import Ahead
-from tailrace.capture.ledger import Ledger
 from tailrace.capture.listings import Listings
-from tailrace.capture.missing import Register, starts_run
 from tailrace.capture.recovery import Recovery
-from tailrace.capture.spool import Spool, list_both
-from tailrace.capture.storage import DELETED, Release
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
+from tailrace.retention.ledger import Ledger
+from tailrace.retention.missing import Register, starts_run
+from tailrace.retention.release import DELETED, Release
+from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.finality import has_begun, index_of, is_final
 from tailrace.segments.index import Index, advance

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.spool import Spool, list_both
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.position import Position
+from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.index import parse_index
 from tailrace.segments.kept import KeptSegments

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.spool import Spool, list_both
+from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import Listing
 
 _LOG: Final = logging.getLogger("tailrace.capture")

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.missing import Register
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.position import Position
+from tailrace.retention.missing import Register
 from tailrace.segments.directory import Listing, SegmentFiles, list_segments
 from tailrace.segments.finality import has_begun
 from tailrace.segments.kept import KeptSegments

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.missing import Register
-from tailrace.capture.pressure import Mode, Policy, Tender, Tending
 from tailrace.capture.recovery import is_commitlog_of
-from tailrace.capture.spool import Spool
-from tailrace.capture.storage import DELETED, KEPT, Release, archived
 from tailrace.cli.node_settings import NodeSettings, tell_node_settings
 from tailrace.commitlog.encryption import Keys
 from tailrace.errors import DataLossError
 from tailrace.ops.headroom import NodeLimits, limits_of
 from tailrace.ops.health import Health, HealthBoard
 from tailrace.position import Position
+from tailrace.retention.missing import Register
+from tailrace.retention.pressure import Mode, Policy, Tender, Tending
+from tailrace.retention.release import DELETED, KEPT, Release, archived
+from tailrace.retention.spool import Spool
 from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tailrace_common.settings import AgentSettings

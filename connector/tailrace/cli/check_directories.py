@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailrace.capture.owner import read_owner
-from tailrace.capture.spool import Spool, unwritable
 from tailrace.cli.check_disks import check_segment, check_spool_disk
+from tailrace.retention.spool import Spool, unwritable
 from tailrace.segments.keys import keys_of_settings
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings

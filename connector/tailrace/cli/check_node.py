@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tailrace.capture.pressure import threshold_of
-from tailrace.capture.spool import size_of
 from tailrace.cli.node_settings import ENABLE, GRANT, NodeSettings
 from tailrace.cli.own_directory import has_segments, named_otherwise
 from tailrace.ops.headroom import Headroom, limits_of
+from tailrace.retention.pressure import threshold_of
+from tailrace.retention.spool import size_of
 from tailrace.segments.directory import list_cdc_raw
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings

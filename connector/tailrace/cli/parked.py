@@ -15,7 +15,6 @@ import typer
 from tailrace.agent.by_hand import publish_parked
 from tailrace.agent.selecting import KEPT
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.spool import Spool
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.cli.agent import open_router, pace_of, topics_of
 from tailrace.cli.offsets import (
@@ -37,6 +36,7 @@ from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.selection import Selection, coverage
+from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
 from tailrace.state.parked import Parked
 from tailrace_common.cli.console import print_rows, say

@@ -11,20 +11,20 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import SchemaLog
-from tailrace.capture.missing import Register
-from tailrace.capture.spool import Spool, list_both
-from tailrace.capture.storage import DELETED, KEPT, Release, archived
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
 from tailrace.publish.losses import loss_record
+from tailrace.retention.missing import Register
+from tailrace.retention.release import DELETED, KEPT, Release, archived
+from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tests.unit.capture.segments import SegmentWriter
-from tests.unit.capture.test_moving import FaultyDisk
 from tests.unit.mutations import EPOCH, deletion
+from tests.unit.retention.test_moving import FaultyDisk
 from tests.unit.tables import table
 
 A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.storage import DELETED, KEPT
 from tailrace.cli.cdc_raw import Care, exit_code, release_of
 from tailrace.cli.node_settings import NodeSettings
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
+from tailrace.retention.release import DELETED, KEPT
 from tailrace.state.resume import Resume
 from tailrace_common.settings import Settings, load_settings
 from tests.unit.capture.segments import SegmentWriter

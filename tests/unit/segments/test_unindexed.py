@@ -12,9 +12,9 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.ddl import SchemaLog
-from tailrace.capture.missing import Register
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
+from tailrace.retention.missing import Register
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.unindexed import Unindexed, ids_to_publish
 from tailrace.state.loss import Missing

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.capture.missing import Register
-from tailrace.capture.pressure import Mode, Policy, Sized, Tender, final_segments, threshold_of, to_move
-from tailrace.capture.spool import Spool, list_both
 from tailrace.ops.headroom import Headroom, NodeLimits
 from tailrace.ops.health import HealthBoard
+from tailrace.retention.missing import Register
+from tailrace.retention.pressure import Mode, Policy, Sized, Tender, final_segments, threshold_of, to_move
+from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import list_cdc_raw
 from tailrace.testing import ManualClock
 from tests.unit.capture.segments import SegmentWriter

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.missing import UNWATCHED_SECONDS, Register, unwatched_gaps
 from tailrace.position import Position
+from tailrace.retention.missing import UNWATCHED_SECONDS, Register, unwatched_gaps
 from tailrace.segments.directory import Listing, SegmentFiles
 from tailrace.state.loss import Loss, Missing
 from tailrace.state.spans import Span

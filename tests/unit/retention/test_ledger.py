@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ledger import Ledger
 from tailrace.position import Position
+from tailrace.retention.ledger import Ledger
 from tailrace.segments.directory import SegmentFiles
 from tailrace.state.resume import Resume
 from tests.unit.capture.segments import SegmentWriter

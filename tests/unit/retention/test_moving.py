@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.moving import Disk, copy_file, move_file, sweep
-from tailrace.capture.spool import Spool, SpoolError, list_both, merged
-from tailrace.capture.storage import archived
+from tailrace.retention.moving import Disk, copy_file, move_file, sweep
+from tailrace.retention.release import archived
+from tailrace.retention.spool import Spool, SpoolError, list_both, merged
 from tailrace.segments.directory import SegmentFiles
 from tailrace.testing import Crash
 from tests.unit.capture.segments import SegmentWriter

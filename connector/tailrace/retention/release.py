@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.moving import DISK, Disk, move_file
+from tailrace.retention.moving import DISK, Disk, move_file
 
 
 @dataclass(frozen=True, slots=True)

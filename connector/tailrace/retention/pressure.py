@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
 
-from tailrace.capture.missing import Register
-from tailrace.capture.spool import Spool, SpoolError, list_both, size_in_raw, size_of
 from tailrace.ops.headroom import Headroom, Meter, NodeLimits
+from tailrace.retention.missing import Register
+from tailrace.retention.spool import Spool, SpoolError, list_both, size_in_raw, size_of
 from tailrace.segments.directory import Listing, SegmentFiles
 from tailrace.segments.index import parse_index
 from tailrace.segments.open_segment import is_genuine

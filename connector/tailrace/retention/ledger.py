@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.storage import DELETED, Release
+from tailrace.retention.release import DELETED, Release
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import SegmentKey
