@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tailrace.capture.ddl import WATCHED, Gap
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.objects import NodeState, Options
@@ -20,6 +19,7 @@ from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace.schema.ddl_log import WATCHED, Gap
 from tailrace.state.loss import Loss
 from tailrace.state.resume import Quarantined, Resume, SegmentKey
 from tailrace.state.spans import Span, spans

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-SCHEMA: Final = "connector/tailrace/capture/schema.py"
+SCHEMA: Final = "connector/tailrace/schema/live.py"
 LOOP: Final = "connector/tailrace/agent/loop.py"
 HISTORY: Final = "connector/tailrace/history/schema.py"
 EDITS: Final = "schemas/tailrace_schemas/transcode/edits.py"
@@ -103,7 +103,7 @@ BREAKAGES: Final = (
     Breakage(
         name="ddl-of-indexed-segments-alone",
         promise="DDL is read from segments without cdc data too",
-        file="connector/tailrace/capture/ddl.py",
+        file="connector/tailrace/schema/ddl_log.py",
         old=(
             "        paths = self._kept.paths() | {id: files.log for id, files in self._files.items()"
             " if files.log is not None}\n"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.ddl import SchemaLog
-from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.history.events import EventKind
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.process import wait_until
+from tailrace.schema.ddl_log import SchemaLog
+from tailrace.schema.live import LiveSchema
 from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tests.integration.agents import cql, create_keyspace

@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from tailrace.capture.truncation import truncations_in
 from tailrace.changes.split import changes_of
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.position import Position
+from tailrace.schema.truncations import truncations_in
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
-from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
 from tailrace.history.records import HistoryRecord
@@ -16,6 +15,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
+from tailrace.schema.live import LiveSchema
 from tailrace.state.loss import Loss
 from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume, SegmentKey

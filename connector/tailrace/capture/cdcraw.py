@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.ahead import Ahead
+from tailrace.capture.early import Ahead
 from tailrace.capture.listings import Listings
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import NO_KEYS, Keys

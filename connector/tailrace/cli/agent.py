@@ -20,8 +20,6 @@ from tailrace.agent.loop import Agent
 from tailrace.agent.outage import Outage
 from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
-from tailrace.capture.ddl import SchemaLog
-from tailrace.capture.schema import LiveSchema
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
@@ -40,6 +38,8 @@ from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
 from tailrace.publish.selection import Selection
+from tailrace.schema.ddl_log import SchemaLog
+from tailrace.schema.live import LiveSchema
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.keys import keys_of_settings
 from tailrace.segments.unindexed import Unindexed

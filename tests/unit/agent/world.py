@@ -9,12 +9,12 @@ from uuid import uuid4
 from tailrace.agent.loop import Agent
 from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
-from tailrace.capture.schema import LiveSchema
 from tailrace.changes.transcode import Transcoder
 from tailrace.history.events import decode_event
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.routing import Router
 from tailrace.publish.selection import Selection
+from tailrace.schema.live import LiveSchema
 from tailrace.testing import (
     Faults,
     ManualClock,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ddl import SchemaLog
 from tailrace.errors import LogEpochError
 from tailrace.position import Position
 from tailrace.publish.losses import loss_record
 from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, KEPT, Release, archived
 from tailrace.retention.spool import Spool, list_both
+from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import header_checksum

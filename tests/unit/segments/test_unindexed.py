@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ddl import SchemaLog
 from tailrace.history.schema import SchemaHistory
 from tailrace.position import Position
 from tailrace.retention.missing import Register
+from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.unindexed import Unindexed, ids_to_publish
 from tailrace.state.loss import Missing

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from tailrace.capture.schema import LiveSchema
-from tailrace.capture.unsent import UnsentRecords
 from tailrace.history.records import BEGINNING, HistoryRecord, encode_history
 from tailrace.position import Position
+from tailrace.schema.live import LiveSchema
+from tailrace.schema.unsent import UnsentRecords
 from tailrace.state.resume import Resume
 from tailrace.testing import Faults, MemorySchema, MemorySchemaLog, rows_of
 from tailrace_schemas.table import Table
-from tests.unit.capture.test_schema import Node
 from tests.unit.ddl import NOW, create
+from tests.unit.schema.test_live import Node
 from tests.unit.tables import table
 
 

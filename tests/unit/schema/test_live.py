@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.ddl import Gap
-from tailrace.capture.schema import LiveSchema
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import NewerSchemaError
 from tailrace.history.events import Subject
 from tailrace.history.records import BEGINNING, HistoryRecord
 from tailrace.position import Position
+from tailrace.schema.ddl_log import Gap
+from tailrace.schema.live import LiveSchema
 from tailrace.state.resume import Resume
 from tailrace.testing import Faults, MemoryLog, MemorySchema, MemorySchemaLog, rows_of
 from tailrace_schemas.errors import ServiceError

@@ -9,19 +9,6 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from tailrace.capture.announcements import (
-    Announcements,
-    Told,
-    ddl_events,
-    inferred_event,
-    object_told,
-    objects_of,
-    truncation_event,
-)
-from tailrace.capture.cluster_view import SYSTEM, ClusterView, SchemaReader, SchemaSource, told
-from tailrace.capture.ddl import WATCHED, Gap
-from tailrace.capture.truncation import Truncations, metadata_epoch, truncations_in
-from tailrace.capture.unsent import UnsentRecords
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
@@ -34,6 +21,19 @@ from tailrace.history.records import BEGINNING, HistoryRecord, history_of
 from tailrace.history.rows import KeyedRow, Name, SchemaRows
 from tailrace.history.schema import SchemaDifference, SchemaHistory
 from tailrace.position import Position
+from tailrace.schema.announcements import (
+    Announcements,
+    Told,
+    ddl_events,
+    inferred_event,
+    object_told,
+    objects_of,
+    truncation_event,
+)
+from tailrace.schema.cluster_view import SYSTEM, ClusterView, SchemaReader, SchemaSource, told
+from tailrace.schema.ddl_log import WATCHED, Gap
+from tailrace.schema.truncations import Truncations, metadata_epoch, truncations_in
+from tailrace.schema.unsent import UnsentRecords
 from tailrace.segments.unindexed import ids_to_publish
 from tailrace.state.resume import Resume
 from tailrace.state.truncation import Truncation

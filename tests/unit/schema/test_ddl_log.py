@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.capture.ddl import Gap, SchemaLog
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import sections
 from tailrace.position import Position
+from tailrace.schema.ddl_log import Gap, SchemaLog
 from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tailrace_schemas.errors import ServiceError

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Final, Protocol
 from uuid import UUID
 
-from tailrace.capture.ddl import Gap
 from tailrace.commitlog.entry import Entry
 from tailrace.history.cells import NEVER
 from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaDifference
 from tailrace.position import Position
+from tailrace.schema.ddl_log import Gap
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table

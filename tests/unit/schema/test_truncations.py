@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.capture.truncation import Truncations, metadata_epoch, truncation_of, truncations_in
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.position import Position
+from tailrace.schema.truncations import Truncations, metadata_epoch, truncation_of, truncations_in
 from tailrace.state.resume import Resume
 from tailrace.state.truncation import Truncation
 from tests.unit.ddl import LOCAL, schema_version, truncate
