@@ -217,7 +217,7 @@ BREAKAGES: Final = (
     Breakage(
         name="released-and-left",
         promise="released segments make room in a full cdc_raw, and writes go on",
-        file="connector/tailrace/cli/cdc_raw.py",
+        file="connector/tailrace/assembly/cdc_raw.py",
         old='    return KEPT if settings.on_release == "keep" else DELETED\n',
         new='    return DELETED if settings.on_release == "keep" else KEPT\n',
         needs=Needs.MORE,

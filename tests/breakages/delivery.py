@@ -13,7 +13,7 @@ TRANSACTIONS: Final = "common/tailrace_common/kafka/transactions.py"
 TOPICS: Final = "connector/tailrace/publish/kafka/topics.py"
 PACE: Final = "common/tailrace_common/kafka/pace.py"
 READING: Final = "common/tailrace_common/kafka/reader.py"
-AGENT: Final = "connector/tailrace/cli/agent.py"
+AGENT: Final = "connector/tailrace/assembly/agent.py"
 
 KILLS: Final = "integration/faults/test_kills.py"
 CRASHES: Final = "integration/faults/test_crashes.py"
@@ -220,11 +220,13 @@ BREAKAGES: Final = (
     Breakage(
         name="only-a-young-record-is-an-agent",
         promise="an idle agent is noticed before its record is changed by hand",
-        file="connector/tailrace/cli/stopped.py",
+        file="connector/tailrace/assembly/stopped.py",
         old="    if owner is not None and owner[1]:\n",
         new="    if owner is not None and owner[1] and record.age(now) < _BUSY_SECONDS:\n",
         needs=Needs.NOTHING,
-        reds=(Red("unit/cli/test_stopped.py", "test_the_lock_of_cdc_raw_names_an_agent_that_runs", r"DID NOT RAISE"),),
+        reds=(
+            Red("unit/assembly/test_stopped.py", "test_the_lock_of_cdc_raw_names_an_agent_that_runs", r"DID NOT RAISE"),
+        ),
     ),
     Breakage(
         name="a-mark-for-anybody",

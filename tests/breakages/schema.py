@@ -229,7 +229,7 @@ BREAKAGES: Final = (
     Breakage(
         name="schemas-of-a-megabyte-at-most",
         promise="a definition of any size that Cassandra takes is announced",
-        file="connector/tailrace/cli/agent.py",
+        file="connector/tailrace/assembly/services.py",
         old=", largest=settings.topics.max_message_bytes)\n",
         new=")\n",
         needs=Needs.MORE,

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-AGENT: Final = "connector/tailrace/cli/agent.py"
+AGENT: Final = "connector/tailrace/assembly/agent.py"
 SECURITY: Final = "integration/test_security.py"
 NONE_SHOWN: Final = r"if secret in text\] == \[\]"
 
@@ -203,7 +203,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-node-without-cdc-is-no-problem",
         promise="an agent of a node with CDC off is not ready, and says so",
-        file="connector/tailrace/cli/node_settings.py",
+        file="connector/tailrace/assembly/node_settings.py",
         old='        return self.values.get("cdc_enabled") == "false"\n',
         new='        return self.values.get("cdc_enabled") == "off"\n',
         needs=Needs.MORE,

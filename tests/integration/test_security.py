@@ -31,7 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
     ResourceType,
 )
 
-from tailrace.cli.agent import contact_of
+from tailrace.assembly.services import contact_of
 from tailrace.cluster import LiveCluster
 from tailrace.local.process import wait_until
 from tailrace.position import Position

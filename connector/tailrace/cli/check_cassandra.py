@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
-from tailrace.cli.agent import contact_of
+from tailrace.assembly.mirror import mirror_of
+from tailrace.assembly.node_settings import read_node_settings
+from tailrace.assembly.services import contact_of
 from tailrace.cli.check_mirror import check_mirror, needed_generations
 from tailrace.cli.check_node import check_node
 from tailrace.cli.check_tables import check_tables
-from tailrace.cli.mirroring import mirror_of
-from tailrace.cli.node_settings import read_node_settings
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.cli.checks import Check

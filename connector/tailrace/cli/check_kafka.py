@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 
-from tailrace.cli.agent import registry_store
+from tailrace.assembly.services import registry_store
 from tailrace.cli.check_framing import check_framing
 from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.cli.checks import Check, judge

@@ -12,9 +12,8 @@ from uuid import UUID
 
 import typer
 
+from tailrace.assembly.schema_file import definitions_of, definitions_of_cluster, selected
 from tailrace.cli.options import existing_file
-from tailrace.cli.schema import definitions_of_cluster
-from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cli.segment_options import DAMAGED, Key, Keystore, PasswordFile, SegmentFiles, Since, Until
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
 from tailrace.commitlog.encryption import NO_KEYS, Keys

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.agent import contact_of
+from tailrace.assembly.services import contact_of
+from tailrace.assembly.stopped import require_stopped
 from tailrace.cli.offsets import Fence, age_words, known_hosts, publisher_of, require_unchanged
 from tailrace.cli.options import Yes, confirm
-from tailrace.cli.stopped import require_stopped
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.kafka import KafkaTopics

@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import typer
 
-from tailrace.cli.agent import contact_of
-from tailrace.cli.offset_files import between, present, require_boundary
+from tailrace.assembly.offset_positions import between, present, require_boundary
+from tailrace.assembly.own_directory import node_settings, require_own_directory
+from tailrace.assembly.services import contact_of
+from tailrace.assembly.stopped import require_stopped
 from tailrace.cli.options import Yes, confirm, existing_directory
-from tailrace.cli.own_directory import node_settings, require_own_directory
-from tailrace.cli.stopped import require_stopped
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
 from tailrace.position import Position

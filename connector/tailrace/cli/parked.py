@@ -14,9 +14,12 @@ import typer
 
 from tailrace.agent.by_hand import publish_parked
 from tailrace.agent.selecting import KEPT
+from tailrace.assembly.replay_targets import origins_of, with_announced
+from tailrace.assembly.schema_file import definitions_of
+from tailrace.assembly.services import open_router, pace_of, topics_of
+from tailrace.assembly.stopped import require_stopped
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.cli.agent import open_router, pace_of, topics_of
 from tailrace.cli.offsets import (
     Fence,
     Host,
@@ -28,9 +31,6 @@ from tailrace.cli.offsets import (
     require_unchanged,
 )
 from tailrace.cli.options import Yes, confirm, existing_directory, existing_file
-from tailrace.cli.replay_targets import origins_of, with_announced
-from tailrace.cli.schema_file import definitions_of
-from tailrace.cli.stopped import require_stopped
 from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory

@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tailrace.assembly.replay_targets import kafka_outlet, lines_outlet, origins_of
 from tailrace.cli.interruption import stopped_by_signals
 from tailrace.cli.options import existing_file
-from tailrace.cli.replay_targets import kafka_outlet, lines_outlet, origins_of
 from tailrace.cli.segment_options import DAMAGED, Key, Keystore, PasswordFile, Since, Until
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay

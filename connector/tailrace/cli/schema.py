@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tailrace.cli.agent import contact_of
+from tailrace.assembly.replay_targets import history_records
+from tailrace.assembly.schema_file import lines_of_cluster
+from tailrace.assembly.schema_rows import chosen_rows, lines_of, rows_of_history
 from tailrace.cli.offsets import Host, chosen_host
-from tailrace.cli.replay_targets import history_records
-from tailrace.cli.schema_rows import chosen_rows, lines_of, rows_of_history
-from tailrace.cluster import LiveCluster
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
-from tailrace_schemas.definitions import SchemaFile, read_schema_file
 from tailrace_schemas.errors import ServiceError, SettingsError
 
 app = typer.Typer(
@@ -64,7 +61,7 @@ def export(
     settings, names = settings_of(config), tables or []
     if host is not None and not history:
         raise SettingsError("--host ID goes with --history: each host has a history of its own")
-    lines = _history_lines(settings, host, names) if history else _cluster_lines(settings, names)
+    lines = _history_lines(settings, host, names) if history else lines_of_cluster(settings, names)
     if output is None:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         return
@@ -74,17 +71,6 @@ def export(
     except OSError as error:
         raise SettingsError(f"--output {output}: {error.strerror}; name a new file") from None
     say(f"{output}: {len(lines)} rows written")
-
-
-def definitions_of_cluster(settings: Settings) -> SchemaFile:
-    """What `schema export` would write of the cluster, read as a schema file. Raises ServiceError, SettingsError."""
-    return read_schema_file(_cluster_lines(settings, ()))
-
-
-def _cluster_lines(settings: Settings, names: list[str] | tuple[()]) -> list[str]:
-    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
-        rows = cluster.schema_rows()
-    return list(lines_of(chosen_rows(rows, names), rows))
 
 
 def _history_lines(settings: Settings, host: str | None, names: list[str]) -> list[str]:

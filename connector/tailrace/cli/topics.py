@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.agent import contact_of, topics_of
+from tailrace.assembly.services import contact_of, topics_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog

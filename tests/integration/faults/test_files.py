@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tailrace.cli.cdc_raw import QUARANTINED
+from tailrace.assembly.cdc_raw import QUARANTINED
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, sections

@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tailrace.assembly.offset_positions import between, present, require_boundary
 from tailrace.cli import offsets
 from tailrace.cli.hosts import Members, host_rows, require_gone
 from tailrace.cli.main import app
-from tailrace.cli.offset_files import between, present, require_boundary
 from tailrace.cli.options import confirm
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.errors import AgentRunsError

@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner, Result
 
+from tailrace.assembly.replay_targets import chosen, require_selected, with_announced
 from tailrace.cli.main import app
 from tailrace.cli.replay import time_of
-from tailrace.cli.replay_targets import chosen, require_selected, with_announced
 from tailrace.publish.selection import Selection
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.errors import SettingsError

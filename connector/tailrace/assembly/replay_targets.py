@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, TextIO
 from uuid import UUID, uuid4
 
+from tailrace.assembly.schema_file import definitions_of, selected
+from tailrace.assembly.services import contact_of, open_router, pace_of, sizes_of, topics_of
 from tailrace.changes.transcode import Transcoder
-from tailrace.cli.agent import contact_of, open_router, pace_of, sizes_of, topics_of
-from tailrace.cli.schema_file import definitions_of, selected
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation

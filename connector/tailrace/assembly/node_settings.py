@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tailrace.cli.own_directory import require_own_directory
+from tailrace.assembly.own_directory import require_own_directory
 from tailrace.cluster import LiveCluster
 from tailrace.errors import ForbiddenError
 from tailrace.ops.health import HealthBoard

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.cdc_raw import Care, exit_code, release_of
-from tailrace.cli.node_settings import NodeSettings
+from tailrace.assembly.cdc_raw import Care, exit_code, release_of
+from tailrace.assembly.node_settings import NodeSettings
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard

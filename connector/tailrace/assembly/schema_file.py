@@ -7,11 +7,16 @@ import gzip
 import io
 import zlib
 from collections.abc import Collection, Iterable
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID
 
+from tailrace.assembly.schema_rows import chosen_rows, lines_of
+from tailrace.assembly.services import contact_of
+from tailrace.cluster import LiveCluster
 from tailrace.segments.files import GZIP
 from tailrace_common.cli.console import say
+from tailrace_common.settings import Settings
 from tailrace_schemas.definitions import SchemaFile, read_schema_file
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.system_tables import system_tables
@@ -57,3 +62,15 @@ def selected(definitions: Iterable[Table], names: Collection[str]) -> frozenset[
         advice = f"did you mean {nearest[0]}?" if nearest else "give its rows with --schema"
         raise SettingsError(f"--table {unknown}: no such table is defined; {advice}")
     return frozenset().union(*(known[name] for name in names))
+
+
+def definitions_of_cluster(settings: Settings) -> SchemaFile:
+    """What `schema export` would write of the cluster, read as a schema file. Raises ServiceError, SettingsError."""
+    return read_schema_file(lines_of_cluster(settings, ()))
+
+
+def lines_of_cluster(settings: Settings, names: list[str] | tuple[()]) -> list[str]:
+    """Rows of `system_schema`, of the named tables or of all, as `schema export` writes them. Raises ServiceError."""
+    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        rows = cluster.schema_rows()
+    return list(lines_of(chosen_rows(rows, names), rows))

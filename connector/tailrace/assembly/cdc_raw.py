@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tailrace.assembly.node_settings import NodeSettings, tell_node_settings
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.recovery import is_commitlog_of
-from tailrace.cli.node_settings import NodeSettings, tell_node_settings
 from tailrace.commitlog.encryption import Keys
 from tailrace.errors import DataLossError
 from tailrace.ops.headroom import NodeLimits, limits_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.own_directory import require_own_directory
+from tailrace.assembly.own_directory import require_own_directory
 from tailrace_schemas.errors import SettingsError
 
 ENABLED = {"cdc_enabled": "true", "cdc_raw_directory": "/var/lib/cassandra/cdc_raw"}

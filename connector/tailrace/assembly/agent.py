@@ -1,0 +1,266 @@
+"""One agent of the settings: waits for its services, builds its parts and runs its loop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import uuid4
+
+from tailrace.agent.loop import Agent
+from tailrace.agent.outage import Outage
+from tailrace.agent.parts import Limits, Parts
+from tailrace.agent.selecting import SelectionWatch
+from tailrace.assembly.cdc_raw import Care
+from tailrace.assembly.introduction import introduce
+from tailrace.assembly.mirror import mirroring
+from tailrace.assembly.node_settings import NodeSettings, read_node_settings, require_node_directory
+from tailrace.assembly.own_directory import own_directory
+from tailrace.assembly.services import (
+    INTERNAL_TOPICS,
+    contact_of,
+    entries_of,
+    open_router,
+    pace_of,
+    poll_seconds_of,
+    sizes_of,
+    topics_of,
+)
+from tailrace.capture.wakeup import Signal
+from tailrace.capture.watch import Watch
+from tailrace.changes.transcode import Transcoder
+from tailrace.cluster import LiveCluster, LocalNode, RingListener
+from tailrace.commitlog.encryption import Keys
+from tailrace.history.schema import SchemaHistory
+from tailrace.ops.health import HealthBoard
+from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
+from tailrace.publish.routing import Router
+from tailrace.publish.selection import Selection
+from tailrace.schema.ddl_log import SchemaLog
+from tailrace.schema.live import LiveSchema
+from tailrace.segments.kept import KeptSegments
+from tailrace.segments.unindexed import Unindexed
+from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
+from tailrace.topology.ring_watch import Delays
+from tailrace.topology.thread import KeeperThread
+from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.ring import RingError
+from tailrace_schemas.topics import Internal, internal_topic
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+if TYPE_CHECKING:
+    pass
+
+T = TypeVar("T")
+_RETRY_SECONDS: Final = 1.0
+_DAY_MS: Final = 86_400_000
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
+_RETRY_SECONDS_MOST: Final = 30.0
+
+
+class Stop:
+    """Set by SIGTERM, SIGINT and SIGHUP: the agent ends after its current transaction."""
+
+    def __init__(self, wakeup: Signal) -> None:
+        self._wakeup = wakeup
+        self.asked = False
+        self.reason: str | None = None
+        """Why another agent's start ends this one."""
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def ask(self, number: int, _frame: object) -> None:
+        _LOG.info("%s: ending after the current transaction", signal.Signals(number).name)
+        self.asked = True
+        self._wakeup.set()
+
+    def fenced(self, reason: str) -> None:
+        """End because another agent owns cdc_raw. Any thread."""
+        self.reason, self.asked = reason, True
+        self._wakeup.set()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStart:
+    """What the services have to give before the loop can run; each is asked until it answers, or until `stop`."""
+
+    settings: Settings
+    keys: Keys
+    wakeup: Signal
+    stop: Stop
+    health: HealthBoard
+    stack: ExitStack
+    take_over: bool = False
+
+    def run(self) -> None:
+        hints: list[Callable[[], None]] = [self.wakeup.set]
+        ring_hints: list[Callable[[bool], None]] = []
+
+        def changed(what: str) -> None:
+            _LOG.debug("schema event: %s", what)
+            for hint in hints:
+                hint()
+
+        def ring_changed(what: str, changed: bool) -> None:
+            _LOG.debug("ring event: %s", what)
+            for hint in ring_hints:
+                hint(changed)
+
+        topics = topics_of(self.settings)  # it connects while Cassandra is asked
+        cluster = self._until_done(lambda: self._connect(changed, ring_changed))
+        node = None if cluster is None else self._until_done(cluster.check)
+        if cluster is None or node is None:
+            return
+        introduce(self.health, self.settings, node)
+        # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
+        if self._until_done(lambda: self._require_directory(read_node_settings(cluster, node.release))) is None:
+            return
+        owned = self.stack.enter_context(
+            own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
+        )
+        directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
+        read = partial(read_node_settings, cluster, node.release)
+        care = Care(self.settings.agent, node.host, self.health, read, kept)
+        if owned.taken_from is not None:
+            care.register.distrust()
+        log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys, care.spool)))
+        # From now on no segment comes and goes unseen, however long the services take.
+        self.stack.enter_context(Watch(directory, self.wakeup, kept.keep, care.register.appeared))
+        self.stack.enter_context(closing(care.begin()))
+        schema = LiveSchema(cluster, log)
+        hints.insert(0, schema.hint)
+        if self._until_done(lambda: (schema.learn(),)) is None:
+            return
+        router = self._until_done(lambda: self._router(node, topics))
+        if router is None:
+            return
+        self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
+        ring_hints.append(self._keep_generations(cluster, node, topics).stir)
+        # What is made for changes is in no cycles, and goes by itself: looking for some took a seventh of the time.
+        gc.freeze()
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
+        self._agent(node, schema, router, topics, care).run()
+
+    def _connect(self, changed: Callable[[str], None], ring_changed: RingListener) -> LiveCluster:
+        cluster = LiveCluster(contact_of(self.settings.cluster), changed, ring_changed)
+        return self.stack.enter_context(closing(cluster))
+
+    def _require_directory(self, node: NodeSettings) -> bool:
+        require_node_directory(self.settings.agent.cdc_raw_directory, node)
+        return True
+
+    def _router(self, node: LocalNode, topics: KafkaTopics) -> Router:
+        """What this node publishes, of the tables that the settings select."""
+        settings = self.settings
+        selection = Selection(settings.tables.include, settings.tables.exclude)
+        publishes = settings.agent.publishes(node.datacenter)
+        return open_router(settings, topics, lambda table: publishes and selection.wants(table), self.stack)
+
+    def _selecting(self, node: LocalNode, router: Router) -> Callable[[SchemaHistory], bool]:
+        """What judges the selection of tables; nothing where this datacenter leaves publishing to another."""
+        tables = self.settings.tables
+        if not self.settings.agent.publishes(node.datacenter):
+            return lambda _: False
+        selection = Selection(tables.include, tables.exclude)
+        return SelectionWatch(selection, router, self.health, release_unselected=tables.release_unselected)
+
+    def _keep_generations(self, cluster: LiveCluster, node: LocalNode, topics: KafkaTopics) -> KeeperThread:
+        """From now on the ring has its generation, the first one too, while the agent runs."""
+        settings, kafka = self.settings.generations, self.settings.kafka.reveal()
+        topic = internal_topic(self.settings.topics.prefix, Internal.GENERATIONS)
+        days = settings.retention_days
+        keeper = RingKeeper(
+            Surroundings(
+                host=node.host,
+                ring=cluster.ring,
+                clock=time.monotonic,
+                new_uuid=uuid4,
+                health=self.health,
+                entries=entries_of(self.settings),
+                delays=Delays(settings.ring_delay_seconds, settings.poll_seconds),
+                retention=None if days is None else Retention(round(days * _DAY_MS), topics.retentions, _milliseconds),
+            )
+        )
+        thread = KeeperThread(keeper, lambda: GenerationReader.open(kafka, topic), KafkaLog(kafka, topic), self.health)
+        return self.stack.enter_context(thread)
+
+    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
+        settings, tenure = self.settings, Tenure(uuid4().hex)
+        pace = pace_of(settings)
+        cluster = settings.cluster.name or node.cluster
+
+        def publisher() -> KafkaPublisher:
+            topics.refresh_limits(INTERNAL_TOPICS)  # a refusal of theirs for its size ended the last one, perhaps
+            return KafkaPublisher(
+                settings.kafka.reveal(),
+                prefix=settings.topics.prefix,
+                cluster=cluster,
+                host=node.host,
+                clock=time.monotonic,
+                timeout=settings.agent.transaction_timeout_seconds,
+                sizes=sizes_of(settings, topics),
+                delivery=settings.agent.delivery,
+                tenure=tenure,
+                verify=topics.require_unchanged,
+                pace=pace,
+                stop=self._stopped,
+            )
+
+        parts = Parts(
+            cluster=cluster,
+            publisher=publisher,
+            capture=lambda resume: care.capture(resume, self.keys),
+            transcoder=Transcoder(settings.topics.prefix, settings.avro.forms()),
+            routing=router,
+            schema=schema,
+            health=self.health,
+            clock=time.monotonic,
+            milliseconds=_milliseconds,
+            wait=self.wakeup.wait,
+            stop=self.stop,
+            selecting=self._selecting(node, router),
+            pace=pace,
+        )
+        limits = Limits(
+            changes=settings.agent.transaction_changes,
+            seconds=settings.agent.transaction_milliseconds / 1000,
+            poll_seconds=poll_seconds_of(settings.agent),
+            progress_seconds=settings.agent.progress_seconds,
+            parked_seconds=settings.agent.park_seconds,
+            dead_letter_payloads=settings.agent.dead_letter_payloads,
+        )
+        return Agent(parts, node.host, node.datacenter, limits)
+
+    def _stopped(self) -> bool:
+        """Whether to stop, for what waits for Kafka: waiting is no standstill, however long a large mutation takes."""
+        self.health.alive()
+        return self.stop()
+
+    def _until_done(self, attempt: Callable[[], T]) -> T | None:
+        """The result of the first attempt that succeeds; None when the agent is to stop before."""
+        seconds, outage = _RETRY_SECONDS, Outage(self.health, time.monotonic)
+        while not self.stop():
+            self.health.alive()
+            try:
+                result = attempt()
+            except (ServiceError, RingError) as error:
+                outage.failed(error)
+                self.wakeup.wait(seconds)
+                seconds = min(2 * seconds, _RETRY_SECONDS_MOST)
+                continue
+            outage.over()
+            return result
+        return None
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000

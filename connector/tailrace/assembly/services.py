@@ -1,0 +1,109 @@
+"""Single services of the settings: the cluster, Kafka's topics and producers, the schema registry, the router."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Final
+
+from tailrace.cluster import Contact
+from tailrace.publish.destinations import SchemaDestinations
+from tailrace.publish.kafka import KafkaLog, KafkaTopics
+from tailrace.publish.routing import OwnIds, Router, SchemaStore
+from tailrace.topology.proposals import EntrySettings
+from tailrace_common.kafka import Pace, Sizes
+from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import Internal, internal_topic
+
+if TYPE_CHECKING:
+    from tailrace.publish.registry import RegistryStore
+
+INTERNAL_TOPICS: Final = (
+    Internal.OFFSETS,
+    Internal.SCHEMAS,
+    Internal.SCHEMA_HISTORY,
+    Internal.SCHEMA_CHANGES,
+    Internal.GENERATIONS,
+    Internal.DEAD_LETTER,
+    Internal.PROGRESS,
+)
+
+
+def poll_seconds_of(settings: AgentSettings) -> float:
+    """How long to wait where nothing was found."""
+    early = settings.early_milliseconds / 1000
+    return min(early, settings.poll_seconds) if settings.early else settings.poll_seconds
+
+
+def entries_of(settings: Settings) -> EntrySettings:
+    """How the settings want entries made."""
+    return EntrySettings(settings.generations.streams_per_entry, settings.generations.ignore_msb)
+
+
+def topics_of(settings: Settings) -> KafkaTopics:
+    """The topics of the settings. Raises SettingsError."""
+    return KafkaTopics(settings.kafka.reveal(), settings.topics, create=settings.topics.create)
+
+
+def sizes_of(settings: Settings, topics: KafkaTopics) -> Sizes:
+    """What bounds a producer, as the settings and the topics that are ensured say."""
+    return Sizes(
+        buffer=settings.agent.buffer_mebibytes << 20, largest=settings.topics.max_message_bytes, limits=topics.limits
+    )
+
+
+def pace_of(settings: Settings, rate: float | None = None) -> Pace:
+    """What producers learn of Kafka's speed, within the limits of the settings; from this rate on, where one is given,
+    in bytes a second."""
+    agent = settings.agent
+    return Pace(agent.transaction_timeout_seconds, agent.longest_transaction_seconds, time.monotonic, rate)
+
+
+def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table], bool], stack: ExitStack) -> Router:
+    """Topics, schemas known so far, and what publishes more of them; `stack` ends what has connections.
+
+    Raises ServiceError, SettingsError.
+    """
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS), largest=settings.topics.max_message_bytes)
+    log.open()
+    topics.ensure_internal(INTERNAL_TOPICS)
+    with SchemaReader(kafka, prefix) as reader:
+        reader.refresh()
+        store = stack.enter_context(closing(schema_store(settings.schemas, reader)))
+        destinations = SchemaDestinations(prefix, topics, log, reader)
+        return Router(prefix, destinations, wants, store, settings.topics.key, forms=settings.avro.forms())
+
+
+def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:
+    """Who names schemas, as the settings say; `known` is what `.schemas` has. Raises SettingsError."""
+    return OwnIds() if settings.store == "topic" else registry_store(settings, known)
+
+
+def registry_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> RegistryStore:
+    """The registry that the settings name. Raises SettingsError."""
+    try:
+        from tailrace.publish.registry import RegistryStore
+    except ImportError as cause:
+        raise SettingsError(f"schemas.store needs {cause.name}: pip install 'tailrace[registry]'") from None
+    return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, known)
+
+
+def contact_of(settings: ClusterSettings) -> Contact:
+    """How the settings say to reach the node."""
+    password = None if settings.password is None else settings.password.get_secret_value()
+    return Contact(
+        hosts=settings.contact_points,
+        port=settings.port,
+        username=settings.username,
+        password=password,
+        tls=settings.tls_context("cluster"),
+        protocol_version=settings.protocol_version,
+        connect_seconds=settings.connect_timeout_seconds,
+        request_seconds=settings.request_timeout_seconds,
+    )
