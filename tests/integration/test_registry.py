@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import tailrace_spark
-from tailrace.cli.check_kafka import check_registry
+from tailrace.cli.checks.kafka import check_registry
 from tailrace.errors import HeldError
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry, RegistrySettings
 from tailrace.publish.registry import RegistryStore

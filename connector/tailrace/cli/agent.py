@@ -16,7 +16,7 @@ from stamina.instrumentation import set_on_retry_hooks
 from tailrace.assembly.agent import AgentStart, Stop
 from tailrace.assembly.cdc_raw import exit_code
 from tailrace.capture.wakeup import Signal
-from tailrace.cli.interruption import ending_signals
+from tailrace.cli.support.signals import ending_signals
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.segments.keys import keys_of_settings

@@ -12,10 +12,10 @@ from typing import Annotated, Final
 
 import typer
 
-from tailrace.cli.check_cassandra import check_cassandra
-from tailrace.cli.check_code import check_code
-from tailrace.cli.check_directories import check_directories
-from tailrace.cli.check_kafka import check_kafka, check_registry
+from tailrace.cli.checks.cassandra import check_cassandra
+from tailrace.cli.checks.code import check_code
+from tailrace.cli.checks.directories import check_directories
+from tailrace.cli.checks.kafka import check_kafka, check_registry
 from tailrace_common.cli.checks import Check, CheckSource
 from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tailrace.cli.interruption import stopped_by_signals
+from tailrace.cli.support.signals import stopped_by_signals
 from tailrace.demo.display import Display
 from tailrace.demo.lines import Lines
 from tailrace.demo.run import Plan, run

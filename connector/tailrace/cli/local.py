@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from tailrace.cli.interruption import stopped_by_signals
+from tailrace.cli.support.signals import stopped_by_signals
 from tailrace.local import CassandraSettings, KafkaSettings, RegistrySettings, Services
 from tailrace.local.process import tail
 from tailrace.local.running import ServiceState, end, hold, is_used, owner, record, states

@@ -13,24 +13,24 @@ import typer
 
 from tailrace.cli.agent import agent
 from tailrace.cli.check import check
-from tailrace.cli.dead_letters import dead_letters
+from tailrace.cli.cluster.dead_letters import dead_letters
+from tailrace.cli.cluster.generations import app as generations
+from tailrace.cli.cluster.hosts import app as hosts
+from tailrace.cli.cluster.losses import app as losses
+from tailrace.cli.cluster.offsets import app as offsets
+from tailrace.cli.cluster.parked import app as parked
+from tailrace.cli.cluster.replay import replay_
+from tailrace.cli.cluster.schema import app as schema
+from tailrace.cli.cluster.tail import tail
+from tailrace.cli.cluster.topics import app as topics
 from tailrace.cli.demo import demo
-from tailrace.cli.dump import dump
-from tailrace.cli.generations import app as generations
 from tailrace.cli.groups import LOGGING, Headed, Listing, logging_first
-from tailrace.cli.hosts import app as hosts
 from tailrace.cli.init import init
-from tailrace.cli.inspect import inspect
 from tailrace.cli.local import app as local
-from tailrace.cli.losses import app as losses
-from tailrace.cli.offsets import app as offsets
-from tailrace.cli.parked import app as parked
-from tailrace.cli.replay import replay_
-from tailrace.cli.schema import app as schema
-from tailrace.cli.tail import tail
-from tailrace.cli.token import token
-from tailrace.cli.topics import app as topics
-from tailrace.cli.verify import verify
+from tailrace.cli.segments.dump import dump
+from tailrace.cli.segments.inspect import inspect
+from tailrace.cli.segments.token import token
+from tailrace.cli.segments.verify import verify
 from tailrace_common.build import describe, require_fresh
 from tailrace_common.cli.console import say
 from tailrace_common.cli.logs import set_up_logging

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tailrace.assembly.mirror import mirror_of
 from tailrace.assembly.services import contact_of
-from tailrace.cli.check_cassandra import check_cassandra
-from tailrace.cli.check_directories import check_directories
-from tailrace.cli.check_kafka import check_kafka
+from tailrace.cli.checks.cassandra import check_cassandra
+from tailrace.cli.checks.directories import check_directories
+from tailrace.cli.checks.kafka import check_kafka
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog, KafkaTopics

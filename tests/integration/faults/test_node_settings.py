@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tailrace.cli.check_cassandra import check_cassandra
+from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.cassandra import CassandraSettings

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from tailrace.cli.check_cassandra import check_cassandra
+from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.local.process import wait_until
 from tailrace_common.settings import load_settings
 from tests.integration.agents import AgentProcess, ints

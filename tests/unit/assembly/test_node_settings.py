@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.assembly.node_settings import NodeSettings, require_node_directory, tell_node_settings
-from tailrace.cli.check_node import check_node
+from tailrace.cli.checks.node import check_node
 from tailrace.ops.health import HealthBoard
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.check import slow_words, timed
-from tailrace.cli.check_cassandra import check_cassandra
-from tailrace.cli.check_directories import check_directories
-from tailrace.cli.check_kafka import check_kafka, check_registry
-from tailrace.cli.check_node import check_latency
+from tailrace.cli.checks.cassandra import check_cassandra
+from tailrace.cli.checks.directories import check_directories
+from tailrace.cli.checks.kafka import check_kafka, check_registry
+from tailrace.cli.checks.node import check_latency
 from tailrace.cli.main import app
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import AgentSettings, Settings, load_settings

@@ -1,6 +1,6 @@
 """Recorded segments: cut everywhere and with bits flipped, they give right values up to the damage, then say so.
 
-That the values are right is compared through the command, in tests/unit/cli/test_dump.py.
+That the values are right is compared through the command, in tests/unit/cli/segments/test_dump.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The checks of `tailrace check`, one module for each thing that is looked at."""

@@ -1,0 +1,303 @@
+"""`tailrace generations`: the cluster's generations, live, as tables, JSON and pictures; building them, offline."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from tailrace.cli.cluster.generation_files import build_from, generation_object, read_generation, read_ring
+from tailrace.cli.cluster.partition_keys import serialized_key
+from tailrace.cli.support.arguments import time_of, topic_of
+from tailrace.ops.ring_layout import Circle, circles, place
+from tailrace.ops.ring_picture import ring_svg
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.ring import Ring
+from tailrace_schemas.streams import Generation, differences, stream_for
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
+from tailrace_schemas.tokens import token as token_of
+from tailrace_schemas.topics import Internal, internal_topic
+
+_TOKEN: Final = re.compile(r"-?[0-9]{1,19}")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Stream ids and their generations: live ones from Kafka, or built and looked up offline.\n\n"
+    "Example: tailrace generations list",
+)
+
+Timestamp = Annotated[
+    int | None,
+    typer.Argument(metavar="TIMESTAMP", help="Its timestamp in milliseconds; without it, the last.", min=0),
+]
+
+
+TableName = Annotated[
+    str | None,
+    typer.Option("--table", metavar="KEYSPACE.TABLE", help="The table whose keys they are.", show_default=False),
+]
+At = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="A write time: ISO 8601, or microseconds. Default: now.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")]
+
+
+@app.command()
+def build(
+    ring: Annotated[Path, typer.Option("--ring", metavar="FILE", help="The ring, as JSON.", show_default=False)],
+) -> None:
+    """Print the generation of a ring as JSON, without any cluster.
+
+    The file: {"nodes": [{"host": "...", "tokens": [...]}], "streams_per_entry": n, "ignore_msb": n,
+    "timestamp": ms, "seed": n}. Equal files give equal stream ids.
+
+    Example: tailrace generations build --ring ring.json
+    """
+    print_json(generation_object(build_from(ring)))
+
+
+@app.command()
+def lookup(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY", help="Partition keys, in CQL or as 0x and their bytes.", show_default=False),
+    ] = None,
+    table: TableName = None,
+    at: At = None,
+    generation: Annotated[
+        Path | None,
+        typer.Option("--generation", metavar="FILE", help="What `build` or `show` printed.", show_default=False),
+    ] = None,
+    config: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """Print the stream of each key, and where in the ring it falls; or, offline, those of tokens.
+
+    Keys: as 0x and the serialized key's bytes, or with --table in CQL, such as 7, café, or "143, 'b'" where the key
+    has several columns; behind -- where one begins with a minus. The generation is the one that operates now, or at
+    the time of --at, or that of --generation. Without KEY, --generation is needed, and tokens are read from standard
+    input, one a line; printed is the stream id of each, 32 hexadecimal digits a line.
+
+    Example: tailrace generations lookup --table shop.orders 7 --at 2026-11-22T12:00:00Z
+    """
+    if not keys:
+        if generation is None:
+            raise SettingsError("lookup: name a KEY, or give --generation FILE and tokens on standard input")
+        _look_up_tokens(read_generation(generation))
+        return
+    settings = settings_of(config)
+    definition = None if table is None else _definition(settings, table)
+    serialized = [serialized_key(key, definition) for key in keys]
+    if generation is not None:
+        known = read_generation(generation)
+        _print_found((_found(known, (), key, data) for key, data in zip(keys, serialized, strict=True)), json)
+        return
+    with _published(settings) as reader:
+        published, mark = _at(reader, at)
+    proposal = published.unpack()
+    around = circles(proposal.ring)
+    rows = (_found(proposal.generation, around, key, data) for key, data in zip(keys, serialized, strict=True))
+    _print_found(({**row, "mark": mark} for row in rows), json)
+
+
+@app.command("list")
+def list_(config: SettingsFile = None, json: Json = False) -> None:
+    """List the valid generations of the cluster, oldest first.
+
+    Example: tailrace generations list -c tailrace.toml
+    """
+    with _published(settings_of(config)) as reader:
+        print_rows((_row(one) for one in reader.published), always_json=json, empty="no generation is published yet")
+
+
+@app.command()
+def show(timestamp: Timestamp = None, config: SettingsFile = None, json: Json = False) -> None:
+    """Show one generation: its nodes and their shares on a terminal, else as JSON, in the form that `lookup` reads.
+
+    Example: tailrace generations show > generation.json
+    """
+    with _published(settings_of(config)) as reader:
+        published = _find(reader.published, timestamp)
+    proposal = published.unpack()
+    if json or not on_terminal():
+        print_json(generation_object(proposal.generation))
+        return
+    say(" ".join(f"{name} {value}" for name, value in _row(published).items() if value is not None))
+    print_rows(_nodes(proposal.ring))
+    say("the whole of it: --json; as a picture: tailrace generations picture -o ring.svg")
+
+
+@app.command()
+def diff(
+    old: Annotated[int, typer.Argument(metavar="OLD", help="Timestamp of the one before, in milliseconds.")],
+    new: Annotated[int, typer.Argument(metavar="NEW", help="Timestamp of the one after.")],
+    config: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """Print the streams that the change from one generation to another closed and opened: a table, or JSON.
+
+    Example: tailrace generations diff 1760000000000 1760000065000
+    """
+    with _published(settings_of(config)) as reader:
+        before, after = (_find(reader.published, timestamp).unpack().generation for timestamp in (old, new))
+    found = differences(before, after)
+    closed, opened = sorted(found.closed), sorted(found.opened)
+    if json or not on_terminal():
+        streams = {"closed": [one.value.hex() for one in closed], "opened": [one.value.hex() for one in opened]}
+        print_json({"old": old, "new": new, **streams})
+        return
+    for words, some in (("closed", closed), ("opened", opened)):
+        print_rows({"change": words, "stream": one.value.hex(), "token": one.token} for one in some)
+    say(f"{len(closed)} streams closed, {len(opened)} opened, {len(after.streams() - found.opened)} stay")
+
+
+@app.command()
+def picture(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to draw, SVG.", show_default=False)
+    ],
+    timestamp: Timestamp = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="KEY", help="Show where it falls; may be given again.", show_default=False),
+    ] = None,
+    table: TableName = None,
+    ring: Annotated[
+        Path | None,
+        typer.Option("--ring", metavar="FILE", help="Draw the ring that `build` reads, offline.", show_default=False),
+    ] = None,
+    config: SettingsFile = None,
+) -> None:
+    """Draw a generation's ring as SVG: token ranges, the nodes that hold them, streams, and where keys fall.
+
+    Keys are written as for `lookup`. However large the ring is, the picture stays one that a browser shows.
+
+    Example: tailrace generations picture -o ring.svg --table shop.orders --key 7
+    """
+    settings = settings_of(config)
+    definition = None if table is None else _definition(settings, table)
+    placed = [(_label(table, key), token_of(serialized_key(key, definition))) for key in keys or ()]
+    if ring is not None:
+        nodes, generation = read_ring(ring), build_from(ring)
+    else:
+        with _published(settings) as reader:
+            proposal = _find(reader.published, timestamp).unpack()
+        nodes, generation = proposal.ring, proposal.generation
+    try:
+        output.write_text(ring_svg(nodes, generation, placed), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{output}: {error.strerror}") from None
+    say(f"{output}: the ring of generation {generation.timestamp}")
+
+
+def _look_up_tokens(known: Generation) -> None:
+    for number, line in enumerate(sys.stdin, 1):
+        text = line.strip()
+        token = int(text) if _TOKEN.fullmatch(text) else None
+        if token is None or not MIN_TOKEN <= token <= MAX_TOKEN:
+            raise SettingsError(f"standard input, line {number}: {text!r} is no token: a signed 64-bit decimal is")
+        print(stream_for(known, token).value.hex(), flush=sys.stdin.isatty())
+
+
+def _print_found(rows: Iterator[dict[str, object]], json: bool) -> None:
+    """JSON lines, or a table for each key: a row would be wider than a terminal."""
+    for row in rows:
+        if json or not on_terminal():
+            print_json(row)
+            continue
+        hosts = row.pop("hosts", {})
+        facts = {**row, **({f"host in {dc}": host for dc, host in hosts.items()} if isinstance(hosts, dict) else {})}
+        print_rows({"fact": name, "value": value} for name, value in facts.items() if value is not None)
+
+
+def _found(generation: Generation, around: Sequence[Circle], key: str, serialized: bytes) -> dict[str, object]:
+    """What `lookup` says of a key; `hosts` are the first replica in each datacenter, where the ring is known."""
+    found = place(generation, around, key, token_of(serialized))
+    row: dict[str, object] = {
+        "key": key,
+        "token": found.token,
+        "stream": found.stream.value.hex(),
+        "generation": generation.timestamp,
+        "after": found.start,
+        "up_to": found.end,
+    }
+    return {**row, "hosts": {datacenter: node.host for datacenter, node in found.owners}} if around else row
+
+
+def _nodes(ring: Ring) -> Iterator[dict[str, object]]:
+    for circle in circles(ring):
+        for share in circle.shares:
+            yield {
+                "datacenter": circle.datacenter,
+                "host": share.node.host,
+                "tokens": len(share.node.tokens),
+                "share": f"{100 * share.part:.2f} %",
+            }
+
+
+def _label(table: str | None, key: str) -> str:
+    return key if table is None else f"{table} {key}"
+
+
+def _definition(settings: Settings, name: str) -> Table:
+    """The newest definition of a table that agents publish. Raises SettingsError where there is none."""
+    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+        schemas.refresh()
+        entries = list(schemas.values())
+        topic_of(entries, name, settings.topics.prefix)
+        return max((one for one in entries if str(one.table) == name), key=lambda one: one.announced).table
+
+
+def _at(reader: GenerationReader, at: str | None) -> tuple[PublishedGeneration, str | None]:
+    """The generation that operates at a time, and a mark, if any. Raises SettingsError where there is none yet."""
+    _find(reader.published, None)
+    written = time_of("--at", at)
+    found, mark = reader.operating(time.time_ns() // 1000 if written is None else written)
+    return found, None if mark is None else mark.value
+
+
+@contextmanager
+def _published(settings: Settings) -> Iterator[GenerationReader]:
+    topic = internal_topic(settings.topics.prefix, Internal.GENERATIONS)
+    with GenerationReader.open(settings.kafka.reveal(), topic) as reader:
+        reader.refresh()
+        yield reader
+
+
+def _find(published: tuple[PublishedGeneration, ...], timestamp: int | None) -> PublishedGeneration:
+    for one in reversed(published):
+        if timestamp in (None, one.timestamp):
+            return one
+    if not published:
+        raise SettingsError("there is no generation yet: the first agent to start makes it")
+    known = ", ".join(str(one.timestamp) for one in published[-3:])
+    raise SettingsError(f"no generation has timestamp {timestamp}; the last are {known} (`tailrace generations list`)")
+
+
+def _row(one: PublishedGeneration) -> dict[str, object]:
+    proposal = one.unpack()
+    entries = proposal.generation.entries
+    return {
+        "timestamp": one.timestamp,
+        "from": datetime.fromtimestamp(one.timestamp / 1000, UTC).isoformat(timespec="milliseconds"),
+        "nodes": len(proposal.ring.nodes),
+        "entries": len(entries),
+        "streams": entries.stream_count,
+        "predecessor": one.predecessor,
+        "uuid": one.uuid,
+    }

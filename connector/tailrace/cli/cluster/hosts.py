@@ -1,0 +1,160 @@
+"""`tailrace hosts`: the hosts that have published against those that the cluster has, and retiring one for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from tailrace.assembly.services import contact_of
+from tailrace.assembly.stopped import require_stopped
+from tailrace.cli.support.host_records import Fence, age_words, known_hosts, publisher_of, require_unchanged
+from tailrace.cli.support.options import Yes, confirm
+from tailrace.cluster import LiveCluster
+from tailrace.publish.hosts import HostRecord, host_of
+from tailrace.publish.kafka import KafkaTopics
+from tailrace.publish.moves import position_words
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.settings import Settings
+from tailrace_common.topics.progress import ProgressReader
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.progress import Progress
+from tailrace_schemas.ring import Ring
+from tailrace_schemas.topics import Internal, internal_topic
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Hosts that have published, against those that the cluster has.\n\nExample: tailrace hosts list",
+)
+
+
+@app.command("list")
+def list_(config: SettingsFile = None) -> None:
+    """List every host that has published, or is in the cluster's ring.
+
+    Address: the one at which the other nodes know it. State: `in the ring`; `gone`, a node that left or was replaced,
+    to be retired; `never published`, a node without an agent so far; `of another cluster`, by the name under which it
+    published. Progress: how long ago its agent had published everything, or, while it is behind, that it `reads`; and
+    how many mutations it has parked.
+
+    Example: tailrace hosts list -c tailrace.toml
+    """
+    settings = settings_of(config)
+    members = _members(settings)
+    rows = host_rows(known_hosts(settings), members, time.time(), known_progress(settings))
+    print_rows(rows, empty=f"no host has published under {settings.topics.prefix}, and the cluster has none")
+
+
+@app.command()
+def retire(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host id, as `hosts list` shows it.")],
+    config: SettingsFile = None,
+    fence: Fence = False,
+    yes: Yes = False,
+) -> None:
+    """Forget the position of a host that is gone for good, and its schema history, so that nothing waits for it.
+
+    Its published changes stay. Refused for a host that is in the cluster's ring, and while its agent seems to run. A
+    node that comes back under this host id is read from its first segment.
+
+    Example: tailrace hosts retire 2f1c... --yes
+    """
+    settings = settings_of(config)
+    record = host_of(known_hosts(settings), host)
+    members = _members(settings)
+    require_gone(record, members.cluster, members.ring)
+    require_stopped(settings, record, time.time(), fence=fence)
+    at = "an unreadable position" if record.resume is None else position_words(record.resume.position)
+    say(f"host {host} published up to {at}, last {age_words(record.age(time.time()))} ago")
+    confirm("Forget it?", yes)
+    with closing(publisher_of(settings, record)) as publisher:
+        if record.resume is None:
+            publisher.open()
+        else:
+            require_unchanged(record, publisher.start())
+        publisher.forget()
+    say(f"host {host} is retired")
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The cluster that the settings reach: its name, its ring, and its nodes' addresses by host id."""
+
+    cluster: str
+    ring: Ring
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+
+def host_rows(
+    hosts: Iterable[HostRecord], members: Members, now: float, told: Iterable[Progress] = ()
+) -> list[dict[str, object]]:
+    """One row per host: those that published, then those that never did. `now` is wall time in seconds."""
+    progress = {(one.cluster, one.host): one for one in told}
+    nodes = {node.host: node for node in members.ring.nodes}
+    addresses, cluster = members.addresses, members.cluster
+    rows: list[dict[str, object]] = []
+    for one in hosts:
+        node = nodes.pop(one.host, None)
+        absent = "gone" if one.cluster == cluster else "of another cluster"
+        rows.append(
+            {
+                "cluster": one.cluster,
+                "host": one.host,
+                "address": addresses.get(one.host),
+                "state": absent if node is None else "in the ring",
+                "datacenter": None if node is None else node.datacenter,
+                "position": one.problem if one.resume is None else position_words(one.resume.position),
+                "age": age_words(one.age(now)),
+                "progress": progress_words(progress.get((one.cluster, one.host)), now),
+            }
+        )
+    for node in nodes.values():
+        nothing = {"datacenter": node.datacenter, "position": None, "age": None, "progress": None}
+        member = {"cluster": cluster, "host": node.host, "address": addresses.get(node.host)}
+        rows.append({**member, "state": "never published", **nothing})
+    return rows
+
+
+def progress_words(progress: Progress | None, now: float) -> str | None:
+    """A host's progress for people, and what it has set aside."""
+    if progress is None:
+        return None
+    done = "had published all" if progress.caught_up else "reads, so far as of"
+    aside = f", parked: {progress.parked}" if progress.parked else ""
+    aside += f", quarantined segments: {progress.quarantined}" if progress.quarantined else ""
+    return f"{done} {age_words(progress.age(now))} ago{aside}"
+
+
+def known_progress(settings: Settings) -> tuple[Progress, ...]:
+    """What the hosts of the settings' prefix told last; nothing where no agent did so far. Raises ServiceError."""
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    if internal_topic(prefix, Internal.PROGRESS) not in topics:
+        return ()
+    with ProgressReader(kafka, prefix) as reader:
+        return reader.read()
+
+
+def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:
+    """Raise SettingsError for a host of the ring, and for one of a cluster that this ring says nothing about."""
+    if any(node.host == record.host for node in ring.nodes):
+        raise SettingsError(
+            f"host {record.host} is in the ring of {cluster}: what its agent published would be published again. "
+            "Decommission or remove the node first"
+        )
+    if record.cluster != cluster:
+        raise SettingsError(
+            f"host {record.host} published for the cluster {record.cluster!r}, and the settings reach {cluster!r}: "
+            "whether it is gone cannot be told from here. If the cluster was renamed, set cluster.name"
+        )
+
+
+def _members(settings: Settings) -> Members:
+    """The settings' cluster. Raises ServiceError, RingError."""
+    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        return Members(settings.cluster.name or cluster.local().cluster, cluster.ring(), cluster.addresses())

@@ -1,0 +1,172 @@
+"""`tailrace losses`: what was lost before it was published, and acknowledging that somebody has dealt with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.support.options import Yes, confirm
+from tailrace.publish.kafka import KafkaLog, KafkaTopics
+from tailrace.publish.losses import ReportedLoss, acknowledged, decode_loss
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.kafka import Record, TopicReader
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import CorruptError, SettingsError
+from tailrace_schemas.topics import Internal, host_partition, internal_topic
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="What was lost before it was published, or before anybody read it.\n\nExample: tailrace losses list",
+)
+
+Host = Annotated[str | None, typer.Option("--host", metavar="ID", help="Only of this host.", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLoss:
+    """A loss, and the record that has it."""
+
+    loss: ReportedLoss
+    key: bytes
+    value: bytes
+
+
+@app.command("list")
+def list_(
+    config: SettingsFile = None,
+    host: Host = None,
+    all_: Annotated[bool, typer.Option("--all", help="Acknowledged ones too.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines on a terminal too.")] = False,
+) -> None:
+    """List the losses that nobody has acknowledged: time, host, segments, positions, tables, reason.
+
+    Kind: `lost`, segments that had changes; `unknown`, segments of which nobody knows; `retracted`, published changes
+    that the node lost in a crash; `deleted`, a topic. What is missing stood behind `from` and before `to`. Tables:
+    those that the agent published then; any of them may be concerned.
+
+    Example: tailrace losses list -c tailrace.toml
+    """
+    losses = chosen_losses(stored_losses(settings_of(config)), host, all_=all_)
+    print_rows((loss_row(one.loss) for one in losses), always_json=json, empty="no losses to acknowledge")
+
+
+@app.command()
+def acknowledge(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Losses, as `losses list` shows their ids.")
+    ] = None,
+    config: SettingsFile = None,
+    host: Host = None,
+    all_: Annotated[bool, typer.Option("--all", help="All that `losses list` shows.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Say that somebody has dealt with losses: /status and metrics of the agents show them no longer.
+
+    Agents may run; they notice it within seconds. The records stay, and `losses list --all` shows them.
+
+    Example: tailrace losses acknowledge loss/1/1795246977430
+    """
+    if bool(ids) == all_:
+        raise SettingsError("losses acknowledge: give ids, or --all")
+    settings = settings_of(config)
+    chosen = losses_named(chosen_losses(stored_losses(settings), host), ids)
+    if not chosen:
+        say("no losses to acknowledge")
+        return
+    for one in chosen:
+        say(f"host {one.loss.host}: {one.loss.words}")
+    confirm("Acknowledge?", yes)
+    _write(settings, {one.key: acknowledged(one.value, time.time_ns() // 1_000_000) for one in chosen})
+    say(f"{len(chosen)} acknowledged")
+
+
+def stored_losses(settings: Settings) -> tuple[StoredLoss, ...]:
+    """The losses of the settings' prefix, the oldest first. Raises ServiceError."""
+    topic, kafka = _progress(settings), settings.kafka.reveal()
+    if topic not in _topics(settings):
+        return ()
+    with TopicReader(kafka, topic, beginning=True) as reader:
+        return losses_in(record for _, record in reader.read_to_end())
+
+
+def losses_in(records: Iterable[Record]) -> tuple[StoredLoss, ...]:
+    """The losses of `.progress`' records, the oldest first; the last record of a key counts."""
+    newest = {record.key: record.value for record in records if record.key is not None}
+    losses = []
+    for key, value in newest.items():
+        try:
+            loss = None if value is None else decode_loss(key, value)
+        except CorruptError as error:
+            say(f"{error}; it is left out")
+            continue
+        if loss is not None and value is not None:
+            losses.append(StoredLoss(loss, key, value))
+    return tuple(sorted(losses, key=lambda one: (one.loss.seen, one.key)))
+
+
+def chosen_losses(losses: Iterable[StoredLoss], host: str | None, *, all_: bool = False) -> tuple[StoredLoss, ...]:
+    """Those of a host, where one is given; without `all_` those that nobody has acknowledged."""
+    return tuple(one for one in losses if host in (None, one.loss.host) and (all_ or one.loss.acknowledged is None))
+
+
+def losses_named(losses: Iterable[StoredLoss], ids: Iterable[str] | None) -> tuple[StoredLoss, ...]:
+    """Those of these ids, or all. Raises SettingsError for an id that none has, and for one that several hosts have."""
+    every = tuple(losses)
+    if not ids:
+        return every
+    chosen = []
+    for id in ids:
+        same = [one for one in every if one.loss.id == id]
+        if not same:
+            known = ", ".join(one.loss.id for one in every) or "none"
+            raise SettingsError(f"no loss {id} waits to be acknowledged; the ids are: {known}")
+        if len(same) > 1:
+            hosts = ", ".join(one.loss.host for one in same)
+            raise SettingsError(f"loss {id} is of several hosts: give --host with one of {hosts}")
+        chosen += same
+    return tuple(chosen)
+
+
+def loss_row(loss: ReportedLoss) -> Mapping[str, object]:
+    """A row of `losses list`."""
+    return {
+        "time": _time(loss.seen),
+        "host": loss.host,
+        "id": loss.id,
+        "kind": loss.kind,
+        "segments": None if loss.segments is None else "-".join(str(id) for id in dict.fromkeys(loss.segments)),
+        "from": None if loss.first is None else str(loss.first),
+        "to": None if loss.until is None else str(loss.until),
+        "tables": ", ".join(loss.tables) or None,
+        "reason": loss.words,
+        "acknowledged": None if loss.acknowledged is None else _time(loss.acknowledged),
+    }
+
+
+def _write(settings: Settings, records: Mapping[bytes, bytes]) -> None:
+    topic = _progress(settings)
+    partitions = _topics(settings)[topic]
+    for key, value in records.items():
+        loss = decode_loss(key, value)
+        if loss is not None:
+            log = KafkaLog(settings.kafka.reveal(), topic, partition=host_partition(loss.host, partitions))
+            log.append(key, value)
+
+
+def _topics(settings: Settings) -> Mapping[str, int]:
+    topics, _ = KafkaTopics(settings.kafka.reveal(), settings.topics, create=False).survey()
+    return topics
+
+
+def _progress(settings: Settings) -> str:
+    return internal_topic(settings.topics.prefix, Internal.PROGRESS)
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,207 @@
+"""`tailrace offsets`: how far each host's agent has published, and moving that by hand."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailrace.assembly.offset_positions import between, present, require_boundary
+from tailrace.assembly.own_directory import node_settings, require_own_directory
+from tailrace.assembly.services import contact_of
+from tailrace.cli.support.host_records import Fence, Host, age_words, change_record, chosen_host, known_hosts
+from tailrace.cli.support.options import Yes, existing_directory
+from tailrace.cluster import LiveCluster
+from tailrace.position import Position
+from tailrace.publish.hosts import HostRecord, host_of
+from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
+from tailrace.segments.keys import keys_of_settings
+from tailrace.state.resume import Resume
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError, SettingsError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="How far each host's agent has published: to look at, and to move by hand.\n\nExample: tailrace offsets show",
+)
+
+
+@app.command()
+def show(
+    config: SettingsFile = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="ID", help="Only this host.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines on a terminal too.")] = False,
+) -> None:
+    """List how far each host's agent has published: position, open segments, quarantined places, age of the record.
+
+    A position is log epoch, segment and offset, behind the last mutation that is published.
+
+    Example: tailrace offsets show -c tailrace.toml
+    """
+    hosts = known_hosts(settings_of(config))
+    if host is not None:
+        hosts = (host_of(hosts, host),)
+    now = time.time()
+    if on_terminal() and not json:
+        print_rows(_short(one, now) for one in hosts)
+        for one in hosts:
+            _tell_quarantined(one)
+    else:
+        for one in hosts:
+            print_json(_row(one, now))
+    if not hosts:
+        say("no agent has committed a position under this prefix yet")
+
+
+@app.command("set")
+def set_(
+    position: Annotated[
+        str,
+        typer.Argument(metavar="[EPOCH/]SEGMENT[:OFFSET]", help="Publishing goes on behind it.", show_default=False),
+    ],
+    config: SettingsFile = None,
+    host: Host = None,
+    directory: Annotated[
+        Path | None,
+        existing_directory(
+            "The host's cdc_raw. Without it, agent.cdc_raw_directory, where the settings' node is that host."
+        ),
+    ] = None,
+    fence: Fence = False,
+    yes: Yes = False,
+) -> None:
+    """Move a host's published position back (changes are published twice) or forward (changes are never published).
+
+    Stop the host's agent first: this refuses while it seems to run, and takes its place in Kafka, so that it can
+    publish nothing more. On the node itself it counts what lies between, and only there it goes forward. A segment
+    without offset means its beginning; quarantined places from there on are read again.
+
+    Example: tailrace offsets set 1795246977430:560288 --host 2f1c... --yes
+    """
+    settings = settings_of(config)
+    record, resume = chosen_host(settings, host)
+    before = resume.position
+    if before is None:
+        raise SettingsError(f"host {record.host} has no position yet: its agent starts at the first segment")
+    target = target_of(position, before)
+    files = directory or _own_directory(settings, record.host)
+    after = _checked_move(settings, resume, before, target, files)
+    counted = None if files is None else between(files, before, target, keys_of_settings(settings.agent))
+    say(move_words(record.host, before, target, counted))
+    if after == resume:
+        return
+    change_record(settings, record, after, "Move it?", fence=fence, yes=yes, directory=directory)
+    say(f"host {record.host}: its agent goes on behind {target}")
+
+
+@app.command()
+def adopt(
+    new_log: Annotated[
+        bool, typer.Option("--new-log", help="The node has another commit log than before.", show_default=False)
+    ] = False,
+    config: SettingsFile = None,
+    host: Host = None,
+    fence: Fence = False,
+    yes: Yes = False,
+) -> None:
+    """Open the next log epoch of a host whose commit log is another one than before; then its agent starts again.
+
+    For a node that came back with another disk, or took over a dead node's host id: its agent stops at a segment that
+    it never read below its position. All that lies in cdc_raw then is published, from its beginning; what the old log
+    held and was not published is lost.
+
+    Example: tailrace offsets adopt --new-log --host 2f1c...
+    """
+    if not new_log:
+        raise SettingsError("offsets adopt: give --new-log, if the node's commit log is another one than before")
+    settings = settings_of(config)
+    record, resume = chosen_host(settings, host)
+    after = adopted(resume)
+    say(
+        f"host {record.host} goes from {position_words(resume.position)} to log epoch {_epoch(after)}: everything in "
+        "its cdc_raw is published from the beginning. Segments of the old log that still lie there are published a "
+        "second time: move them away before"
+    )
+    if resume.quarantined:
+        say(f"{len(resume.quarantined)} quarantined places of the old log are forgotten: {_places(resume)}")
+    change_record(settings, record, after, "Open it?", fence=fence, yes=yes)
+    say(f"host {record.host} is in log epoch {_epoch(after)}: start its agent")
+
+
+def _own_directory(settings: Settings, host: str) -> Path | None:
+    """The settings' cdc_raw where it is that host's, as the node itself says; None where it is not, or not known."""
+    directory = settings.agent.cdc_raw_directory
+    try:
+        with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+            if cluster.local().host != host:
+                return None
+            require_own_directory(directory, node_settings(cluster))
+            return directory
+    except (ServiceError, SettingsError) as error:
+        say(f"{directory} is not looked at: {error}")
+        return None
+
+
+def _checked_move(settings: Settings, resume: Resume, before: Position, target: Position, files: Path | None) -> Resume:
+    """The record after the move. Raises SettingsError for a move that the files forbid, or that needs them."""
+    if files is None:
+        if target > before:
+            raise SettingsError(
+                f"{target} is ahead of {before}: what is passed over must be noted segment by segment. Run this on "
+                "the node itself, or give its cdc_raw with --directory"
+            )
+        return moved(resume, target, ())
+    there = present(files)
+    if target > before and target.segment > max((segment for segment, _ in there), default=-1):
+        raise SettingsError(f"{target} is behind everything in {files}: no segment may be passed over before it exists")
+    require_boundary(files, target, keys_of_settings(settings.agent))
+    return moved(resume, target, there)
+
+
+def _epoch(resume: Resume) -> int:
+    return 0 if resume.position is None else resume.position.epoch
+
+
+def _places(resume: Resume) -> str:
+    return ", ".join(f"{one.segment}:{one.offset}" for one in resume.quarantined)
+
+
+def _row(one: HostRecord, now: float) -> dict[str, object]:
+    """Everything, for programs."""
+    resume = one.resume or Resume()
+    at = resume.position
+    return {
+        "cluster": one.cluster,
+        "host": one.host,
+        "position": None if at is None else asdict(at),
+        "open": [{"segment": segment, "checksum": checksum} for segment, checksum in resume.open],
+        "quarantined": [asdict(place) for place in resume.quarantined],
+        "committed": datetime.fromtimestamp(one.committed / 1000, UTC).isoformat(timespec="milliseconds"),
+        "age_seconds": round(one.age(now), 3),
+        **({"problem": one.problem} if one.problem else {}),
+    }
+
+
+def _short(one: HostRecord, now: float) -> dict[str, object]:
+    """What fits a terminal."""
+    resume = one.resume
+    return {
+        "cluster": one.cluster,
+        "host": one.host,
+        "position": one.problem if resume is None else position_words(resume.position),
+        "open": None if resume is None else len(resume.open),
+        "quarantined": None if resume is None else len(resume.quarantined),
+        "age": age_words(one.age(now)),
+    }
+
+
+def _tell_quarantined(one: HostRecord) -> None:
+    for place in () if one.resume is None else one.resume.quarantined:
+        say(f"{one.host}: segment {place.segment} is read up to {place.offset} only: {place.reason}")

@@ -1,0 +1,207 @@
+"""`tailrace parked`: mutations that wait because nothing explains them, and what can be done about them by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from tailrace.agent.by_hand import publish_parked
+from tailrace.agent.selecting import KEPT
+from tailrace.assembly.replay_targets import origins_of, with_announced
+from tailrace.assembly.schema_file import definitions_of
+from tailrace.assembly.services import open_router, pace_of, topics_of
+from tailrace.assembly.stopped import require_stopped
+from tailrace.capture.cdcraw import CdcRaw
+from tailrace.changes.transcode import Message, Transcoder
+from tailrace.cli.support.host_records import (
+    Fence,
+    Host,
+    age_words,
+    change_record,
+    chosen_host,
+    known_hosts,
+    publisher_of,
+    require_unchanged,
+)
+from tailrace.cli.support.options import Yes, confirm, existing_directory, existing_file
+from tailrace.commitlog.entry import Entry
+from tailrace.history.decode import messages_at, source_at
+from tailrace.history.schema import SchemaHistory
+from tailrace.publish.hosts import HostRecord
+from tailrace.publish.selection import Selection, coverage
+from tailrace.retention.spool import Spool
+from tailrace.segments.keys import keys_of_settings
+from tailrace.state.parked import Parked
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.kafka import SUPPOSED
+from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.change import Origin, Source
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Mutations that wait because nothing explains them, or nobody takes them.\n\nExample: tailrace parked list",
+)
+
+Segments = Annotated[
+    list[int] | None, typer.Option("--segment", metavar="ID", help="Only of this segment; may be repeated.")
+]
+TableIds = Annotated[
+    list[UUID] | None, typer.Option("--table-id", metavar="UUID", help="Only what waits for this; may be repeated.")
+]
+
+
+@app.command("list")
+def list_(config: SettingsFile = None) -> None:
+    """List what is parked: a row for each host, segment and table, with its number of mutations and the reason.
+
+    State: `waiting`; `dead`, which is told in a dead letter, and still tried again when the schema changes.
+
+    Example: tailrace parked list -c tailrace.toml
+    """
+    settings = settings_of(config)
+    hosts = known_hosts(settings)
+    names = _names(settings) if any(one.resume is not None and one.resume.parked for one in hosts) else {}
+    print_rows(parked_rows(hosts, names, time.time()), empty="nothing is parked")
+
+
+@app.command()
+def retry(
+    config: SettingsFile = None,
+    host: Host = None,
+    schema: Annotated[
+        Path | None,
+        existing_file("Definitions that the cluster has no longer, as `dump --schema` reads them."),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        existing_directory("Where the host's segments are, beside its spool. Without it, agent.cdc_raw_directory."),
+    ] = None,
+    segment: Segments = None,
+    table_id: TableIds = None,
+    fence: Fence = False,
+    yes: Yes = False,
+) -> None:
+    """Publish parked mutations by definitions that the agent does not have: a file's, or those that were published.
+
+    Runs where the segments are; stop the host's agent first. What can be decoded is published once, with `origin =
+    parked`; the rest waits on. Exit code 3 when something does.
+
+    Example: tailrace parked retry --schema old-schema.jsonl
+    """
+    settings = settings_of(config)
+    record, resume = chosen_host(settings, host)
+    lots = chosen_lots(resume.parked, segment, table_id)
+    require_stopped(settings, record, time.time(), fence=fence, directory=directory)
+    say(f"host {record.host}: {_many(lots)} to be tried")
+    confirm("Publish what can be decoded?", yes)
+    where = directory or settings.agent.cdc_raw_directory
+    with ExitStack() as stack:
+        selection = Selection(settings.tables.include, settings.tables.exclude)
+        router = open_router(settings, topics_of(settings), selection.wants, stack)
+        messages = _Messages(settings, schema, record.host)
+        if not settings.tables.release_unselected and not coverage(selection, messages.tables).selected:
+            router.keep_unselected(KEPT)
+        spool = Spool(settings.agent.spool_directory / record.host, settings.agent.spool_bytes)
+        capture = stack.enter_context(closing(CdcRaw(where, resume, keys_of_settings(settings.agent), spool=spool)))
+        pace = pace_of(settings, SUPPOSED)
+        publisher = stack.enter_context(closing(publisher_of(settings, record, pace)))
+        require_unchanged(record, publisher.start())
+        outcome = publish_parked(publisher, capture, router, messages.of, resume, frozenset(lots).__contains__, pace)
+    say(f"{outcome.mutations} mutations published, {outcome.changes} changes")
+    for reason, number in outcome.left.items():
+        say(f"{number} wait on: {reason}")
+    if outcome.lost:
+        say(f"{outcome.lost} are not in {where}: their segment is gone, or is another one")
+    if outcome.left or outcome.lost:
+        raise typer.Exit(3)
+
+
+@app.command()
+def drop(
+    config: SettingsFile = None,
+    host: Host = None,
+    segment: Segments = None,
+    table_id: TableIds = None,
+    fence: Fence = False,
+    yes: Yes = False,
+) -> None:
+    """Give parked mutations up: they are never published, and their segments are released by the agent.
+
+    Stop the host's agent first. Without --segment and --table-id, all that the host has.
+
+    Example: tailrace parked drop --table-id 5bc52802-de25-35ed-aeab-188eecebb090
+    """
+    settings = settings_of(config)
+    record, resume = chosen_host(settings, host)
+    lots = frozenset(chosen_lots(resume.parked, segment, table_id))
+    after = replace(resume, parked=tuple(lot for lot in resume.parked if lot not in lots))
+    say(f"host {record.host}: {_many(lots)} of all tables in them are never published")
+    change_record(settings, record, after, "Give them up?", fence=fence, yes=yes)
+    say("given up: the agent releases their segments when it is started")
+
+
+def parked_rows(hosts: Iterable[HostRecord], names: Mapping[UUID, str], now: float) -> Iterator[dict[str, object]]:
+    """A row for each lot; `names` are tables that were ever published, `now` is wall time in seconds."""
+    for one in hosts:
+        for lot in () if one.resume is None else one.resume.parked:
+            yield {
+                "host": one.host,
+                "segment": lot.segment,
+                "table_id": lot.table,
+                "table": names.get(lot.table),
+                "mutations": len(lot.offsets),
+                "since": age_words(max(0.0, now - lot.since / 1000)),
+                "state": "dead" if lot.dead else "waiting",
+                "reason": lot.reason,
+            }
+
+
+def chosen_lots(lots: Iterable[Parked], segments: list[int] | None, tables: list[UUID] | None) -> tuple[Parked, ...]:
+    """Those of these segments and tables; None: of all. Raises SettingsError where there are none."""
+    chosen = tuple(
+        lot for lot in lots if (not segments or lot.segment in segments) and (not tables or lot.table in tables)
+    )
+    if not chosen:
+        raise SettingsError("nothing of that is parked: `tailrace parked list` shows what is")
+    return chosen
+
+
+class _Messages:
+    """Decodes by the definitions of a file, of the cluster, and of everything that was ever published."""
+
+    def __init__(self, settings: Settings, schema: Path | None, host: str) -> None:
+        origins = origins_of(settings, None, host)
+        with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as announced:
+            announced.refresh()
+            tables = with_announced(origins.tables, announced.values())
+        given: tuple[Table, ...] = () if schema is None else definitions_of(schema)[0]
+        self.tables = (*tables, *given)
+        self._history = SchemaHistory().learn(self.tables)[0]
+        self._transcoder = Transcoder(settings.topics.prefix, settings.avro.forms())
+        self._node = Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.PARKED)
+
+    def of(self, entry: Entry) -> list[Message]:
+        source = source_at(self._node, entry.position, time.time_ns() // 1_000_000)
+        return messages_at(self._history, self._transcoder, entry.payload, entry.version, source)
+
+
+def _names(settings: Settings) -> dict[UUID, str]:
+    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as announced:
+        announced.refresh()
+        return {entry.table.id: str(entry.table) for entry in announced.values()}
+
+
+def _many(lots: Iterable[Parked]) -> str:
+    number = sum(len(lot.offsets) for lot in lots)
+    return f"{number} mutation{'' if number == 1 else 's'}"

@@ -1,0 +1,196 @@
+"""`tailrace replay`: kept segments decoded again, and their changes put into Kafka once more, or into a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tailrace.assembly.replay_targets import kafka_outlet, lines_outlet, origins_of
+from tailrace.cli.support.arguments import time_of
+from tailrace.cli.support.options import existing_file
+from tailrace.cli.support.segment_options import DAMAGED, Key, Keystore, PasswordFile, Since, Until
+from tailrace.cli.support.signals import stopped_by_signals
+from tailrace.commitlog.encryption import Keys
+from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
+from tailrace.segments.directory import SegmentFiles, list_segments
+from tailrace.segments.keys import keys_of, keys_of_settings
+from tailrace.segments.ranges import stretch_of
+from tailrace_common.cli.console import say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError, SettingsError
+
+_TIME: Final = "TIME"
+
+Told = Callable[[SegmentFiles, int], None]
+
+
+def replay_(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="A directory with segments, or copies.")
+    ],
+    config: SettingsFile = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Into a new file as JSON lines instead of Kafka; - is stdout."),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        existing_file("Definitions: rows of system_schema as JSON lines, gzip or not. Without it, the cluster's."),
+    ] = None,
+    present: Annotated[
+        bool,
+        typer.Option(
+            "--present-schema", help="By the definitions that hold now also where Kafka has those of the time."
+        ),
+    ] = False,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEYSPACE.TABLE", help="Only changes of this table, or of KEYSPACE.*; repeatable."),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    written_since: Annotated[
+        str | None, typer.Option(metavar=_TIME, help="Only changes with this write time or a later one.")
+    ] = None,
+    written_until: Annotated[
+        str | None, typer.Option(metavar=_TIME, help="Only changes with a write time before this.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Whose segments they are. Without it, the settings' node's.", show_default=False
+        ),
+    ] = None,
+    epoch: Annotated[int, typer.Option(min=1, metavar="N", help="The log epoch that they are of.")] = 1,
+    key: Key = None,
+    keystore: Keystore = None,
+    keystore_password_file: PasswordFile = None,
+) -> None:
+    """Publish the changes of kept segments once more, as the agent would, with origin = replay; or print them.
+
+    Of tables with cdc = true, or of those that are named: into Kafka by the definitions of the time, as far as
+    .schema-history has them for this host; into a file, and with --schema, by those that hold now. Digests are those of
+    the first time, so sinks that merge come to the same state. In transactions; the agent's position stays. A
+    TIME is ISO 8601 (UTC where it says no zone) or microseconds. Where an index is kept, only what it releases. Exit
+    code 3 when mutations were left out or a segment is damaged.
+
+    Example: tailrace replay /backup/cdc_raw --table shop.orders --written-since 2026-11-01T00:00:00Z
+    """
+    settings = settings_of(config)
+    stretch = stretch_of(since, until)
+    bounds = Bounds(
+        since=stretch.since,
+        until=stretch.until,
+        earliest=time_of("--written-since", written_since),
+        latest=time_of("--written-until", written_until),
+    )
+    if bounds.earliest is not None and bounds.latest is not None and bounds.earliest >= bounds.latest:
+        raise SettingsError(f"no write time is at or after {written_since} and before {written_until}")
+    if schema is not None and to is None and host is None:
+        raise SettingsError("--schema: the cluster is not asked then whose segments these are: give --host too")
+    segments = _segments(directory)
+    keys = _keys(settings, key, keystore, keystore_password_file)
+    origins = origins_of(settings, schema, host)
+    outcome, bar = Outcome(), sys.stderr.isatty()
+    with stopped_by_signals():
+        if to is not None:
+            with lines_outlet(to, origins, table, bounds) as lines:
+                _run(segments, lines, bounds, outcome, epoch, keys, bar=bar and str(to) != "-")
+        else:
+            say(f"replaying as host {origins.host}, log epoch {epoch}")
+            present = present or schema is not None
+            with kafka_outlet(settings, origins, table, bounds, present=present) as kafka, _told_where(kafka):
+                _run(segments, kafka, bounds, outcome, epoch, keys, bar=bar)
+    _tell(outcome)
+
+
+def _segments(directory: Path) -> tuple[SegmentFiles, ...]:
+    try:
+        found = tuple(files for files in list_segments(directory).segments if files.log is not None)
+    except OSError as error:
+        raise SettingsError(f"{directory}: cannot be listed: {error.strerror}") from None
+    if not found:
+        raise SettingsError(f"{directory}: no CommitLog-*.log is in it")
+    return found
+
+
+def _keys(settings: Settings, key: str | None, keystore: Path | None, password_file: Path | None) -> Keys:
+    """Those of the options, else the agent's."""
+    if key is None and keystore is None:
+        return keys_of_settings(settings.agent)
+    return keys_of(key, keystore, password_file)
+
+
+def _run(
+    segments: Sequence[SegmentFiles],
+    outlet: Outlet,
+    bounds: Bounds,
+    outcome: Outcome,
+    epoch: int,
+    keys: Keys,
+    *,
+    bar: bool,
+) -> None:
+    try:
+        with _progress(segments, bar) as progress:
+            replay(segments, outlet, bounds, outcome, epoch=epoch, keys=keys, progress=progress)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ServiceError(f"cannot read {error.filename or 'a segment'}: {error.strerror}") from error
+
+
+@contextmanager
+def _progress(segments: Sequence[SegmentFiles], shown: bool) -> Iterator[Told]:
+    """What shows on a terminal how many bytes of all segments are done."""
+    if not shown:
+        yield lambda _files, _offset: None
+        return
+    before, total = {}, 0
+    for files in segments:
+        before[files.id] = total
+        total += _size(files)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("replaying", total=total)
+        # Positions of compressed segments run ahead of the file.
+        yield lambda files, offset: bar.update(task, completed=before[files.id] + min(offset, _size(files)))
+
+
+def _size(files: SegmentFiles) -> int:
+    try:
+        return 0 if files.log is None else files.log.stat().st_size
+    except OSError:
+        return 0
+
+
+@contextmanager
+def _told_where(outlet: KafkaOutlet) -> Iterator[None]:
+    """When it ends early, say from where to go on."""
+    try:
+        yield
+    except (ServiceError, KeyboardInterrupt):
+        at = outlet.committed
+        more = f"; go on with --since {at.segment}:{at.offset}" if at is not None else ""
+        say(f"ended early: {'nothing is replayed' if at is None else f'replayed up to {at}'}{more}")
+        raise
+
+
+def _tell(outcome: Outcome) -> None:
+    for words in outcome.damaged:
+        say(words)
+    for reason, (place, count) in outcome.left_out.items():
+        say(f"{place}: {reason}; {count} mutation{'s' * (count > 1)} left out")
+    counts = ((outcome.changes, "change"), (outcome.mutations, "mutation"), (outcome.segments, "segment"))
+    changes, mutations, segments = (f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
+    say(f"{changes} of {mutations} in {segments} replayed")
+    if outcome.damaged or outcome.left_out:
+        raise typer.Exit(DAMAGED)

@@ -1,0 +1,133 @@
+"""`tailrace tail`: a table's changes from its topic, decoded by the published schemas, as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tailrace.cli.cluster.event_lines import EventLines
+from tailrace.cli.support.arguments import topic_of
+from tailrace.cli.support.signals import stopped_by_signals
+from tailrace_common.cli.console import on_terminal, print_json, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.kafka import Record, TopicReader
+from tailrace_common.properties.passthrough import Scalar
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro.frames import message_schema_id
+from tailrace_schemas.change import Change
+from tailrace_schemas.change_json import ChangeForms
+from tailrace_schemas.change_words import words
+from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
+from tailrace_schemas.topics import Internal, internal_topic
+
+_POLL_SECONDS: Final = 0.5
+_LEFT_OUT: Final = 3
+_STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
+
+
+def tail(
+    table: Annotated[
+        str | None, typer.Argument(metavar="KEYSPACE.TABLE", help="The table.", show_default=False)
+    ] = None,
+    config: SettingsFile = None,
+    schema_changes: Annotated[
+        bool, typer.Option("--schema-changes", help="Instead of a table: DDL and truncations of all tables.")
+    ] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="All changes that the topic still has, then new ones.")
+    ] = False,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, metavar="N", help="End after so many changes.", show_default=False)
+    ] = None,
+) -> None:
+    """Follow a table's topic: one line per committed change, until Ctrl-C.
+
+    JSON lines when piped: table, partition and offset, then the change as docs/change-json.md
+    says. Of several replicas every copy is shown; of schema changes one, as docs/contracts.md 1 has it.
+    No schema registry and no Spark needed. Exit code 3 when a record could not be decoded.
+
+    Example: tailrace tail shop.orders --from-beginning --max 10
+    """
+    settings = settings_of(config)
+    if schema_changes == (table is not None):
+        raise SettingsError("tail: name one table, or give --schema-changes")
+    kafka = settings.kafka.reveal()
+    if table is None:
+        _follow_events(kafka, internal_topic(settings.topics.prefix, Internal.SCHEMA_CHANGES), from_beginning, most)
+        return
+    with stopped_by_signals(), SchemaReader(kafka, settings.topics.prefix) as schemas:
+        schemas.refresh()
+        topic = topic_of(schemas.values(), table, settings.topics.prefix)
+        with TopicReader(kafka, topic, beginning=from_beginning) as reader:
+            say(f"following {topic}; Ctrl-C ends it")
+            follower = _Follower(schemas)
+            with suppress(KeyboardInterrupt):
+                _follow(reader, follower.show, most)
+    if follower.left_out:
+        raise typer.Exit(_LEFT_OUT)
+
+
+def _follow_events(kafka: Mapping[str, Scalar], topic: str, from_beginning: bool, most: int | None) -> None:
+    lines = EventLines()
+    with stopped_by_signals(), TopicReader(kafka, topic, beginning=from_beginning) as reader:
+        say(f"following {topic}; Ctrl-C ends it")
+        with suppress(KeyboardInterrupt):
+            _follow(reader, lambda _, record: lines.show(record), most)
+    if lines.left_out:
+        raise typer.Exit(_LEFT_OUT)
+
+
+def _follow(reader: TopicReader, show: Callable[[int, Record], bool], most: int | None) -> None:
+    """Until so many records were shown; None: for ever."""
+    shown = 0
+    while shown != most:
+        found = reader.poll(_POLL_SECONDS)
+        if found is not None and found[1].value is not None:  # else it is there for its transaction's mark
+            shown += show(*found)
+
+
+class _Follower:
+    """Prints changes as they come. `left_out` counts the records that could not be decoded."""
+
+    def __init__(self, schemas: SchemaReader) -> None:
+        self._schemas = schemas
+        self._forms = ChangeForms()
+        self._console = Console(markup=False, highlight=False) if on_terminal() else None
+        self.left_out = 0
+
+    def show(self, partition: int, record: Record) -> bool:
+        """Print a record; whether it could be decoded."""
+        try:
+            entry, found = self._decoded(record.value or b"")
+            change = reader_of(entry).change(found)
+        except DecodeError as error:
+            self.left_out += 1
+            say(f"partition {partition}, offset {record.offset}: not decoded: {error}")
+            return False
+        if self._console is None:
+            print_json(line(self._forms, partition, record.offset, change))
+        else:
+            text = Text(words(entry.table, found), style=_STYLES.get(found["op"], "red"))
+            self._console.print(text, soft_wrap=True)
+        return True
+
+    def _decoded(self, value: bytes) -> tuple[SchemaEntry, dict[str, Any]]:
+        identity = message_schema_id(value)
+        try:
+            entry = self._schemas[identity]
+        except KeyError:
+            raise CorruptError(f"no schema {identity.hex()} was announced") from None
+        return entry, reader_of(entry).record(value)
+
+
+def line(forms: ChangeForms, partition: int, offset: int, change: Change) -> dict[str, object]:
+    """The JSON object of a change, its place behind its table (docs/change-json.md)."""
+    value = forms.of(change.table).write(change)
+    return {"table": value.pop("table"), "partition": partition, "offset": offset, **value}

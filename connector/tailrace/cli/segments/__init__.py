@@ -1,0 +1,1 @@
+"""Commands that read segment files, and need no service."""

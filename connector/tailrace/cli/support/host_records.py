@@ -1,0 +1,104 @@
+"""The record of a host in `<prefix>.offsets`, for the commands that show or change it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from tailrace.assembly.services import contact_of
+from tailrace.assembly.stopped import require_stopped
+from tailrace.cli.support.options import confirm
+from tailrace.cluster import LiveCluster
+from tailrace.errors import AgentRunsError
+from tailrace.publish.hosts import HostRecord, host_of, read_hosts
+from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
+from tailrace.publish.moves import position_words
+from tailrace.state.resume import Resume
+from tailrace_common.kafka import Pace
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import SettingsError
+
+Host = Annotated[
+    str | None,
+    typer.Option(
+        "--host", metavar="ID", help="The node's host id. Without it, that of the settings' node.", show_default=False
+    ),
+]
+Fence = Annotated[
+    bool, typer.Option("--fence", help="Go ahead though the host's agent may run: it ends with exit code 5.")
+]
+
+
+def known_hosts(settings: Settings) -> tuple[HostRecord, ...]:
+    """The hosts of the settings' prefix. Raises ServiceError."""
+    kafka = settings.kafka.reveal()
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    return read_hosts(kafka, settings.topics.prefix, topics)
+
+
+def publisher_of(settings: Settings, record: HostRecord, pace: Pace | None = None) -> KafkaPublisher:
+    """What writes a host's offsets record as its agent does, and so shuts out the agent. To be closed."""
+    return KafkaPublisher(
+        settings.kafka.reveal(),
+        prefix=settings.topics.prefix,
+        cluster=record.cluster,
+        host=record.host,
+        clock=time.monotonic,
+        timeout=settings.agent.transaction_timeout_seconds,
+        tenure=Tenure(f"by hand {uuid4().hex}"),
+        pace=pace,
+    )
+
+
+def require_unchanged(record: HostRecord, found: Resume) -> None:
+    """Raise AgentRunsError where the record, read again behind the fence, is not the one that was shown."""
+    if found != record.resume:
+        raise AgentRunsError(
+            f"host {record.host} committed {position_words(found.position)} meanwhile: its agent was running, and is "
+            "shut out now (exit code 5). Nothing was changed; look again, with `tailrace offsets show`"
+        )
+
+
+def change_record(
+    settings: Settings,
+    record: HostRecord,
+    after: Resume,
+    question: str,
+    *,
+    fence: bool,
+    yes: bool,
+    directory: Path | None = None,
+) -> None:
+    """Write the record in one transaction of the agent's own id, if it is still the one that was shown.
+
+    `directory` is the host's cdc_raw where it is not the settings'. Raises AgentRunsError.
+    """
+    require_stopped(settings, record, time.time(), fence=fence, directory=directory)
+    confirm(question, yes)
+    with closing(publisher_of(settings, record)) as publisher:
+        require_unchanged(record, publisher.start())
+        publisher.commit(after)
+
+
+def chosen_host(settings: Settings, host: str | None) -> tuple[HostRecord, Resume]:
+    """The record of a host, by default the settings' node. Raises SettingsError, ServiceError."""
+    if host is None:
+        with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+            host = cluster.local().host
+    record = host_of(known_hosts(settings), host, settings.cluster.name)
+    if record.resume is None:
+        raise SettingsError(f"host {host}: {record.problem}")
+    return record, record.resume
+
+
+def age_words(seconds: float) -> str:
+    """So long ago, in the largest unit that fits."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

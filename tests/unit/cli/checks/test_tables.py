@@ -1,0 +1,91 @@
+"""`tailrace check` of the selection: what is published, and each kind of mistake in the patterns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from tailrace.cli.checks.tables import check_tables
+from tailrace.publish.selection import Selection, coverage, listed
+from tailrace_common.settings import load_settings
+from tailrace_schemas.table import Table
+from tests.unit.tables import table
+
+Rows = dict[str, tuple[bool, str]]
+
+
+def of(name: str, *, cdc: bool = True) -> Table:
+    keyspace, _, plain = name.partition(".")
+    return replace(table({"id": "text"}, name=plain, keyspace=keyspace, table_id=uuid4()), cdc=cdc)
+
+
+SHOP = [of("shop.orders"), of("shop.items"), of("shop.notes", cdc=False), of("system.local", cdc=False)]
+
+
+def rows(tables: list[Table], **given: str) -> Rows:
+    settings = load_settings(None, {f"TAILRACE_TABLES__{name.upper()}": value for name, value in given.items()})
+    return {row.name: (row.ok, f"{row.detail} | {row.advice}") for row in check_tables(settings, tables)}
+
+
+def test_all_tables_that_have_cdc() -> None:
+    assert rows(SHOP) == {"tables": (True, "shop.items, shop.orders | ")}
+
+
+@pytest.mark.parametrize("tables", [[], [of("shop.orders", cdc=False)]])
+def test_a_cluster_without_cdc_fails_nothing(tables: list[Table]) -> None:
+    assert rows(tables) == {"tables": (True, "no table has cdc = true | ALTER TABLE ... WITH cdc = true")}
+
+
+def test_a_pattern_that_matches_nothing_fails_and_its_advice_is_no_alter_table() -> None:
+    found = rows(SHOP, include="shpo.*")
+    assert {name for name, (ok, _) in found.items() if not ok} == {"tables", "tables without a pattern", "patterns"}
+    assert "none of the tables with cdc = true is selected: shop.items, shop.orders" in found["tables"][1]
+    assert "ALTER" not in found["tables"][1]
+    assert 'tables.include: "shpo.*" matches no table (did you mean "shop.*"?)' in found["patterns"][1]
+
+
+def test_one_right_pattern_hides_no_wrong_one() -> None:
+    found = rows(SHOP, include="shop.orders,shop.itmes")
+    assert found["tables"] == (True, "shop.orders | ")
+    assert "shop.items has cdc = true, and no pattern" in found["tables without a pattern"][1]
+    assert 'did you mean "shop.items"?' in found["patterns"][1]
+    assert not found["patterns"][0]
+
+
+def test_a_table_that_is_left_out_on_purpose_fails_nothing() -> None:
+    assert rows(SHOP, include="shop.*", exclude="shop.items") == {"tables": (True, "shop.orders | ")}
+
+
+def test_a_pattern_of_tables_without_cdc_is_told() -> None:
+    found = rows(SHOP, include="shop.orders,shop.items,shop.notes")
+    assert found["tables without cdc"][0]
+    assert "ALTER TABLE" in found["tables without cdc"][1]
+    assert len(found) == 2
+
+
+def test_an_exclude_pattern_that_matches_nothing_is_told() -> None:
+    found = rows(SHOP, exclude="shop.secrts")
+    assert found["exclude patterns"] == (
+        True,
+        "tables.exclude: shop.secrts matches no table | check the spelling: what is not excluded is published",
+    )
+
+
+def test_excluding_everything_selects_nothing() -> None:
+    assert not rows(SHOP, exclude="*.*")["tables"][0]
+
+
+def test_what_is_given_up_on_demand_fails_nothing() -> None:
+    found = rows(SHOP, include="later.*", release_unselected="true")
+    assert {name for name, (ok, _) in found.items() if not ok} == {"patterns"}
+    assert "given up" in found["tables"][1]
+
+
+def test_cassandras_own_tables_match_no_pattern() -> None:
+    assert coverage(Selection(("*.local",)), SHOP).unmatched == ("*.local",)
+
+
+def test_of_many_names_the_first_are_listed() -> None:
+    assert listed([f"k.t{number}" for number in range(12)]).endswith("k.t9 and 2 more")
