@@ -72,9 +72,9 @@ def acknowledge(
 
     Example: tailrace losses acknowledge loss/1/1795246977430
     """
+    settings = settings_of(config)
     if bool(ids) == all_:
         raise SettingsError("losses acknowledge: give ids, or --all")
-    settings = settings_of(config)
     chosen = losses_named(chosen_losses(stored_losses(settings), host), ids)
     if not chosen:
         say("no losses to acknowledge")
