@@ -11,7 +11,10 @@ from hypothesis import HealthCheck, settings
 from tests.held import HOLDS, summary
 
 # How long an example, or making it, takes says something about the other work of the machine, nothing about the code.
-settings.register_profile("tailrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# One failure is reported: of several, Hypothesis makes a group, in which tests.breakages cannot tell a failed assertion.
+settings.register_profile(
+    "tailrace", deadline=None, suppress_health_check=[HealthCheck.too_slow], report_multiple_bugs=False
+)
 settings.load_profile("tailrace")
 
 
