@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from tests.held import HOLDS, summary
 
 # How long an example, or making it, takes says something about the other work of the machine, nothing about the code.
-# One failure is reported: of several, Hypothesis makes a group, in which tests.breakages cannot tell a failed assertion.
+# Of several failures one is reported: a group of them is no AssertionError, as tests.breakages wants it.
 settings.register_profile(
     "tailrace", deadline=None, suppress_health_check=[HealthCheck.too_slow], report_multiple_bugs=False
 )
