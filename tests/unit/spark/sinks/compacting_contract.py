@@ -155,6 +155,7 @@ class CompactingContract:
         early = [next(reading)]
         old = [file.path for file in CommittedFiles(stored.store).files()]
         done = compact(stored, at=0)
+        assert done.removed == 0
         assert early + list(reading) == wanted
         for path in old:
             with stored.store.input(path) as file:
