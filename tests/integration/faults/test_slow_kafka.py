@@ -82,6 +82,8 @@ def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
     with quota(trial, 100_000), trial.agent(settings=settings) as agent:
         agent.until(lambda: "slow" in agent.status().get("degraded", {}))
         words = agent.status()["degraded"]["slow"]
+        agent.until(lambda: agent.count("changes") > 0, 50)
+        assert agent.count("changes") < 40, "one transaction had all of them"
         agent.until(lambda: agent.count("changes") >= 40, 50)
         assert "bytes a second" in words
         assert "segments wait" in words
@@ -102,6 +104,8 @@ def test_many_rows_come_in_smaller_transactions(trial: Trial, capsys: pytest.Cap
     write_wide(trial, 200, 100_000)
     with quota(trial, 200_000), trial.agent(settings=throttled(trial)) as agent:
         began = time.monotonic()
+        agent.until(lambda: agent.count("changes") > 0, 200)
+        assert agent.count("changes") < 100, "one transaction had most of them"
         agent.until(lambda: agent.count("changes") >= 200, 200)
         seconds = time.monotonic() - began
         assert agent.stop() == 0, agent.words()
