@@ -6,12 +6,12 @@ from collections.abc import Callable
 from uuid import UUID
 
 from tailrace.ops.health import HealthBoard
-from tailrace.testing import ManualClock
 from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.publication import RecordLog, announcing, run_appending
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generations import Proposal, PublishedGeneration
 from tailrace_schemas.ring import Ring
+from tests.support.clock import ManualClock
 
 
 def take_first_step(

@@ -22,7 +22,7 @@ _MORE = ("encodings.idna", "stringprep", "_strptime", "tailrace_spark.checks")
 def _import_all() -> None:
     for package in (tailrace, tailrace_common, tailrace_schemas):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if module.name != "tailrace.testing":
+            if module.name != "tests.support.capture":
                 importlib.import_module(module.name)
     for name in _MORE:
         importlib.import_module(name)

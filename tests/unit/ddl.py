@@ -7,11 +7,11 @@ from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.history.rows import KeyedRow
-from tailrace.testing import rows_of
 from tailrace_schemas.change import Cell, Deletion, Marker
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Column, Table
+from tests.support.schema import rows_of
 from tests.unit.commitlog.written import Stats, encode
 
 SCHEMA = {table.name: table for table in system_tables() if table.keyspace == "system_schema"}

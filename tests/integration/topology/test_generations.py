@@ -26,7 +26,6 @@ from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
-from tailrace.testing import ManualClock
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import propose
 from tailrace.topology.publication import announcing, run_appending
@@ -39,6 +38,7 @@ from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.proposing import publish, take_first_step
+from tests.support.clock import ManualClock
 
 PROPOSERS = 6
 RING = Ring(tuple(Node(f"host-{n}", "dc1", tuple(range(n - 10**6, 10**6, 7_919))) for n in range(3)))

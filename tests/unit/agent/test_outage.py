@@ -9,9 +9,10 @@ import pytest
 from tailrace.agent.outage import Outage
 from tailrace.agent.slowness import Slowness
 from tailrace.ops.health import HealthBoard
-from tailrace.testing import Faults, ManualClock
 from tailrace_common.kafka import Pace
 from tailrace_schemas.errors import ServiceError
+from tests.support.clock import ManualClock
+from tests.support.kafka import Faults
 from tests.unit.agent.world import NOTES, ORDERS, World, entries
 from tests.unit.mutations import deletion
 

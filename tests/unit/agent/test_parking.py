@@ -12,12 +12,12 @@ import pytest
 
 from tailrace.agent.parts import Limits
 from tailrace.errors import HeldError
-from tailrace.testing import Crash, Faults
 from tailrace_schemas.change import Origin
 from tailrace_schemas.cql.types import MAX_DEPTH, CqlType
 from tailrace_schemas.errors import RefusedError, ServiceError
 from tailrace_schemas.table import Column, ColumnKind
 from tailrace_schemas.topics import Internal
+from tests.support.kafka import Crash, Faults
 from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries
 from tests.unit.ddl import truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation

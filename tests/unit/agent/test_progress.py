@@ -13,9 +13,10 @@ from tailrace.ops.health import HealthBoard
 from tailrace.position import Position
 from tailrace.publish.record import Record
 from tailrace.state.resume import Quarantined, Resume
-from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
 from tailrace_common.kafka import Pace
 from tailrace_schemas.progress import decode_progress
+from tests.support.clock import ManualClock
+from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher
 from tests.unit.agent.world import World, entries
 
 AT, LATER = Position(1, 7, 40), Position(1, 7, 90)

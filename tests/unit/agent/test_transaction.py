@@ -9,8 +9,9 @@ from tailrace.agent.transaction import Transaction
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
-from tailrace.testing import Faults, ManualClock, MemoryKafka, MemoryPublisher
 from tailrace_common.kafka import Pace
+from tests.support.clock import ManualClock
+from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher
 from tests.unit.agent.world import World, entries
 from tests.unit.mutations import EPOCH
 

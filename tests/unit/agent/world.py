@@ -15,22 +15,15 @@ from tailrace.ops.health import HealthBoard
 from tailrace.publish.routing import Router
 from tailrace.publish.selection import Selection
 from tailrace.schema.live import LiveSchema
-from tailrace.testing import (
-    Faults,
-    ManualClock,
-    MemoryCapture,
-    MemoryDestinations,
-    MemoryKafka,
-    MemoryLog,
-    MemoryPublisher,
-    MemorySchema,
-    MemorySchemaLog,
-)
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro import decode, entry_from_record
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal
+from tests.support.capture import MemoryCapture, MemoryLog
+from tests.support.clock import ManualClock
+from tests.support.kafka import Faults, MemoryDestinations, MemoryKafka, MemoryPublisher
+from tests.support.schema import MemorySchema, MemorySchemaLog
 from tests.unit.mutations import deletion
 from tests.unit.tables import table
 

@@ -18,8 +18,8 @@ from tailrace.history.records import (
 )
 from tailrace.history.rows import KeyedRow
 from tailrace.position import Position
-from tailrace.testing import rows_of
 from tailrace_schemas.definitions import read_schema_file
+from tests.support.schema import rows_of
 from tests.unit.tables import table
 
 HOST = "5f0f6a53-2a1c-4a58-9df4-e41f1b2f9b66"

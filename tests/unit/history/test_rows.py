@@ -15,10 +15,10 @@ import pytest
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
-from tailrace.testing import rows_of
 from tailrace_schemas.change import Cell, Deletion, Marker
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
+from tests.support.schema import rows_of
 from tests.unit import ddl
 from tests.unit.ddl import NOW, SCHEMA, alter, create, drop, drop_keyspace
 from tests.unit.tables import table

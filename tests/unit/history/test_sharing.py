@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from tailrace.history.records import HistoryRecord, history_of
 from tailrace.position import Position
-from tailrace.testing import rows_of
 from tailrace_schemas.table import Table, sharing
+from tests.support.schema import rows_of
 from tests.unit.tables import table
 
 COLUMNS = {f"c{number:04}": "map<int, frozen<addr>>" for number in range(200)}

@@ -38,13 +38,13 @@ from tailrace.publish.offsets import (
 from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume
 from tailrace.state.truncation import Truncation
-from tailrace.testing import rows_of
 from tailrace_common.kafka import Record
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
 from tailrace_schemas.errors import CorruptError, DecodeError, UnsupportedError
 from tailrace_schemas.generations import GenerationLog
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
+from tests.support.schema import rows_of
 from tests.unit.tables import table
 
 HOST: Final = str(UUID(int=1))

@@ -17,7 +17,6 @@ from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.routing import Router, assign_topics
 from tailrace.publish.selection import Selection
-from tailrace.testing import Faults, ManualClock, MemoryDestinations, MemoryKafka
 from tailrace_schemas.avro import Encoder, SchemaIds, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed
 from tailrace_schemas.change import Change, Deletion, Op, Source
@@ -25,6 +24,8 @@ from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import RefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, first_token, partition, token
+from tests.support.clock import ManualClock
+from tests.support.kafka import Faults, MemoryDestinations, MemoryKafka
 from tests.unit.spark.cassandra import Log as Written
 from tests.unit.tables import table
 

@@ -11,7 +11,7 @@ from tailrace.retention.missing import UNWATCHED_SECONDS, Register, unwatched_ga
 from tailrace.segments.directory import Listing, SegmentFiles
 from tailrace.state.loss import Loss, Missing
 from tailrace.state.spans import Span
-from tailrace.testing import ManualClock
+from tests.support.clock import ManualClock
 
 # The first segment of a run has the clock's milliseconds.
 RUN = 1_795_247_025_000

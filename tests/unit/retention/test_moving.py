@@ -11,7 +11,7 @@ from tailrace.retention.moving import Disk, copy_file, move_file, sweep
 from tailrace.retention.release import archived
 from tailrace.retention.spool import Spool, SpoolError, list_both, merged
 from tailrace.segments.directory import SegmentFiles
-from tailrace.testing import Crash
+from tests.support.kafka import Crash
 from tests.unit.capture.segments import SegmentWriter
 
 CONTENT = b"content" * 1000

@@ -17,7 +17,7 @@ from tailrace.retention.missing import Register
 from tailrace.retention.pressure import Mode, Policy, Sized, Tender, final_segments, threshold_of, to_move
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import list_cdc_raw
-from tailrace.testing import ManualClock
+from tests.support.clock import ManualClock
 from tests.unit.capture.segments import SegmentWriter
 
 SIZES = st.lists(st.integers(1, 50), max_size=8)

@@ -16,10 +16,12 @@ from tailrace.position import Position
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.live import LiveSchema
 from tailrace.state.resume import Resume
-from tailrace.testing import Faults, MemoryLog, MemorySchema, MemorySchemaLog, rows_of
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
+from tests.support.capture import MemoryLog
+from tests.support.kafka import Faults
+from tests.support.schema import MemorySchema, MemorySchemaLog, rows_of
 from tests.unit.ddl import (
     NOW,
     alter,

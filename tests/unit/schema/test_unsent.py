@@ -11,8 +11,9 @@ from tailrace.position import Position
 from tailrace.schema.live import LiveSchema
 from tailrace.schema.unsent import UnsentRecords
 from tailrace.state.resume import Resume
-from tailrace.testing import Faults, MemorySchema, MemorySchemaLog, rows_of
 from tailrace_schemas.table import Table
+from tests.support.kafka import Faults
+from tests.support.schema import MemorySchema, MemorySchemaLog, rows_of
 from tests.unit.ddl import NOW, create
 from tests.unit.schema.test_live import Node
 from tests.unit.tables import table

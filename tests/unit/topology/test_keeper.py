@@ -12,7 +12,6 @@ import pytest
 
 from tailrace.ops.health import Health, HealthBoard
 from tailrace.ops.ring import RingState
-from tailrace.testing import ManualClock
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.publication import run_appending
 from tailrace.topology.ring_watch import USUAL, Delays
@@ -23,6 +22,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring, RingError
 from tailrace_schemas.streams import Mark
+from tests.support.clock import ManualClock
 from tests.unit.topology.memory import NOW, MemorySource, MemoryTopic
 
 A, B = Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,))

@@ -12,7 +12,6 @@ from itertools import count
 import pytest
 
 from tailrace.ops.health import HealthBoard
-from tailrace.testing import Crash
 from tailrace.topology.mirror import Mirror, MirrorThread
 from tailrace.topology.mirror_import import copy_steps
 from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, Removal, Write, timestamp_row, turn_ms
@@ -22,6 +21,7 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generations import PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Node, Ring
+from tests.support.kafka import Crash
 from tests.unit.topology.mirror_memory import MemoryStore, published, readable
 from tests.unit.topology.rings import proposal
 

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.testing import Crash
 from tailrace.topology.proposals import propose
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tests.proposing import publish, take_first_step
+from tests.support.kafka import Crash
 from tests.unit.topology.memory import NOW, MemorySource, MemoryTopic
 
 RING = Ring((Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,))))

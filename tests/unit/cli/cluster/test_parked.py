@@ -20,12 +20,13 @@ from tailrace.publish.hosts import HostRecord
 from tailrace.publish.record import Record
 from tailrace.state.parked import Parked
 from tailrace.state.resume import Resume
-from tailrace.testing import Faults, MemoryCapture, MemoryKafka, MemoryLog, MemoryPublisher
 from tailrace_common.kafka import Pace
 from tailrace_common.kafka import Record as Found
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
+from tests.support.capture import MemoryCapture, MemoryLog
+from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 LOTS = (

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from tailrace.testing import ManualClock
 from tailrace_common.kafka import Pace
+from tests.support.clock import ManualClock
 
 MIB = 1 << 20
 

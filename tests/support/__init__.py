@@ -1,0 +1,1 @@
+"""What tests share: the outside world in memory, and time that passes only by waiting."""
