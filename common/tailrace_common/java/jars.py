@@ -23,10 +23,9 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import stamina
-from platformdirs import user_cache_path
 
 from tailrace_common.java.maven import VARIABLE, MavenRepository, find_repository
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 
 CACHE_VARIABLE = "TAILRACE_CACHE"
 Progress = Callable[[int, int], None]
@@ -69,9 +68,18 @@ class Jar:
 
 
 def cache_directory() -> Path:
-    """Where this user's downloads are kept: TAILRACE_CACHE, else the platform's cache folder."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen).absolute() if chosen else user_cache_path("tailrace")
+    """Where this user's downloads are kept: TAILRACE_CACHE, else the platform's cache folder.
+
+    Raises SettingsError without TAILRACE_CACHE where platformdirs is not installed: an agent does not require it.
+    """
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen).absolute()
+    try:
+        from platformdirs import user_cache_path
+    except ImportError as cause:
+        needs = f"downloads need {cause.name}: pip install 'tailrace[local]', or '[spark]' for a stream"
+        raise SettingsError(f"{needs}; or set {CACHE_VARIABLE} to a directory for them") from None
+    return user_cache_path("tailrace")
 
 
 def locked_jars(*sets: str) -> tuple[Jar, ...]:

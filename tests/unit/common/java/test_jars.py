@@ -253,6 +253,15 @@ def test_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tm
     assert cache_directory() == tmp_path / "tailrace"
 
 
+def test_downloads_name_the_extra_that_an_agent_does_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    monkeypatch.setenv("TAILRACE_CACHE", str(tmp_path))
+    assert cache_directory() == tmp_path
+    monkeypatch.delenv("TAILRACE_CACHE")
+    with pytest.raises(SettingsError, match=r"platformdirs: pip install 'tailrace\[local\]'.*TAILRACE_CACHE"):
+        cache_directory()
+
+
 def test_sets_are_fetched_from_the_repository_of_the_environment(
     server: RepositoryServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
