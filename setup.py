@@ -42,13 +42,13 @@ HOT_PATH = (
     "spark/tailrace_spark/rowstate/*.py",
     "spark/tailrace_spark/sinks/calendar.py",
     "spark/tailrace_spark/sinks/arrow/change_columns.py",
-    "spark/tailrace_spark/sinks/partition_merge.py",
+    "spark/tailrace_spark/merge/partition.py",
     "spark/tailrace_spark/sinks/lake/fast_merge.py",
-    "spark/tailrace_spark/sinks/sql_gathered.py",
+    "spark/tailrace_spark/merge/batch_changes.py",
     "spark/tailrace_spark/sinks/sql_render.py",
     "spark/tailrace_spark/sinks/sql_rows.py",
-    "spark/tailrace_spark/sinks/sql_heads.py",
-    "spark/tailrace_spark/sinks/sql_stored.py",
+    "spark/tailrace_spark/merge/partition_head.py",
+    "spark/tailrace_spark/merge/stored_row.py",
 )
 RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"
 BUILDS = {"bdist_wheel", "editable_wheel", "build_ext", "build"}

@@ -19,13 +19,13 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key, range_limits
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
+from tailrace_spark.merge.stored_row import RowKey, state_row, stored_as
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
 from tailrace_spark.rowstate.partition import Clustering, KnownRow, Partition, Place
 from tailrace_spark.rowstate.row import RowState, merge
 from tailrace_spark.sinks.sql_bulk import overwrite, stage
 from tailrace_spark.sinks.sql_layout import state_named
 from tailrace_spark.sinks.sql_state import CHUNK, KEYS, STATE_COLUMNS, StateTable
-from tailrace_spark.sinks.sql_stored import RowKey, state_row, stored_as
 from tailrace_spark.sinks.sql_types import MYSQL
 
 IMAGES: Final = sa.MetaData()

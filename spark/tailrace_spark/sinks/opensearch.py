@@ -15,9 +15,12 @@ from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import joined
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.merge.batch_changes import Gathered, gather
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.partition import Clustering, mergeable
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
 from tailrace_spark.sinks.opensearch_client import SearchClient
@@ -29,9 +32,6 @@ from tailrace_spark.sinks.opensearch_letters import SearchLetters
 from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome, StaleError
 from tailrace_spark.sinks.opensearch_purges import forget, have_field
 from tailrace_spark.sinks.opensearch_state import KIND_HEAD, KIND_ROW, decode_head, decode_row
-from tailrace_spark.sinks.partition_merge import Clustering, mergeable
-from tailrace_spark.sinks.sql_gathered import Gathered, gather
-from tailrace_spark.sinks.sql_stored import RowKey
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse
 

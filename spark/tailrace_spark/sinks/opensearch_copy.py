@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.merge.partition import KnownRow
 from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.stored_row import RowKey, stored_as
 from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient
 from tailrace_spark.sinks.opensearch_documents import OWN, Document, Documents, digest, head_id
 from tailrace_spark.sinks.opensearch_index import TableIndex
@@ -22,8 +24,6 @@ from tailrace_spark.sinks.opensearch_state import (
     own,
     row_deletes,
 )
-from tailrace_spark.sinks.partition_merge import KnownRow
-from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 
 
 def copy(client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, at: int) -> None:

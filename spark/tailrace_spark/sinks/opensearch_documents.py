@@ -13,13 +13,13 @@ from tailrace_schemas.cql.types import require_leaves
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.merge.partition import Clustering, State
 from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.naming import claim
 from tailrace_spark.sinks.opensearch_types import Render, field_of, render
-from tailrace_spark.sinks.partition_merge import Clustering, State
-from tailrace_spark.sinks.sql_stored import RowKey
 
 OWN: Final = "__tailrace"
 """The field below which all stands that is not the source's; no `_source` has it."""

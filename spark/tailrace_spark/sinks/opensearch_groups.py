@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from tailrace_spark.merge.batch_changes import Gathered
 from tailrace_spark.sinks.opensearch_client import SearchClient
 from tailrace_spark.sinks.opensearch_documents import Documents
 from tailrace_spark.sinks.opensearch_index import TableIndex
 from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome
-from tailrace_spark.sinks.sql_gathered import Gathered
 
 
 def merge_groups(

@@ -16,7 +16,10 @@ from typing import Final
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
+from tailrace_spark.merge.batch_changes import Gathered, Said
+from tailrace_spark.merge.partition import Clustering, Known, KnownRow, Merge, Merged
 from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.stored_row import RowKey, StateRow
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient, Version
 from tailrace_spark.sinks.opensearch_documents import OWN, TABLE_ID, Document, Documents, digest, head_id
@@ -34,9 +37,6 @@ from tailrace_spark.sinks.opensearch_state import (
     own,
     row_deletes,
 )
-from tailrace_spark.sinks.partition_merge import Clustering, Known, KnownRow, Merge, Merged
-from tailrace_spark.sinks.sql_gathered import Gathered, Said
-from tailrace_spark.sinks.sql_stored import RowKey, StateRow
 
 _TRIES: Final = 50
 _TERMS: Final = 500  # clauses of one query

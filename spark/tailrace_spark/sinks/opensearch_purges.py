@@ -12,7 +12,10 @@ from typing import Final
 
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.table import Table
+from tailrace_spark.merge.partition import KnownRow
+from tailrace_spark.merge.partition_head import HeadRow
 from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.stored_row import stored_as
 from tailrace_spark.rowstate.codec import decode_deletion, encode_state
 from tailrace_spark.rowstate.purging import purge
 from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient, name
@@ -31,9 +34,6 @@ from tailrace_spark.sinks.opensearch_state import (
     own,
     row_deletes,
 )
-from tailrace_spark.sinks.partition_merge import KnownRow
-from tailrace_spark.sinks.sql_heads import HeadRow
-from tailrace_spark.sinks.sql_stored import stored_as
 
 _MICROS: Final = 1_000_000
 _HEADS: Final = "#partition-"

@@ -24,14 +24,14 @@ from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, 
 from tailrace_schemas.errors import TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.merge.partition import KnownRow
+from tailrace_spark.merge.partition_head import Head, HeadRow, deletion_rows, head_of
 from tailrace_spark.merge.state_keys import ROW
+from tailrace_spark.merge.stored_row import RowKey, stored_as
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.purging import deletes_from, seconds
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.opensearch_documents import digest
-from tailrace_spark.sinks.partition_merge import KnownRow
-from tailrace_spark.sinks.sql_heads import Head, HeadRow, deletion_rows, head_of
-from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 
 VERSION: Final = 1
 KIND_ROW, KIND_HEAD, KIND_TABLE = "row", "partition", "table"

@@ -21,6 +21,7 @@ from tailrace_spark.batch.coalesce import joined
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.batch.gc_pause import held_off
 from tailrace_spark.batch.prefetch import ahead
+from tailrace_spark.merge.batch_changes import Gathered, Gathering, gather
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sink_progress import SinkProgress
 from tailrace_spark.sinks.sql_catalog import Catalog, OnDrop, TakenError, Target
@@ -33,7 +34,6 @@ from tailrace_spark.sinks.sql_engine import (
     remedy,
     said,
 )
-from tailrace_spark.sinks.sql_gathered import Gathered, Gathering, gather
 from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change
 from tailrace_spark.sinks.sql_letters import buried, bury, exhume
 from tailrace_spark.sinks.sql_merge import Prepared, TableMerge

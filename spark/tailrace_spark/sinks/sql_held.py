@@ -21,6 +21,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import Delivered, Place
+from tailrace_spark.merge.batch_changes import Clustering, Gathered, Said, gather
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import PARTITION, RANGE, ROW, STATIC
 from tailrace_spark.rowstate.codec import (
@@ -35,7 +36,6 @@ from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, R
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_gathered import Clustering, Gathered, Said, gather
 from tailrace_spark.sinks.sql_names import CATALOG
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
 

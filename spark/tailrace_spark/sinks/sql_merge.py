@@ -20,7 +20,10 @@ import sqlalchemy as sa
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import ColumnKind
 from tailrace_spark.batch.prefetch import ahead
+from tailrace_spark.merge.batch_changes import Gathered, Said
+from tailrace_spark.merge.partition_head import Head
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
+from tailrace_spark.merge.stored_row import Encoded, RowKey, Stored
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -33,14 +36,11 @@ from tailrace_spark.rowstate.deletions import (
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.sql_catalog import Target
-from tailrace_spark.sinks.sql_gathered import Gathered, Said
-from tailrace_spark.sinks.sql_heads import Head
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_purges import forget
 from tailrace_spark.sinks.sql_rows import Changed, New, RowMaker, new_rows
 from tailrace_spark.sinks.sql_shown import ShownTable
 from tailrace_spark.sinks.sql_state import StateTable, chunks
-from tailrace_spark.sinks.sql_stored import Encoded, RowKey, Stored
 from tailrace_spark.sinks.sql_truncations import Truncations
 from tailrace_spark.sinks.sql_write import RowWriter
 

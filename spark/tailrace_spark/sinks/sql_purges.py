@@ -11,13 +11,13 @@ import sqlalchemy as sa
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.stored_row import RowKey, stored_as
 from tailrace_spark.rowstate.codec import decode_deletion
 from tailrace_spark.rowstate.purging import purge
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.sql_bulk import overwrite
 from tailrace_spark.sinks.sql_names import CATALOG
 from tailrace_spark.sinks.sql_state import StateTable
-from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE
 
 _MICROS: Final = 1_000_000

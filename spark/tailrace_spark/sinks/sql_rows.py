@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.vint import read_signed
+from tailrace_spark.merge.batch_changes import Clustering, Said
+from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, assignment_of, row_of, state_row, stored_as
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.plain import plain_state
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.sql_gathered import Clustering, Said
 from tailrace_spark.sinks.sql_render import Renderer
-from tailrace_spark.sinks.sql_stored import Encoded, RowKey, StateRow, assignment_of, row_of, state_row, stored_as
 
 Shown = tuple[object, ...]
 """A row of NAME__rows, in the order of ShownTable.names."""

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import sqlalchemy as sa
 
 from tailrace_schemas.table import ColumnKind
+from tailrace_spark.merge.batch_changes import Clustering
 from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_bulk import overwrite
 from tailrace_spark.sinks.sql_catalog import Target
-from tailrace_spark.sinks.sql_gathered import Clustering
 from tailrace_spark.sinks.sql_layout import ColumnPlace
 from tailrace_spark.sinks.sql_render import Renderer
 from tailrace_spark.sinks.sql_state import CHUNK
-from tailrace_spark.sinks.sql_stored import RowKey
 
 
 class ShownTable:

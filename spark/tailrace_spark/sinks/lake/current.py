@@ -24,7 +24,10 @@ from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.batch.gc_pause import held_off
+from tailrace_spark.merge.batch_changes import Gathered, Said, gather
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.partition import Known, Merge, Merged, mergeable
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.lake.fast_merge import PlainRows, bucket_of, mergeable_as_plain
@@ -47,9 +50,6 @@ from tailrace_spark.sinks.lake.state_reader import StateReading, read_now, readi
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.lake.visible_rows import BUCKET, Shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
-from tailrace_spark.sinks.partition_merge import Known, Merge, Merged, mergeable
-from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
-from tailrace_spark.sinks.sql_stored import RowKey
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
 log = logging.getLogger("tailrace_spark")

@@ -15,13 +15,13 @@ from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered
+from tailrace_spark.merge.batch_changes import Clustering, Said
 from tailrace_spark.merge.state_keys import ROW
+from tailrace_spark.merge.stored_row import RowKey, assignment_of
 from tailrace_spark.rowstate.codec import decode_state
 from tailrace_spark.rowstate.plain import PlainRow, plain_merge, plain_newest, plain_state, plain_time
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.arrow.change_columns import ValueColumn
-from tailrace_spark.sinks.sql_gathered import Clustering, Said
-from tailrace_spark.sinks.sql_stored import RowKey, assignment_of
 
 _LONG_AGO: Final = -(2**63) - 1
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from tailrace_spark.merge.partition import Known, Merged
+from tailrace_spark.merge.stored_row import RowKey, stored_as
 from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows
 from tailrace_spark.sinks.lake.visible_rows import Shown
-from tailrace_spark.sinks.partition_merge import Known, Merged
-from tailrace_spark.sinks.sql_stored import RowKey, stored_as
 
 
 @dataclass(frozen=True, slots=True)

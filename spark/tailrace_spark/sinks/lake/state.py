@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.merge.partition import Kept, Known, KnownRow
+from tailrace_spark.merge.partition_head import HeadRow, head_of
 from tailrace_spark.merge.state_keys import ROW
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.store import Condition, LakeTable, Number
-from tailrace_spark.sinks.partition_merge import Kept, Known, KnownRow
-from tailrace_spark.sinks.sql_heads import HeadRow, head_of
-from tailrace_spark.sinks.sql_stored import RowKey
 
 BATCH: Final = "tailrace/batch"
 """The application id under which both tables note the number of the last batch that they have."""

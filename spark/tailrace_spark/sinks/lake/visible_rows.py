@@ -14,7 +14,9 @@ from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.merge.partition import Clustering, State
 from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.arrow.date_range import nearest
@@ -25,8 +27,6 @@ from tailrace_spark.sinks.arrow.values import column_array, either
 from tailrace_spark.sinks.lake.fast_merge import PlainRows, bucket_of
 from tailrace_spark.sinks.lake.names import Names, names_of, shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
-from tailrace_spark.sinks.partition_merge import Clustering, State
-from tailrace_spark.sinks.sql_stored import RowKey
 
 BUCKET: Final = "__bucket"
 _HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))

@@ -16,6 +16,7 @@ from tailrace_common.settings import load_settings
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
+from tailrace_spark.merge.partition import KnownRow
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.truncation import Truncation, TruncationState
 from tailrace_spark.sinks.opensearch_client import SearchClient
@@ -31,7 +32,6 @@ from tailrace_spark.sinks.opensearch_state import (
     encode_row,
     ordered,
 )
-from tailrace_spark.sinks.partition_merge import KnownRow
 from tests.unit.spark.cassandra import clustering_of, key_of
 from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN
 from tests.unit.tables import table

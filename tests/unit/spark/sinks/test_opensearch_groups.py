@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.opensearch_groups import groups
-from tailrace_spark.sinks.sql_gathered import gather
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import delivered, piece

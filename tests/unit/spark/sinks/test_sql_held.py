@@ -14,8 +14,8 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.sql import SqlSink
-from tailrace_spark.sinks.sql_gathered import gather
 from tailrace_spark.sinks.sql_held import gather_held, held_change
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments

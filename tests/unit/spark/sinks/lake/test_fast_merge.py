@@ -15,12 +15,12 @@ from tailrace_schemas.change import Change, Deletion
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Place
+from tailrace_spark.merge.batch_changes import Gathered, Said, gather
+from tailrace_spark.merge.partition import Known, Merge, Merged
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows, mergeable_as_plain
 from tailrace_spark.sinks.lake.state import WITH_GONE, known_of, plain_state_rows, state_rows
 from tailrace_spark.sinks.lake.visible_rows import Shown
-from tailrace_spark.sinks.partition_merge import Known, Merge, Merged
-from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
-from tailrace_spark.sinks.sql_stored import RowKey
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import expiring
 from tests.unit.tables import table

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tailrace_spark.merge.state_keys import PARTITION, RANGE, STATIC
+from tailrace_spark.merge.stored_row import RowKey, StateRow, Stored, assignment_of, row_of, stored_as
 from tailrace_spark.rowstate.codec import decode_deletion, encode_deletion
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
 from tailrace_spark.rowstate.purging import seconds
-from tailrace_spark.sinks.sql_stored import RowKey, StateRow, Stored, assignment_of, row_of, stored_as
 
 HeadRow = tuple[bytes, bytes, int | None, bytes | None]
 """(clustering value, state, generation, stream id)."""

@@ -12,7 +12,10 @@ from typing import Generic, Protocol, TypeVar
 from tailrace_schemas.change import Deletion, Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
+from tailrace_spark.merge.batch_changes import Gathered, Said, gather
+from tailrace_spark.merge.partition_head import Head, deletion_row, deletion_rows
 from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, Stored, state_row, stored_as
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
@@ -23,9 +26,6 @@ from tailrace_spark.rowstate.deletions import (
     supersedes,
 )
 from tailrace_spark.rowstate.row import RowState, state_of
-from tailrace_spark.sinks.sql_gathered import Gathered, Said, gather
-from tailrace_spark.sinks.sql_heads import Head, deletion_row, deletion_rows
-from tailrace_spark.sinks.sql_stored import Encoded, RowKey, StateRow, Stored, state_row, stored_as
 
 Shape = TypeVar("Shape")
 """What a store shows of a row."""

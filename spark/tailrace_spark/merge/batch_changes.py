@@ -11,6 +11,7 @@ from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered
 from tailrace_spark.merge.state_keys import ROW
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -20,7 +21,6 @@ from tailrace_spark.rowstate.deletions import (
 )
 from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncated, truncation_of
-from tailrace_spark.sinks.sql_stored import RowKey
 
 Clustering = tuple[bytes | None, ...]
 
