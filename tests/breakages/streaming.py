@@ -62,7 +62,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-deleted-file-is-written-on",
         promise="a SQLite file that is deleted under a running stream stops it",
-        file="spark/tailrace_spark/sinks/sql_engine.py",
+        file="spark/tailrace_spark/sinks/state_store/engine.py",
         old='        if record.info["file"] != _identity(file):\n',
         new="        if False:\n",
         needs=Needs.KAFKA,

@@ -13,7 +13,7 @@ from tailrace_schemas.cql.order import clustering_key, range_limits
 from tailrace_schemas.streams import StreamId
 
 _BUSY_SECONDS: Final = 10.0
-# What stands where in NAME__state, as tailrace_spark.sinks.sql_state says.
+# What stands where in NAME__state, as tailrace_spark.sinks.state_store.state_table says.
 _PARTITION: Final = b"\x00"
 _STATIC: Final = b"\x01"
 _RANGE: Final = b"\x02"

@@ -23,10 +23,10 @@ from tailrace_spark.merge.stored_row import RowKey, state_row, stored_as
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
 from tailrace_spark.rowstate.partition import Clustering, KnownRow, Partition, Place
 from tailrace_spark.rowstate.row import RowState, merge
-from tailrace_spark.sinks.sql_bulk import overwrite, stage
-from tailrace_spark.sinks.sql_layout import state_named
-from tailrace_spark.sinks.sql_state import CHUNK, KEYS, STATE_COLUMNS, StateTable
-from tailrace_spark.sinks.sql_types import MYSQL
+from tailrace_spark.sinks.state_store.bulk import overwrite, stage
+from tailrace_spark.sinks.state_store.dialects import MYSQL
+from tailrace_spark.sinks.state_store.state_table import CHUNK, KEYS, STATE_COLUMNS, StateTable
+from tailrace_spark.sinks.state_store.tables import state_named
 
 IMAGES: Final = sa.MetaData()
 _VALUES: Final = "clustering_values"

@@ -36,12 +36,12 @@ from tailrace_spark.rowstate.truncation import merge_truncations, truncated, tru
 from tailrace_spark.sinks.image_state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
-from tailrace_spark.sinks.sql_bulk import insert, overwrite
-from tailrace_spark.sinks.sql_engine import absent, is_of_one_table, open_engine, remedy, said
-from tailrace_spark.sinks.sql_purges import PURGES, Purges, forget
-from tailrace_spark.sinks.sql_state import StateTable
-from tailrace_spark.sinks.sql_truncations import TRUNCATIONS, Truncations
-from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.bulk import insert, overwrite
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.engine import absent, is_of_one_table, open_engine, remedy, said
+from tailrace_spark.sinks.state_store.purge import PURGES, Purges, forget
+from tailrace_spark.sinks.state_store.state_table import StateTable
+from tailrace_spark.sinks.state_store.truncations import TRUNCATIONS, Truncations
 from tailrace_spark.sinks.table_faults import set_aside
 
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch

@@ -25,7 +25,12 @@ from tailrace_spark.merge.batch_changes import Gathered, Gathering, gather
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sink_progress import SinkProgress
 from tailrace_spark.sinks.sql_catalog import Catalog, OnDrop, TakenError, Target
-from tailrace_spark.sinks.sql_engine import (
+from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change
+from tailrace_spark.sinks.sql_letters import buried, bury, exhume
+from tailrace_spark.sinks.sql_merge import Prepared, TableMerge
+from tailrace_spark.sinks.sql_progress import read_progress, write_progress
+from tailrace_spark.sinks.state_store.dialects import MYSQL
+from tailrace_spark.sinks.state_store.engine import (
     absent,
     is_busy,
     is_of_one_table,
@@ -34,14 +39,9 @@ from tailrace_spark.sinks.sql_engine import (
     remedy,
     said,
 )
-from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change
-from tailrace_spark.sinks.sql_letters import buried, bury, exhume
-from tailrace_spark.sinks.sql_merge import Prepared, TableMerge
-from tailrace_spark.sinks.sql_progress import read_progress, write_progress
-from tailrace_spark.sinks.sql_purges import Purges
-from tailrace_spark.sinks.sql_state import chunks
-from tailrace_spark.sinks.sql_truncations import Truncations
-from tailrace_spark.sinks.sql_types import MYSQL
+from tailrace_spark.sinks.state_store.purge import Purges
+from tailrace_spark.sinks.state_store.state_table import chunks
+from tailrace_spark.sinks.state_store.truncations import Truncations
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")

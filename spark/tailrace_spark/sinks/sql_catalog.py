@@ -29,8 +29,10 @@ from tailrace_spark.sinks.sql_layout import (
     static_table,
     view_query,
 )
-from tailrace_spark.sinks.sql_names import CATALOG, objects, table_name
-from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES, SqlType
+from tailrace_spark.sinks.sql_names import objects, table_name
+from tailrace_spark.sinks.sql_types import SqlType
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES
+from tailrace_spark.sinks.state_store.tables import CATALOG
 
 log = logging.getLogger("tailrace_spark")
 

@@ -9,7 +9,7 @@ from typing import Final
 from unicodedata import combining, normalize
 
 from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
-from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL
+from tailrace_spark.sinks.state_store.dialects import MYSQL, POSTGRESQL
 
 # Columns that each table has by itself. PostgreSQL: "System Columns"; InnoDB: its hidden columns.
 _OF_THE_SYSTEM: Final[Mapping[str, frozenset[str]]] = {

@@ -35,9 +35,9 @@ from tailrace_spark.rowstate.codec import (
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, merge_partitions
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
-from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_names import CATALOG
-from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.bulk import overwrite
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.tables import CATALOG
 
 _TRUNCATION: Final = b"\x05"
 _NAME: Final = sa.Text().with_variant(sa.String(255), MYSQL)

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
 from tailrace_schemas.table import Column, ColumnKind, Table
-from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.sql_column_names import ColumnNames
-from tailrace_spark.sinks.sql_types import (
+from tailrace_spark.sinks.sql_types import SqlType, column_spec
+from tailrace_spark.sinks.state_store.dialects import (
     CLUSTERING_BYTES,
     KEY_BYTES,
     MYSQL_TABLE,
     MYSQL_TEXTS,
-    POSTGRESQL,
-    SQLITE,
-    STATE_BYTES,
-    SqlType,
-    bytes_literal,
-    column_spec,
 )
+from tailrace_spark.sinks.state_store.tables import ROOM_FOR_UPDATES, state_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +56,6 @@ class Layout:
 
 
 _KEYS = (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING)
-# PostgreSQL writes an updated row anew: within its page no index is touched, and the next reader tidies up.
-_ROOM_FOR_UPDATES: Final[dict[str, Any]] = {"postgresql_with": {"fillfactor": 70}}
 _INDEXED_COLUMNS: Final = 16
 _INDEXED_BYTES: Final = 2400  # of InnoDB's 3072; the rest is for columns of a fixed size
 
@@ -113,39 +106,6 @@ def state_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
     return state_named(layout.name, metadata)
 
 
-def state_named(name: str, metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.Table:
-    """NAME__state. `clustering` is one of the reserved values of tailrace_spark.sinks.sql_state, or a row's own.
-
-    `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
-    wrote that belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
-    (milliseconds); both are null for what was merged before this table had them. `next_expiry` is when, in seconds
-    since the epoch, the row reads otherwise by expiry alone. `deletes_from` is when, in seconds, the first of what only
-    deletes in it was written, or expires, but not before the last of it came: null where there is nothing of the kind.
-    """
-    table = sa.Table(
-        name + "__state",
-        metadata,
-        sa.Column("key", KEY_BYTES, primary_key=True),
-        sa.Column("clustering", CLUSTERING_BYTES, primary_key=True),
-        sa.Column("newest", sa.BigInteger, nullable=False),
-        sa.Column("state", STATE_BYTES, nullable=False),
-        sa.Column("generation", sa.BigInteger),
-        sa.Column("stream_id", KEY_BYTES),
-        sa.Column("next_expiry", sa.BigInteger),
-        sa.Column("deletes_from", sa.BigInteger),
-        *more,
-        sqlite_with_rowid=False,
-        **_ROOM_FOR_UPDATES,
-        **MYSQL_TABLE,
-    )
-    for behind, column in (("__by_expiry", table.c.next_expiry), ("__by_purge", table.c.deletes_from)):
-        due = column.is_not(None)
-        sa.Index(name + behind, column, postgresql_where=due, sqlite_where=due)
-    heads = [table.c.clustering < bytes_literal(ROW, dialect) for dialect in (POSTGRESQL, SQLITE)]
-    sa.Index(name + "__heads", table.c.key, postgresql_where=heads[0], sqlite_where=heads[1])
-    return table
-
-
 def rows_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
     """NAME__rows: one row for each that SELECT returns, under the bytes that name it in the state."""
     stored = layout.of_kind(*_KEYS, ColumnKind.REGULAR, live=False)
@@ -156,7 +116,7 @@ def rows_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
         sa.Column(CLUSTERING, CLUSTERING_BYTES, primary_key=True),
         *_columns(stored),
         *_by_key(layout),
-        **_ROOM_FOR_UPDATES,
+        **ROOM_FOR_UPDATES,
         **MYSQL_TABLE,
     )
 

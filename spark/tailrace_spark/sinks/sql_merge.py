@@ -37,12 +37,12 @@ from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.sql_catalog import Target
 from tailrace_spark.sinks.sql_layout import ColumnPlace
-from tailrace_spark.sinks.sql_purges import forget
 from tailrace_spark.sinks.sql_rows import Changed, New, RowMaker, new_rows
 from tailrace_spark.sinks.sql_shown import ShownTable
-from tailrace_spark.sinks.sql_state import StateTable, chunks
-from tailrace_spark.sinks.sql_truncations import Truncations
 from tailrace_spark.sinks.sql_write import RowWriter
+from tailrace_spark.sinks.state_store.purge import forget
+from tailrace_spark.sinks.state_store.state_table import StateTable, chunks
+from tailrace_spark.sinks.state_store.truncations import Truncations
 
 _AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
 _WRITTEN_AT_ONCE: Final = 4_000

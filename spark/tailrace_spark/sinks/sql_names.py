@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-import sqlalchemy as sa
-
 from tailrace_spark.sinks.naming import claim
 
-CATALOG: Final = sa.MetaData()
-"""The tables that are there once in a database, whatever is followed."""
 # Ours stand behind the name of a source table.
 SUFFIXES: Final = ("__rows", "__static", "__state", "__by_key", "__by_expiry", "__by_purge", "__heads")
 # PostgreSQL names the indexes of primary keys by itself.

@@ -13,20 +13,15 @@ from functools import lru_cache
 from math import isfinite, isnan
 from typing import Any, Final
 
-import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 from sqlalchemy.types import UserDefinedType
 
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.calendar import EPOCH_DAYS_MS, date_text, time_text, timestamp_text, year_of
+from tailrace_spark.sinks.state_store.dialects import DIALECTS, MYSQL, POSTGRESQL, SQLITE
 
 ToSql = Callable[[Any], object]
-SQLITE: Final = "sqlite"
-POSTGRESQL: Final = "postgresql"
-MYSQL: Final = "mysql"  # MariaDB too
 
-DIALECTS: Final = (SQLITE, POSTGRESQL, MYSQL)
 _NESTED: Final = frozenset({"list", "set", "map", "tuple", "udt", "vector"})
 _ASCII: Final = " CHARACTER SET ascii COLLATE ascii_bin"
 # For each type: in SQLite, PostgreSQL, and MySQL and MariaDB. What has no line is a blob.
@@ -58,18 +53,6 @@ _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _POSTGRES_YEARS: Final = {"timestamp": (-4712, 294275), "date": (-4712, 5874896)}
 
 
-# InnoDB indexes 3072 bytes; PostgreSQL about 2700, which it checks itself.
-KEY_BYTES: Final = sa.LargeBinary().with_variant(mysql.VARBINARY(1024), MYSQL)
-CLUSTERING_BYTES: Final = sa.LargeBinary().with_variant(mysql.VARBINARY(2048), MYSQL)
-STATE_BYTES: Final = sa.LargeBinary().with_variant(mysql.LONGBLOB(), MYSQL)
-MYSQL_TABLE: Final[dict[str, Any]] = {
-    "mysql_engine": "InnoDB",
-    "mysql_charset": "utf8mb4",
-    "mysql_collate": "utf8mb4_bin",
-}
-MYSQL_TEXTS: Final = ("LONGTEXT", "LONGBLOB")
-
-
 class SqlType(UserDefinedType[object]):
     """A column type by its name in DDL; values reach the driver as they are, and the database reads text itself."""
 
@@ -86,11 +69,6 @@ class SqlType(UserDefinedType[object]):
 def column_spec(cql_type: CqlType, dialect: str) -> str:
     """The SQL type of a column."""
     return TYPES.get(cql_type.kind, TYPES["blob"])[DIALECTS.index(dialect)]
-
-
-def bytes_literal(value: bytes, dialect: str) -> sa.ColumnElement[bytes]:
-    """Bytes that stand in the statement itself, so that PostgreSQL sees that an index's condition holds."""
-    return sa.literal_column(f"'\\x{value.hex()}'::bytea" if dialect == POSTGRESQL else f"x'{value.hex()}'")
 
 
 def to_sql(cql_type: CqlType, dialect: str) -> ToSql:

@@ -9,11 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
-from tailrace_spark.sinks.sql_bulk import TEMPORARY, insert, overwrite, stage
 from tailrace_spark.sinks.sql_rows import Changed, New
 from tailrace_spark.sinks.sql_shown import ShownTable
-from tailrace_spark.sinks.sql_state import StateTable
-from tailrace_spark.sinks.sql_types import POSTGRESQL
+from tailrace_spark.sinks.state_store.bulk import TEMPORARY, insert, overwrite, stage
+from tailrace_spark.sinks.state_store.dialects import POSTGRESQL
+from tailrace_spark.sinks.state_store.state_table import StateTable
 
 
 class RowWriter:

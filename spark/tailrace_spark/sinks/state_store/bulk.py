@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
-from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, POSTGRESQL
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 
 Rows = Sequence[Sequence[object]]
 

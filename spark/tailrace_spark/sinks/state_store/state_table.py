@@ -21,8 +21,8 @@ from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, Stored, state_row, stored_as
 from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.sql_bulk import TEMPORARY, fetch, overwrite, stage
-from tailrace_spark.sinks.sql_types import CLUSTERING_BYTES, KEY_BYTES, MYSQL, POSTGRESQL, bytes_literal
+from tailrace_spark.sinks.state_store.bulk import TEMPORARY, fetch, overwrite, stage
+from tailrace_spark.sinks.state_store.dialects import CLUSTERING_BYTES, KEY_BYTES, MYSQL, POSTGRESQL, bytes_literal
 
 # Rows of one read or write of an area.
 CHUNK: Final = 500

@@ -12,9 +12,9 @@ from tailrace_schemas.change import Deletion
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.deletions import stronger
 from tailrace_spark.rowstate.truncation import TruncationState
-from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_names import CATALOG
-from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.bulk import overwrite
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.tables import CATALOG
 
 _MICROS: Final = 1_000_000
 TRUNCATIONS: Final = sa.Table(

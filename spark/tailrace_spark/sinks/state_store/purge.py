@@ -15,10 +15,10 @@ from tailrace_spark.merge.stored_row import RowKey, stored_as
 from tailrace_spark.rowstate.codec import decode_deletion
 from tailrace_spark.rowstate.purging import purge
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.sql_bulk import overwrite
-from tailrace_spark.sinks.sql_names import CATALOG
-from tailrace_spark.sinks.sql_state import StateTable
-from tailrace_spark.sinks.sql_types import MYSQL, MYSQL_TABLE
+from tailrace_spark.sinks.state_store.bulk import overwrite
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE
+from tailrace_spark.sinks.state_store.state_table import StateTable
+from tailrace_spark.sinks.state_store.tables import CATALOG
 
 _MICROS: Final = 1_000_000
 

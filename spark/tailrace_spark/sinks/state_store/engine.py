@@ -22,7 +22,7 @@ from sqlalchemy.exc import TimeoutError as SQLAlchemyTimeoutError
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.sinks.sql_types import MYSQL, POSTGRESQL, SQLITE
+from tailrace_spark.sinks.state_store.dialects import MYSQL, POSTGRESQL, SQLITE
 from tailrace_spark.sinks.table_faults import is_of_table
 
 _BUSY_SECONDS: Final = 10

@@ -1,0 +1,56 @@
+"""The tables of row state, as SQLAlchemy has them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from tailrace_spark.merge.state_keys import ROW
+from tailrace_spark.sinks.state_store.dialects import (
+    CLUSTERING_BYTES,
+    KEY_BYTES,
+    MYSQL_TABLE,
+    POSTGRESQL,
+    SQLITE,
+    STATE_BYTES,
+    bytes_literal,
+)
+
+CATALOG: Final = sa.MetaData()
+"""The tables that are there once in a database, whatever is followed."""
+# PostgreSQL writes an updated row anew: within its page no index is touched, and the next reader tidies up.
+ROOM_FOR_UPDATES: Final[dict[str, Any]] = {"postgresql_with": {"fillfactor": 70}}
+
+
+def state_named(name: str, metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.Table:
+    """NAME__state. `clustering` is one of the reserved values of `state_table`, or a row's own.
+
+    `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
+    wrote that belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
+    (milliseconds); both are null for what was merged before this table had them. `next_expiry` is when, in seconds
+    since the epoch, the row reads otherwise by expiry alone. `deletes_from` is when, in seconds, the first of what only
+    deletes in it was written, or expires, but not before the last of it came: null where there is nothing of the kind.
+    """
+    table = sa.Table(
+        name + "__state",
+        metadata,
+        sa.Column("key", KEY_BYTES, primary_key=True),
+        sa.Column("clustering", CLUSTERING_BYTES, primary_key=True),
+        sa.Column("newest", sa.BigInteger, nullable=False),
+        sa.Column("state", STATE_BYTES, nullable=False),
+        sa.Column("generation", sa.BigInteger),
+        sa.Column("stream_id", KEY_BYTES),
+        sa.Column("next_expiry", sa.BigInteger),
+        sa.Column("deletes_from", sa.BigInteger),
+        *more,
+        sqlite_with_rowid=False,
+        **ROOM_FOR_UPDATES,
+        **MYSQL_TABLE,
+    )
+    for behind, column in (("__by_expiry", table.c.next_expiry), ("__by_purge", table.c.deletes_from)):
+        due = column.is_not(None)
+        sa.Index(name + behind, column, postgresql_where=due, sqlite_where=due)
+    heads = [table.c.clustering < bytes_literal(ROW, dialect) for dialect in (POSTGRESQL, SQLITE)]
+    sa.Index(name + "__heads", table.c.key, postgresql_where=heads[0], sqlite_where=heads[1])
+    return table
