@@ -45,8 +45,8 @@ HOT_PATH = (
     "spark/tailrace_spark/merge/partition.py",
     "spark/tailrace_spark/sinks/lake/fast_merge.py",
     "spark/tailrace_spark/merge/batch_changes.py",
-    "spark/tailrace_spark/sinks/sql_render.py",
-    "spark/tailrace_spark/sinks/sql_rows.py",
+    "spark/tailrace_spark/sinks/sql/render.py",
+    "spark/tailrace_spark/sinks/sql/row_builder.py",
     "spark/tailrace_spark/merge/partition_head.py",
     "spark/tailrace_spark/merge/stored_row.py",
 )

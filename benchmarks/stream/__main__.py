@@ -21,7 +21,7 @@ from benchmarks.stream.sinks import NoSink, drained, late, settings_of
 from benchmarks.stream.stages import Cost, measured, stages
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace_spark.session import spark_session
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 
 PARTS = ("stages", "sinks", "latency")
 

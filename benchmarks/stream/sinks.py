@@ -20,7 +20,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Progress
 from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 
 
 class NoSink:

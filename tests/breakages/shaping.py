@@ -119,7 +119,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_sql_letters.py",
+                "unit/spark/sinks/sql/test_dead_letters.py",
                 "test_one_without_its_bytes_is_read_from_its_topic[sqlite]",
                 "assert",
             ),

@@ -21,7 +21,7 @@ import tailrace_spark.files
 from tailrace.cli.main import run
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 
 
 class Step(StrEnum):

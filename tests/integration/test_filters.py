@@ -29,11 +29,11 @@ from tailrace_spark.shaping import shape_of
 from tailrace_spark.shaping.filters import Filters
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.queries import until
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.test_sql import one_change
+from tests.unit.spark.sinks.sql.test_sink import one_change
 from tests.unit.tables import column, table
 
 if TYPE_CHECKING:

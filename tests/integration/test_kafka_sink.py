@@ -25,7 +25,7 @@ from tailrace_spark.sinks.image_store import ImageStore
 from tailrace_spark.sinks.kafka import Config, KafkaOutlet, KafkaTarget, transactions
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import jar_version
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver

@@ -21,7 +21,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.processes import PROGRAM

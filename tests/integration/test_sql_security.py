@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
 from tests.services.certificates import Authority
 from tests.unit.spark.cassandra import Log

@@ -17,7 +17,7 @@ from tailrace_spark.batch.delivery import At, Piece, Summary
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Progress
 from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
 from tests.unit.spark.cassandra import Log

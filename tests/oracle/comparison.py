@@ -14,7 +14,7 @@ from cassandra.cluster import Session
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.oracle.values import answered, key_of, normal
 
 Row = tuple[object, ...]

@@ -19,7 +19,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_schemas.cql.types import parse_type
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.breakages.breakage import Breakage
 from tests.breakages.run import ROOT
 from tests.oracle.bugs import BUGS

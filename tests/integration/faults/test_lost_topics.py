@@ -21,7 +21,7 @@ from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.metrics import StreamMetrics
 from tailrace_spark.pipeline import Stream
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
 from tests.unit.spark.cassandra import Log

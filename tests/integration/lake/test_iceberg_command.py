@@ -17,8 +17,8 @@ from tailrace_spark.checks import check_stream
 from tests.integration.lake.iceberg import FollowedIceberg
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import write
+from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.spark.sinks.test_documents import run as run_example
-from tests.unit.spark.sinks.test_sql import PLAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

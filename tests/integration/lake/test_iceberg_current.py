@@ -20,7 +20,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract
 from tests.unit.spark.sinks.merging_contract import selected, write
-from tests.unit.spark.sinks.test_sql import PLAIN
+from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tailrace.demo.checkpoint import Checkpoint
 from tailrace.demo.sqlite_file import SqliteFile
 from tailrace_schemas.streams import Assignment, StreamId
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.tables import table

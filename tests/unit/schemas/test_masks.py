@@ -21,9 +21,9 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import DroppedColumn, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, Place
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.test_sql import ORDERS, one_change
+from tests.unit.spark.sinks.sql.test_sink import ORDERS, one_change
 from tests.unit.tables import table
 
 KEY = b"secret"

@@ -16,7 +16,7 @@ from tailrace_spark.delta_command import app
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.merging_contract import write
-from tests.unit.spark.sinks.test_sql import PLAIN
+from tests.unit.spark.sinks.sql.test_sink import PLAIN
 
 WEEK = 7 * 86_400
 

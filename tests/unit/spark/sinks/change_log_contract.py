@@ -24,12 +24,12 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import OrderedSink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, broken
 from tests.unit.spark.sinks.hostile import FIELDS, NAMES, TYPES, extremes, row
-from tests.unit.spark.sinks.test_sql import ORDERS, one_change
+from tests.unit.spark.sinks.sql.test_sink import ORDERS, one_change
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain", table_id=UUID(int=7))

@@ -30,7 +30,7 @@ from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import broken, delivered, piece
 from tests.unit.spark.sinks.hostile import TYPES, extremes
-from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN, one_change
+from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN, one_change
 from tests.unit.tables import table
 
 WIDE = table(

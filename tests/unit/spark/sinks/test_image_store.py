@@ -26,7 +26,7 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.image_state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.image_store import ImageStore
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
 from tests.unit.spark.sinks.contract import Database, broken, piece

@@ -29,7 +29,7 @@ from tailrace_spark.sinks.http_sender import HttpSender
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.replaying_log import ReplayingLogSink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.spark.sinks.delta.stores import LetteredDelta

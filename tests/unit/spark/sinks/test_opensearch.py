@@ -33,7 +33,7 @@ from tailrace_spark.sinks.opensearch_state import (
     ordered,
 )
 from tests.unit.spark.cassandra import clustering_of, key_of
-from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN
+from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN
 from tests.unit.tables import table
 
 optional = st.none() | st.binary(max_size=300)

@@ -29,7 +29,7 @@ from tests.unit.spark.sinks.merging_contract import (
 )
 from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
 from tests.unit.spark.sinks.searched import Searched
-from tests.unit.spark.sinks.test_sql import ORDERS, PLAIN
+from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))

@@ -26,8 +26,8 @@ from tests.unit.spark.sinks.merging_contract import (
 )
 from tests.unit.spark.sinks.search_proxy import SearchProxy
 from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.spark.sinks.test_documents import run
-from tests.unit.spark.sinks.test_sql import PLAIN
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))

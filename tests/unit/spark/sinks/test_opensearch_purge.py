@@ -18,8 +18,8 @@ from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
 from tests.unit.spark.sinks.searched import Searched
-from tests.unit.spark.sinks.test_sql_time import PLAIN, SECOND, Time, expiring
-from tests.unit.spark.sinks.test_sql_time import WIDE as WITH_PLAINS_ID
+from tests.unit.spark.sinks.sql.test_time import PLAIN, SECOND, Time, expiring
+from tests.unit.spark.sinks.sql.test_time import WIDE as WITH_PLAINS_ID
 
 pytestmark = pytest.mark.timeout(600)
 

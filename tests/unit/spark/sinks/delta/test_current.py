@@ -34,7 +34,7 @@ from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, FollowedDelta
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
-from tests.unit.spark.sinks.test_sql import PLAIN
+from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 
 

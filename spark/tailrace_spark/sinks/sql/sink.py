@@ -24,11 +24,11 @@ from tailrace_spark.batch.prefetch import ahead
 from tailrace_spark.merge.batch_changes import Gathered, Gathering, gather
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sink_progress import SinkProgress
-from tailrace_spark.sinks.sql_catalog import Catalog, OnDrop, TakenError, Target
-from tailrace_spark.sinks.sql_held import HeldChange, HeldTables, gather_held, held_change
-from tailrace_spark.sinks.sql_letters import buried, bury, exhume
-from tailrace_spark.sinks.sql_merge import Prepared, TableMerge
-from tailrace_spark.sinks.sql_progress import read_progress, write_progress
+from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
+from tailrace_spark.sinks.sql.dead_letters import buried, bury, exhume
+from tailrace_spark.sinks.sql.deferred import HeldChange, HeldTables, gather_held, held_change
+from tailrace_spark.sinks.sql.merge import Prepared, TableMerge
+from tailrace_spark.sinks.sql.progress import read_progress, write_progress
 from tailrace_spark.sinks.state_store.dialects import MYSQL
 from tailrace_spark.sinks.state_store.engine import (
     absent,

@@ -10,11 +10,11 @@ import pytest
 
 from tailrace_schemas.change import Op, Origin
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.test_sql_time import PLAIN, SECOND, Time, expiring
-from tests.unit.spark.sinks.test_sql_time import WIDE as WITH_PLAINS_ID
+from tests.unit.spark.sinks.sql.test_time import PLAIN, SECOND, Time, expiring
+from tests.unit.spark.sinks.sql.test_time import WIDE as WITH_PLAINS_ID
 
 WIDE = replace(WITH_PLAINS_ID, id=UUID(int=9))
 HORIZON = 1_000
@@ -105,7 +105,7 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
 def test_each_sweep_forgets_some(
     database: Database, time: Time, sink: SqlSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace_spark.sinks.sql._PURGED_AT_ONCE", 3)
+    monkeypatch.setattr("tailrace_spark.sinks.sql.sink._PURGED_AT_ONCE", 3)
     log = Log(PLAIN)
     sink.write([piece([log.delete((number,), (), at(number)) for number in range(7)])])
     time.now = NOW + HORIZON + 100

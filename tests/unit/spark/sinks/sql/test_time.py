@@ -8,7 +8,7 @@ import pytest
 
 from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.cql.values import codec
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.tables import table

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.test_sql_time import PLAIN
+from tests.unit.spark.sinks.sql.test_time import PLAIN
 
 WAITING = {
     "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",

@@ -10,7 +10,7 @@ import pytest
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.tables import table

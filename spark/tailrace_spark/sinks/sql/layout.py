@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
-from tailrace_spark.sinks.sql_column_names import ColumnNames
-from tailrace_spark.sinks.sql_types import SqlType, column_spec
+from tailrace_spark.sinks.sql.column_names import ColumnNames
+from tailrace_spark.sinks.sql.types import SqlType, column_spec
 from tailrace_spark.sinks.state_store.dialects import (
     CLUSTERING_BYTES,
     KEY_BYTES,

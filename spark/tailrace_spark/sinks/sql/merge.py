@@ -35,11 +35,11 @@ from tailrace_spark.rowstate.deletions import (
 )
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.truncation import merge_truncations
-from tailrace_spark.sinks.sql_catalog import Target
-from tailrace_spark.sinks.sql_layout import ColumnPlace
-from tailrace_spark.sinks.sql_rows import Changed, New, RowMaker, new_rows
-from tailrace_spark.sinks.sql_shown import ShownTable
-from tailrace_spark.sinks.sql_write import RowWriter
+from tailrace_spark.sinks.sql.catalog import Target
+from tailrace_spark.sinks.sql.layout import ColumnPlace
+from tailrace_spark.sinks.sql.row_builder import Changed, New, RowMaker, new_rows
+from tailrace_spark.sinks.sql.row_writer import RowWriter
+from tailrace_spark.sinks.sql.rows_table import ShownTable
 from tailrace_spark.sinks.state_store.purge import forget
 from tailrace_spark.sinks.state_store.state_table import StateTable, chunks
 from tailrace_spark.sinks.state_store.truncations import Truncations

@@ -9,12 +9,12 @@ import pytest
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.sql_column_names import ColumnNames
+from tailrace_spark.sinks.sql.column_names import ColumnNames
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.hostile import FIELDS, HEALTHY, NAMES, hostile, row
 from tests.unit.spark.sinks.merging_contract import selected
-from tests.unit.spark.sinks.test_sql import write
+from tests.unit.spark.sinks.sql.test_sink import write
 
 
 def columns_of(of: Table) -> list[str]:

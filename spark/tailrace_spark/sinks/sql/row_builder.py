@@ -15,7 +15,7 @@ from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, assignmen
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.plain import plain_state
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.sql_render import Renderer
+from tailrace_spark.sinks.sql.render import Renderer
 
 Shown = tuple[object, ...]
 """A row of NAME__rows, in the order of ShownTable.names."""

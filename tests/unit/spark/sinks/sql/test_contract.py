@@ -8,7 +8,7 @@ import pytest
 
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.merging_contract import MergingContract, Row, by_repr
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.cql.types import CqlType, parse_type
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.calendar import civil, date_text, time_text, timestamp_text
-from tailrace_spark.sinks.sql_types import SqlType, column_spec, duration_text, to_sql
+from tailrace_spark.sinks.sql.types import SqlType, column_spec, duration_text, to_sql
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import ADDRESS
 

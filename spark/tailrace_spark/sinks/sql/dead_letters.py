@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from tailrace_spark.batch.delivery import DeadLetter, Place
-from tailrace_spark.sinks.sql_catalog import DEAD_LETTERS
+from tailrace_spark.sinks.sql.catalog import DEAD_LETTERS
 from tailrace_spark.sinks.state_store.bulk import overwrite
 
 log = logging.getLogger("tailrace_spark")

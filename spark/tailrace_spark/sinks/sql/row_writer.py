@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
-from tailrace_spark.sinks.sql_rows import Changed, New
-from tailrace_spark.sinks.sql_shown import ShownTable
+from tailrace_spark.sinks.sql.row_builder import Changed, New
+from tailrace_spark.sinks.sql.rows_table import ShownTable
 from tailrace_spark.sinks.state_store.bulk import TEMPORARY, insert, overwrite, stage
 from tailrace_spark.sinks.state_store.dialects import POSTGRESQL
 from tailrace_spark.sinks.state_store.state_table import StateTable

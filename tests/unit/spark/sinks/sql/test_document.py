@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from tailrace_common.settings import load_settings
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql_names import SUFFIXES
-from tailrace_spark.sinks.sql_types import TYPES
+from tailrace_spark.sinks.sql.names import SUFFIXES
+from tailrace_spark.sinks.sql.types import TYPES
 from tailrace_spark.sinks.state_store.tables import CATALOG
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece

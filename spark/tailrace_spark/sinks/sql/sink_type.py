@@ -10,7 +10,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: SqlSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
-    from tailrace_spark.sinks.sql import SqlSink
+    from tailrace_spark.sinks.sql.sink import SqlSink
 
     return SqlSink(
         settings.url.get_secret_value(),

@@ -12,7 +12,7 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.sinks.sql_types import ToSql, same, to_sql
+from tailrace_spark.sinks.sql.types import ToSql, same, to_sql
 
 _LONG_AGO: Final = -(2**62)
 

@@ -15,13 +15,13 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
-from tailrace_spark.sinks.sql import SqlSink
-from tailrace_spark.sinks.sql_held import gather_held, held_change
+from tailrace_spark.sinks.sql.deferred import gather_held, held_change
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import Database, delivered, piece
-from tests.unit.spark.sinks.test_sql import ORDERS, one_change
-from tests.unit.spark.sinks.test_sql_time import Time, truncate
+from tests.unit.spark.sinks.sql.test_sink import ORDERS, one_change
+from tests.unit.spark.sinks.sql.test_time import Time, truncate
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")

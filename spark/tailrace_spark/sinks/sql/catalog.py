@@ -20,7 +20,7 @@ from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.sinks.naming import KEY
-from tailrace_spark.sinks.sql_layout import (
+from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
     Layout,
     lay_out,
@@ -29,8 +29,8 @@ from tailrace_spark.sinks.sql_layout import (
     static_table,
     view_query,
 )
-from tailrace_spark.sinks.sql_names import objects, table_name
-from tailrace_spark.sinks.sql_types import SqlType
+from tailrace_spark.sinks.sql.names import objects, table_name
+from tailrace_spark.sinks.sql.types import SqlType
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
