@@ -24,9 +24,9 @@ from tailrace_common.build import describe
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Place
-from tailrace_spark.sinks.opensearch import OpensearchSink
-from tailrace_spark.sinks.opensearch_client import SearchClient
-from tailrace_spark.sinks.opensearch_documents import Documents
+from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.documents import Documents
+from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests.opensearch import OpenSearch
 from tests.unit.spark.cassandra import Log
 

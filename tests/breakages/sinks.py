@@ -10,16 +10,16 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-CLIENT: Final = "spark/tailrace_spark/sinks/opensearch_client.py"
-MERGE: Final = "spark/tailrace_spark/sinks/opensearch_merge.py"
-GROUPS: Final = "spark/tailrace_spark/sinks/opensearch_groups.py"
-GROUPED: Final = "unit/spark/sinks/test_opensearch_groups.py"
+CLIENT: Final = "spark/tailrace_spark/sinks/opensearch/client.py"
+MERGE: Final = "spark/tailrace_spark/sinks/opensearch/merge.py"
+GROUPS: Final = "spark/tailrace_spark/sinks/opensearch/groups.py"
+GROUPED: Final = "unit/spark/sinks/opensearch/test_groups.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
 PACKS: Final = "unit/spark/sinks/test_file_compaction.py"
-PURGE: Final = "unit/spark/sinks/test_opensearch_purge.py"
+PURGE: Final = "unit/spark/sinks/opensearch/test_purge.py"
 LOCATIONS: Final = "unit/spark/sinks/test_locations.py"
 RING_DELAY: Final = "unit/spark/sinks/test_ring_delay.py"
-CRASHES: Final = "unit/spark/sinks/test_opensearch_crashes.py"
+CRASHES: Final = "unit/spark/sinks/opensearch/test_crashes.py"
 
 BREAKAGES: Final = (
     Breakage(
@@ -101,7 +101,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_opensearch_server.py",
+                "unit/spark/sinks/opensearch/test_server.py",
                 "test_an_index_taken_away_under_a_request_is_not_made_by_it",
                 r"DID NOT RAISE|_cat/indices",
             ),
@@ -188,7 +188,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-purge-says-so-afterwards",
         promise="nothing older comes to life again",
-        file="spark/tailrace_spark/sinks/opensearch_purges.py",
+        file="spark/tailrace_spark/sinks/opensearch/purge.py",
         old="""    if purged:
         known = index.about.purged_to
 """,
@@ -203,7 +203,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-was-forgotten-is-asked-first",
         promise="nothing older comes to life again",
-        file="spark/tailrace_spark/sinks/opensearch_merge.py",
+        file="spark/tailrace_spark/sinks/opensearch/merge.py",
         old="        ids = [*heads, *read.ids.values(), TABLE_ID]\n",
         new="        ids = [TABLE_ID, *heads, *read.ids.values()]\n",
         needs=Needs.NOTHING,
@@ -212,7 +212,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-purge-takes-what-another-wrote",
         promise="none of what is shown",
-        file="spark/tailrace_spark/sinks/opensearch_purges.py",
+        file="spark/tailrace_spark/sinks/opensearch/purge.py",
         old="        return Op(one.id, one.version, None), written\n",
         new="        return Op(one.id, None, None), written\n",
         needs=Needs.NOTHING,

@@ -15,7 +15,7 @@ from tests.integration.lake.iceberg import FollowedIceberg
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

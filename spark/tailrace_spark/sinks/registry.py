@@ -14,10 +14,10 @@ from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP
 from tailrace_spark.sinks.declared.kafka import KAFKA
 from tailrace_spark.sinks.declared.log_tables import LOG_TABLES
-from tailrace_spark.sinks.declared.opensearch import OPENSEARCH
 from tailrace_spark.sinks.declared.rabbitmq import RABBITMQ
 from tailrace_spark.sinks.delta.sink_type import DELTA
 from tailrace_spark.sinks.iceberg.sink_type import ICEBERG
+from tailrace_spark.sinks.opensearch.sink_type import OPENSEARCH
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import SinkType, Surroundings, no_session
 from tailrace_spark.sinks.sql.sink_type import SQL

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from tests import mariadb, opensearch, postgres, rabbitmq
 from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
 from tests.unit.spark.sinks.published import Published
-from tests.unit.spark.sinks.search_proxy import SearchProxy
-from tests.unit.spark.sinks.searched import Searched
 
 
 @pytest.fixture(

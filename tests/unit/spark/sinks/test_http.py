@@ -25,11 +25,11 @@ from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.http_breaker import Breaker, OpenError
 from tailrace_spark.sinks.http_json import HttpOutlet
-from tailrace_spark.sinks.http_patience import Pace, retry_after
 from tailrace_spark.sinks.http_sender import HttpSender
 from tailrace_spark.sinks.http_signing import key_bytes, signed_headers
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.retry import Pace, retry_after
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
 from tests.unit.spark.sinks.endpoint import TAKEN, Answer, Endpoint, Request

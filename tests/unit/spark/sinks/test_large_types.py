@@ -11,8 +11,8 @@ from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.sinks.arrow.schema import arrow_schema, value_type
-from tailrace_spark.sinks.opensearch_documents import Documents
-from tailrace_spark.sinks.opensearch_types import render
+from tailrace_spark.sinks.opensearch.documents import Documents
+from tailrace_spark.sinks.opensearch.types import render
 from tailrace_spark.sinks.sql.types import json_value
 from tests.unit.schemas.test_large_definitions import FIELDS, nested, only
 

@@ -26,7 +26,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.merging_contract import SECOND, truncate
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
 
 NEVER = 4_000_000_000_000
 """When the truncation was seen, in milliseconds: no clock says that the delay is over."""

@@ -12,7 +12,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import (
     write,
 )
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))

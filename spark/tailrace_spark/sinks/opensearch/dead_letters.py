@@ -9,7 +9,7 @@ from typing import Any, Final
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Place
-from tailrace_spark.sinks.opensearch_client import Op, SearchClient, name
+from tailrace_spark.sinks.opensearch.client import Op, SearchClient, name
 
 _PLACE: Final = ("topic", "partition", "offset")
 _MAPPING: Final[dict[str, Any]] = {

@@ -16,7 +16,7 @@ import httpx2
 
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.http_patience import Pace, Patience, TryAgainError, retry_after
+from tailrace_spark.sinks.retry import Pace, Patience, TryAgainError, retry_after
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 STATE: Final = "__tailrace.state"

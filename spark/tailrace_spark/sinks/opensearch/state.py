@@ -31,7 +31,7 @@ from tailrace_spark.merge.stored_row import RowKey, stored_as
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.purging import deletes_from, seconds
 from tailrace_spark.rowstate.truncation import TruncationState
-from tailrace_spark.sinks.opensearch_documents import digest
+from tailrace_spark.sinks.opensearch.documents import digest
 
 VERSION: Final = 1
 KIND_ROW, KIND_HEAD, KIND_TABLE = "row", "partition", "table"

@@ -23,15 +23,15 @@ from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
-from tailrace_spark.sinks.opensearch_client import SearchClient
-from tailrace_spark.sinks.opensearch_copy import copy
-from tailrace_spark.sinks.opensearch_documents import OWN, Documents
-from tailrace_spark.sinks.opensearch_groups import merge_groups
-from tailrace_spark.sinks.opensearch_index import Indexes, TableIndex, settled
-from tailrace_spark.sinks.opensearch_letters import SearchLetters
-from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome, StaleError
-from tailrace_spark.sinks.opensearch_purges import forget, have_field
-from tailrace_spark.sinks.opensearch_state import KIND_HEAD, KIND_ROW, decode_head, decode_row
+from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.dead_letters import SearchLetters
+from tailrace_spark.sinks.opensearch.documents import OWN, Documents
+from tailrace_spark.sinks.opensearch.groups import merge_groups
+from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex, settled
+from tailrace_spark.sinks.opensearch.merge import DocumentMerge, Outcome, StaleError
+from tailrace_spark.sinks.opensearch.purge import forget, have_field
+from tailrace_spark.sinks.opensearch.reindex import copy
+from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse
 

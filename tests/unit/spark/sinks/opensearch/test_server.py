@@ -19,8 +19,8 @@ from tests.unit.spark.sinks.merging_contract import (
     WIDE,
     write,
 )
-from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 

@@ -15,11 +15,10 @@ import pytest
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.opensearch import OpensearchSink
+from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.dying_search import batch
 from tests.unit.spark.sinks.merging_contract import (
     SECOND,
     WIDE,
@@ -27,8 +26,9 @@ from tests.unit.spark.sinks.merging_contract import (
     truncate,
     write,
 )
-from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.dying import batch
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN
 from tests.unit.tables import table
 
@@ -130,7 +130,7 @@ def test_a_process_killed_in_the_middle_of_a_batch(searched: Searched) -> None:
     """SIGKILL at several moments of a batch of many bulk requests, which then comes again."""
     rows = 600
     expected = selected(WIDE, batch(rows), *WIDE_COLUMNS)
-    program = [sys.executable, "-m", "tests.unit.spark.sinks.dying_search", searched.url]
+    program = [sys.executable, "-m", "tests.unit.spark.sinks.opensearch.dying", searched.url]
     cut = set()
     for there in (1, 100, 300, 500):
         one = Searched(searched.url)

@@ -18,9 +18,9 @@ from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.naming import fit
-from tailrace_spark.sinks.opensearch_client import Op, SearchClient, Version, name
-from tailrace_spark.sinks.opensearch_documents import OWN, TABLE_ID, Documents, count_fields, covers
-from tailrace_spark.sinks.opensearch_state import FIELDS, KIND_TABLE, About, decode_about, encode_about, own
+from tailrace_spark.sinks.opensearch.client import Op, SearchClient, Version, name
+from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, About, decode_about, encode_about, own
 
 log = logging.getLogger("tailrace_spark")
 

@@ -18,10 +18,10 @@ from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import stored_as
 from tailrace_spark.rowstate.codec import decode_deletion, encode_state
 from tailrace_spark.rowstate.purging import purge
-from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient, name
-from tailrace_spark.sinks.opensearch_documents import OWN
-from tailrace_spark.sinks.opensearch_index import TableIndex
-from tailrace_spark.sinks.opensearch_state import (
+from tailrace_spark.sinks.opensearch.client import Found, Op, SearchClient, name
+from tailrace_spark.sinks.opensearch.documents import OWN
+from tailrace_spark.sinks.opensearch.index import TableIndex
+from tailrace_spark.sinks.opensearch.state import (
     FIELDS,
     KIND_HEAD,
     KIND_ROW,

@@ -10,8 +10,8 @@ import pytest
 from tailrace_spark.sinks.protocol import LetterSink
 from tests import opensearch
 from tests.unit.spark.sinks.letters_contract import PLAIN, LettersContract
-from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 
 
 class Indexes:

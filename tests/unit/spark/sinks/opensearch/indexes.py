@@ -11,9 +11,9 @@ import httpx2
 
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.http_patience import Pace
-from tailrace_spark.sinks.opensearch import OpensearchSink
-from tailrace_spark.sinks.opensearch_client import SearchClient
+from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tailrace_spark.sinks.retry import Pace
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 PROMPT = Pace(first=0.01, longest=0.05, jitter=0.01)

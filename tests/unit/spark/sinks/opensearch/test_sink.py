@@ -19,9 +19,9 @@ from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
 from tailrace_spark.merge.partition import KnownRow
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.truncation import Truncation, TruncationState
-from tailrace_spark.sinks.opensearch_client import SearchClient
-from tailrace_spark.sinks.opensearch_documents import Documents, count_fields, covers
-from tailrace_spark.sinks.opensearch_state import (
+from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch.state import (
     About,
     PartitionHead,
     decode_about,

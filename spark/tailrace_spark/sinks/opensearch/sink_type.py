@@ -10,8 +10,8 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: OpensearchSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.opensearch import OpensearchSink
-    from tailrace_spark.sinks.opensearch_client import SearchClient
+    from tailrace_spark.sinks.opensearch.client import SearchClient
+    from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 
     return OpensearchSink(SearchClient(name, settings), settings, ring_delay=around.ring_delay)
 

@@ -6,8 +6,8 @@ import sys
 
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
-from tailrace_spark.sinks.opensearch import OpensearchSink
-from tailrace_spark.sinks.opensearch_client import SearchClient
+from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import WIDE

@@ -9,10 +9,10 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.merge.partition import KnownRow
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, stored_as
-from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient
-from tailrace_spark.sinks.opensearch_documents import OWN, Document, Documents, digest, head_id
-from tailrace_spark.sinks.opensearch_index import TableIndex
-from tailrace_spark.sinks.opensearch_state import (
+from tailrace_spark.sinks.opensearch.client import Found, Op, SearchClient
+from tailrace_spark.sinks.opensearch.documents import OWN, Document, Documents, digest, head_id
+from tailrace_spark.sinks.opensearch.index import TableIndex
+from tailrace_spark.sinks.opensearch.state import (
     KIND_HEAD,
     KIND_ROW,
     PartitionHead,

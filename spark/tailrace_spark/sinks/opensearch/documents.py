@@ -19,7 +19,7 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.naming import claim
-from tailrace_spark.sinks.opensearch_types import Render, field_of, render
+from tailrace_spark.sinks.opensearch.types import Render, field_of, render
 
 OWN: Final = "__tailrace"
 """The field below which all stands that is not the source's; no `_source` has it."""

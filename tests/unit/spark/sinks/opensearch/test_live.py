@@ -24,8 +24,8 @@ from tests.unit.spark.sinks.merging_contract import (
     truncate,
     write,
 )
-from tests.unit.spark.sinks.search_proxy import SearchProxy
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.spark.sinks.test_documents import run
 from tests.unit.tables import table

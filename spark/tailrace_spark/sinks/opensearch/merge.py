@@ -21,10 +21,10 @@ from tailrace_spark.merge.partition import Clustering, Known, KnownRow, Merge, M
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, StateRow
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.opensearch_client import Found, Op, SearchClient, Version
-from tailrace_spark.sinks.opensearch_documents import OWN, TABLE_ID, Document, Documents, digest, head_id
-from tailrace_spark.sinks.opensearch_index import TableIndex
-from tailrace_spark.sinks.opensearch_state import (
+from tailrace_spark.sinks.opensearch.client import Found, Op, SearchClient, Version
+from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Document, Documents, digest, head_id
+from tailrace_spark.sinks.opensearch.index import TableIndex
+from tailrace_spark.sinks.opensearch.state import (
     KIND_HEAD,
     KIND_ROW,
     PartitionHead,

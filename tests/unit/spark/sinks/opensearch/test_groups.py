@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.merge.batch_changes import gather
-from tailrace_spark.sinks.opensearch_groups import groups
+from tailrace_spark.sinks.opensearch.groups import groups
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import delivered, piece
 from tests.unit.spark.sinks.merging_contract import selected, write
-from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 from tests.unit.tables import table
 
 LINES = table({"id": "int"}, {"c": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="lines")

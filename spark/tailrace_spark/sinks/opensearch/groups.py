@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tailrace_spark.merge.batch_changes import Gathered
-from tailrace_spark.sinks.opensearch_client import SearchClient
-from tailrace_spark.sinks.opensearch_documents import Documents
-from tailrace_spark.sinks.opensearch_index import TableIndex
-from tailrace_spark.sinks.opensearch_merge import DocumentMerge, Outcome
+from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.documents import Documents
+from tailrace_spark.sinks.opensearch.index import TableIndex
+from tailrace_spark.sinks.opensearch.merge import DocumentMerge, Outcome
 
 
 def merge_groups(

@@ -13,11 +13,11 @@ import pytest
 from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.opensearch import OpensearchSink
+from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.search_proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.searched import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 from tests.unit.spark.sinks.sql.test_time import PLAIN, SECOND, Time, expiring
 from tests.unit.spark.sinks.sql.test_time import WIDE as WITH_PLAINS_ID
 
