@@ -6,8 +6,8 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-WRITES: Final = "spark/tailrace_spark/sinks/cql_writes.py"
-UNIT: Final = "unit/spark/sinks/test_cql_writes.py"
+WRITES: Final = "spark/tailrace_spark/sinks/cassandra/cql.py"
+UNIT: Final = "unit/spark/sinks/cassandra/test_cql.py"
 EQUAL: Final = "Another Cassandra cluster answers `SELECT`, `WRITETIME` and `TTL` as the source does"
 
 BREAKAGES: Final = (
@@ -48,7 +48,7 @@ BREAKAGES: Final = (
     Breakage(
         name="the-source-writes-itself",
         promise="the source's own tables are never written",
-        file="spark/tailrace_spark/sinks/cassandra_tables.py",
+        file="spark/tailrace_spark/sinks/cassandra/tables.py",
         old="    if own == table.id:\n",
         new="    if own.version == table.id:\n",
         needs=Needs.NODE,

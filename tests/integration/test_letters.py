@@ -17,9 +17,9 @@ from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.letters import Replayed, replayed
-from tailrace_spark.sinks.cassandra import Batch, CassandraStore
-from tailrace_spark.sinks.cassandra_tables import CassandraTablesSink
-from tailrace_spark.sinks.cql_writes import Mutation
+from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore
+from tailrace_spark.sinks.cassandra.cql import Mutation
+from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
 from tailrace_spark.sinks.kafka import Config, KafkaTarget, transactions
 from tailrace_spark.sinks.kafka_letters import ReplayingKafkaOutlet
 from tailrace_spark.sinks.protocol import LetterSink

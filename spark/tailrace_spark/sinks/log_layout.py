@@ -175,21 +175,3 @@ def insert_statement(log: LogTable, columns: Collection[str]) -> str:
     names = ", ".join(map(quote_identifier, columns))
     marks = ", ".join("?" * len(columns))
     return f"INSERT INTO {log.cql_name} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?"  # noqa: S608 - names are quoted
-
-
-def create_type_statement(keyspace: str, user_type: CqlType) -> str:
-    """CREATE TYPE of a user type."""
-    fields = ", ".join(
-        f"{quote_identifier(name)} {cql_type}" for name, cql_type in zip(user_type.fields, user_type.args, strict=True)
-    )
-    return f"CREATE TYPE IF NOT EXISTS {_type_name(keyspace, user_type)} ({fields})"
-
-
-def add_field_statement(keyspace: str, user_type: CqlType, field: str) -> str:
-    """ALTER TYPE that adds one field."""
-    cql_type = user_type.args[user_type.fields.index(field)]
-    return f"ALTER TYPE {_type_name(keyspace, user_type)} ADD {quote_identifier(field)} {cql_type}"
-
-
-def _type_name(keyspace: str, user_type: CqlType) -> str:
-    return f"{quote_identifier(keyspace)}.{quote_identifier(user_type.name)}"

@@ -17,9 +17,11 @@ from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.definitions import merge_definitions
-from tailrace_spark.sinks.cassandra import Batch, RefusedError
-from tailrace_spark.sinks.cassandra_parts import Letters, Store, make_types
-from tailrace_spark.sinks.cassandra_sink import CassandraSink, Targets
+from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
+from tailrace_spark.sinks.cassandra.dead_letters import Letters
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
+from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.cassandra.user_types import make_types
 from tailrace_spark.sinks.log_layout import (
     LogTable,
     add_statement,

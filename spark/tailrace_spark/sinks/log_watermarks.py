@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from tailrace_schemas.cql.types import quote_identifier
-from tailrace_spark.sinks.cassandra import Batch
-from tailrace_spark.sinks.cassandra_parts import Store
+from tailrace_spark.sinks.cassandra.cluster import Batch
+from tailrace_spark.sinks.cassandra.store import Store
 
 WATERMARKS: Final = "tailrace_log_watermarks"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.sinks.declared.cassandra_tables import CASSANDRA
+from tailrace_spark.sinks.cassandra.sink_type import CASSANDRA
 from tailrace_spark.sinks.declared.console import CONSOLE
 from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP

@@ -10,7 +10,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.cassandra import CassandraStore
+    from tailrace_spark.sinks.cassandra.cluster import CassandraStore
     from tailrace_spark.sinks.log_tables import LogTablesSink
 
     store = CassandraStore(settings, f"sink.{name}")

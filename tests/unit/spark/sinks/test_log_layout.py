@@ -8,11 +8,10 @@ import pytest
 
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.errors import UnsupportedError
+from tailrace_spark.sinks.cassandra.user_types import add_field_statement, create_type_statement
 from tailrace_spark.sinks.log_layout import (
-    add_field_statement,
     add_statement,
     create_statement,
-    create_type_statement,
     drop_statement,
     dropped_columns,
     insert_statement,

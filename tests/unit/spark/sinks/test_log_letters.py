@@ -18,7 +18,7 @@ from tailrace_spark.assign import StreamTable
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
 from tailrace_spark.letters import Replayed, all_letters, replayed_whole
 from tailrace_spark.pieces import pieces
-from tailrace_spark.sinks.cassandra import Batch
+from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.log_tables import LogTablesSink
 from tailrace_spark.updates import with_streams
 from tests.unit.spark.cassandra import Log

@@ -10,8 +10,8 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: CassandraSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.cassandra import CassandraStore
-    from tailrace_spark.sinks.cassandra_tables import CassandraTablesSink
+    from tailrace_spark.sinks.cassandra.cluster import CassandraStore
+    from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
 
     store = CassandraStore(settings, f"sink.{name}")
     return CassandraTablesSink(

@@ -11,7 +11,8 @@ from typing import Final, Generic, TypeVar
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
-from tailrace_spark.sinks.cassandra_parts import Letters, Store
+from tailrace_spark.sinks.cassandra.dead_letters import Letters
+from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 _Target = TypeVar("_Target")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Bound, Change, Marker
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import DroppedColumn
-from tailrace_spark.sinks.cql_writes import ABSENT, Slice, Writes, check_writable, slices
+from tailrace_spark.sinks.cassandra.cql import ABSENT, Slice, Writes, check_writable, slices
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column
 from tests.unit.tables import table

@@ -14,10 +14,12 @@ from tailrace_schemas.cql.types import CqlType, quote_identifier
 from tailrace_schemas.errors import ServiceError, SettingsError, UnsupportedError
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.sinks.cassandra import KeyColumn, RefusedError
-from tailrace_spark.sinks.cassandra_parts import DEAD_LETTERS, Letters, Store, make_types
-from tailrace_spark.sinks.cassandra_sink import CassandraSink, Targets
-from tailrace_spark.sinks.cql_writes import Mutation, Writes, check_writable, target_type
+from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
+from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
+from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, Letters
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
+from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.cassandra.user_types import make_types
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")

@@ -1,65 +1,23 @@
-"""What sinks in a Cassandra cluster have in common: the store that they ask, user types, and their dead letters."""
+"""`tailrace_dead_letters`: what a sink in a Cassandra cluster set aside, kept in that cluster."""
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
-from tailrace_schemas.cql.types import CqlType, quote_identifier, user_types_in
-from tailrace_schemas.errors import ServiceError, UnsupportedError
+from tailrace_schemas.cql.types import quote_identifier
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import table_of_topic
 from tailrace_spark.batch.delivery import DeadLetter, Place
-from tailrace_spark.sinks.cassandra import Batch, RefusedError
-from tailrace_spark.sinks.log_layout import add_field_statement, create_type_statement
+from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
+from tailrace_spark.sinks.cassandra.store import Store
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
 _EARLIER_COLUMNS: Final = frozenset({"topic", "partition", "offset", "schema_id", "reason"})
 
 log = logging.getLogger("tailrace_spark")
-
-
-class Store(Protocol):
-    """What such sinks ask of a cluster (tailrace_spark.sinks.cassandra.CassandraStore, which see)."""
-
-    def connect(self) -> None: ...
-
-    def columns(self, keyspace: str, table: str) -> Mapping[str, str]: ...
-
-    def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]: ...
-
-    def define(self, statement: str) -> None: ...
-
-    def write(self, batches: Iterable[Batch]) -> None: ...
-
-    def select(self, statement: str, values: Sequence[str | int] = ()) -> Sequence[tuple[Any, ...]]: ...
-
-    def close(self) -> None: ...
-
-
-def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
-    """Make the user types that columns of these types need, and widen those that lack fields.
-
-    Raises UnsupportedError where one has other fields there, or in another order, such as after a field was renamed
-    here, or of other types: values have their fields by place, as bytes, and would be read as something else.
-    """
-    for user_type in user_types_in(types):
-        fields = store.fields(keyspace, user_type.name)
-        if not fields:
-            store.define(create_type_statement(keyspace, user_type))
-            continue
-        there = [f"{name} {kind}" for name, kind in fields.items()]
-        own = [f"{name} {kind}" for name, kind in zip(user_type.fields, user_type.args, strict=True)]
-        shared = min(len(there), len(own))
-        if there[:shared] != own[:shared]:
-            raise UnsupportedError(
-                f"{quote_identifier(keyspace)}: type {user_type.name} has the fields {', '.join(there)} there, and "
-                f"{', '.join(own)} are to be written, by their places: rename its fields there (ALTER TYPE ... "
-                "RENAME), or write into another keyspace"
-            )
-        for name in user_type.fields[shared:]:
-            store.define(add_field_statement(keyspace, user_type, name))
 
 
 class Letters:

@@ -1,0 +1,1 @@
+"""Log tables of ScyllaDB's shape."""

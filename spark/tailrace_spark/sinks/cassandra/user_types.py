@@ -1,0 +1,51 @@
+"""User types that columns of a sink's tables need: made where they are missing, widened where they lack fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace_schemas.cql.types import CqlType, quote_identifier, user_types_in
+from tailrace_schemas.errors import UnsupportedError
+from tailrace_spark.sinks.cassandra.store import Store
+
+
+def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
+    """Make the user types that columns of these types need, and widen those that lack fields.
+
+    Raises UnsupportedError where one has other fields there, or in another order, such as after a field was renamed
+    here, or of other types: values have their fields by place, as bytes, and would be read as something else.
+    """
+    for user_type in user_types_in(types):
+        fields = store.fields(keyspace, user_type.name)
+        if not fields:
+            store.define(create_type_statement(keyspace, user_type))
+            continue
+        there = [f"{name} {kind}" for name, kind in fields.items()]
+        own = [f"{name} {kind}" for name, kind in zip(user_type.fields, user_type.args, strict=True)]
+        shared = min(len(there), len(own))
+        if there[:shared] != own[:shared]:
+            raise UnsupportedError(
+                f"{quote_identifier(keyspace)}: type {user_type.name} has the fields {', '.join(there)} there, and "
+                f"{', '.join(own)} are to be written, by their places: rename its fields there (ALTER TYPE ... "
+                "RENAME), or write into another keyspace"
+            )
+        for name in user_type.fields[shared:]:
+            store.define(add_field_statement(keyspace, user_type, name))
+
+
+def create_type_statement(keyspace: str, user_type: CqlType) -> str:
+    """CREATE TYPE of a user type."""
+    fields = ", ".join(
+        f"{quote_identifier(name)} {cql_type}" for name, cql_type in zip(user_type.fields, user_type.args, strict=True)
+    )
+    return f"CREATE TYPE IF NOT EXISTS {_type_name(keyspace, user_type)} ({fields})"
+
+
+def add_field_statement(keyspace: str, user_type: CqlType, field: str) -> str:
+    """ALTER TYPE that adds one field."""
+    cql_type = user_type.args[user_type.fields.index(field)]
+    return f"ALTER TYPE {_type_name(keyspace, user_type)} ADD {quote_identifier(field)} {cql_type}"
+
+
+def _type_name(keyspace: str, user_type: CqlType) -> str:
+    return f"{quote_identifier(keyspace)}.{quote_identifier(user_type.name)}"
