@@ -152,7 +152,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_log_letters.py",
+                "unit/spark/sinks/cassandra/log/test_dead_letters.py",
                 "test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_letters_ends",
                 ASSERTED,
             ),

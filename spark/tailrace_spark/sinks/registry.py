@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.cassandra.log.sink_type import LOG_TABLES
 from tailrace_spark.sinks.cassandra.sink_type import CASSANDRA
 from tailrace_spark.sinks.declared.console import CONSOLE
 from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP
 from tailrace_spark.sinks.declared.kafka import KAFKA
-from tailrace_spark.sinks.declared.log_tables import LOG_TABLES
 from tailrace_spark.sinks.declared.rabbitmq import RABBITMQ
 from tailrace_spark.sinks.delta.sink_type import DELTA
 from tailrace_spark.sinks.iceberg.sink_type import ICEBERG

@@ -11,7 +11,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.cassandra.cluster import CassandraStore
-    from tailrace_spark.sinks.log_tables import LogTablesSink
+    from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 
     store = CassandraStore(settings, f"sink.{name}")
     return LogTablesSink(

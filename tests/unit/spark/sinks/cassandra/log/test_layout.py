@@ -8,8 +8,7 @@ import pytest
 
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.errors import UnsupportedError
-from tailrace_spark.sinks.cassandra.user_types import add_field_statement, create_type_statement
-from tailrace_spark.sinks.log_layout import (
+from tailrace_spark.sinks.cassandra.log.layout import (
     add_statement,
     create_statement,
     drop_statement,
@@ -18,6 +17,7 @@ from tailrace_spark.sinks.log_layout import (
     log_name,
     log_table,
 )
+from tailrace_spark.sinks.cassandra.user_types import add_field_statement, create_type_statement
 from tests.unit.tables import table
 
 EVERYTHING = table(

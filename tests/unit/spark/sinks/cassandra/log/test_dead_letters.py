@@ -19,12 +19,12 @@ from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
 from tailrace_spark.letters import Replayed, all_letters, replayed_whole
 from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.cassandra.cluster import Batch
-from tailrace_spark.sinks.log_tables import LogTablesSink
+from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.updates import with_streams
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.cassandra.log.test_sink import ORDERS, Cluster
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.spark.sinks.letters_contract import Lettered, LettersContract, nowhere, understood
-from tests.unit.spark.sinks.test_log_tables import ORDERS, Cluster
 
 STREAMS = StreamTable.of(
     [build_generation(Ring((Node("h", "dc", (-(2**62), 0, 2**62)),)), timestamp=1, seed=1)], known_until=None

@@ -17,8 +17,8 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
-from tailrace_spark.sinks.log_rows import write_times
-from tailrace_spark.sinks.log_tables import LogTablesSink
+from tailrace_spark.sinks.cassandra.log.rows import write_times
+from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.protocol import UpdateSink, Watermark, WatermarkedSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table

@@ -19,7 +19,7 @@ from tailrace_schemas.digest import change_digest, mutation_digest
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Place
-from tailrace_spark.sinks.log_rows import LogRow, log_rows, time_uuid, write_times
+from tailrace_spark.sinks.cassandra.log.rows import LogRow, log_rows, time_uuid, write_times
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, row_changes
 from tests.unit.tables import table

@@ -19,10 +19,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
 from tailrace_spark.sinks.cassandra.dead_letters import Letters
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
-from tailrace_spark.sinks.cassandra.store import Store
-from tailrace_spark.sinks.cassandra.user_types import make_types
-from tailrace_spark.sinks.log_layout import (
+from tailrace_spark.sinks.cassandra.log.layout import (
     LogTable,
     add_statement,
     base_of,
@@ -34,8 +31,11 @@ from tailrace_spark.sinks.log_layout import (
     log_table,
     missing_columns,
 )
-from tailrace_spark.sinks.log_rows import LogRow, log_rows, write_times
-from tailrace_spark.sinks.log_watermarks import Watermarks
+from tailrace_spark.sinks.cassandra.log.rows import LogRow, log_rows, write_times
+from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
+from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.cassandra.user_types import make_types
 from tailrace_spark.sinks.protocol import Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 

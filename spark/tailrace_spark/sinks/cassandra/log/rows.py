@@ -15,7 +15,7 @@ from tailrace_schemas.digest import mutation_digest
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column
 from tailrace_spark.batch.delivery import Delivered
-from tailrace_spark.sinks.log_layout import (
+from tailrace_spark.sinks.cassandra.log.layout import (
     BATCH_SEQ_NO,
     END_OF_BATCH,
     OPERATION,
