@@ -25,7 +25,7 @@ from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, Place
-from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import LakeHistory

@@ -93,22 +93,32 @@ BREAKAGES: Final = (
     Breakage(
         name="letters-go-before-they-are-taken",
         promise="a dead letter of an HTTP or RabbitMQ sink stays until it is written again",
-        file="spark/tailrace_spark/sinks/filed_log.py",
+        file="spark/tailrace_spark/sinks/changelog/file_dead_letters.py",
         old="        done = self.emit([Piece((delivered,))])\n        if not done.dead_letters:\n",
         new="        done = self.emit([Piece((delivered,))])\n        if done:\n",
         needs=Needs.NOTHING,
         reds=(
-            Red("unit/spark/sinks/test_filed_log.py", "test_what_is_not_understood_or_refused_again_stays", "assert"),
+            Red(
+                "unit/spark/sinks/changelog/test_file_dead_letters.py",
+                "test_what_is_not_understood_or_refused_again_stays",
+                "assert",
+            ),
         ),
     ),
     Breakage(
         name="a-letter-file-that-anyone-cuts",
         promise="dead letters are replayed while the stream writes others",
-        file="spark/tailrace_spark/sinks/dead_letter_file.py",
+        file="spark/tailrace_spark/sinks/changelog/dead_letter_file.py",
         old="                fcntl.flock(file, fcntl.LOCK_EX)  # closing the file lets go of it\n",
         new="",
         needs=Needs.NOTHING,
-        reds=(Red("unit/spark/sinks/test_filed_log.py", "test_one_at_a_time_has_the_file", "DID NOT RAISE"),),
+        reds=(
+            Red(
+                "unit/spark/sinks/changelog/test_file_dead_letters.py",
+                "test_one_at_a_time_has_the_file",
+                "DID NOT RAISE",
+            ),
+        ),
     ),
     Breakage(
         name="a-letter-without-bytes-is-left",

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_schemas.change import Change
-from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.image_store import ImageStore
 from tailrace_spark.sinks.kafka import KafkaOutlet, KafkaTarget
 from tests import postgres

@@ -20,10 +20,10 @@ from tailrace_spark.letters import Replayed, replayed
 from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore
 from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
+from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.kafka import Config, KafkaTarget, transactions
 from tailrace_spark.sinks.kafka_letters import ReplayingKafkaOutlet
 from tailrace_spark.sinks.protocol import LetterSink
-from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.test_kafka_sink import Dying, Topics
 from tests.unit.spark.cassandra import Log

@@ -13,7 +13,7 @@ from tailrace_schemas.change import record_times
 from tailrace_schemas.change_words import edit_words, key_words, time_words
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Place, Summary
-from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
 
 _HEADS: Final = ("written", "op", "table", "key", "columns", "topic/partition/offset")
 _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}

@@ -14,7 +14,7 @@ from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
-from tailrace_spark.sinks.change_log import LogRecord, place_value, stream_value
+from tailrace_spark.sinks.changelog.sink import LogRecord, place_value, stream_value
 
 DEFINITION: Final = b"tailrace.table"
 """The key of Parquet's metadata under which a file says the definition of its table, as JSON."""

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
@@ -15,7 +14,8 @@ from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
-from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
 from tailrace_spark.sinks.file_commits import Commits, is_new
 from tailrace_spark.sinks.file_formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends
@@ -25,7 +25,6 @@ from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, re
 log = logging.getLogger("tailrace_spark")
 
 _FORMATS: Final[Mapping[str, Callable[..., FormatWriter]]] = {"parquet": Parquet, "jsonl": JsonLines}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Of all files together, what memory holds; of one file, what a row group is made of at most.
 _BUFFERED_RECORDS: Final = 20_000
 _GROUP_RECORDS: Final = 5_000
@@ -245,14 +244,6 @@ class FilesBatch:
         self._outlet.forget()
         for file in self._open.values():
             _close_quietly(file.writer)
-
-
-def day_of(written: int) -> str:
-    """The day (UTC) of a write time in microseconds; of one beyond the years 1 to 9999, the first or last of these."""
-    try:
-        return (_EPOCH + timedelta(microseconds=written)).date().isoformat()
-    except OverflowError:
-        return (date.max if written > 0 else date.min).isoformat()
 
 
 def _close_quietly(writer: Any) -> None:

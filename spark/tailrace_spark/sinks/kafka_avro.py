@@ -21,7 +21,7 @@ from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Place
 from tailrace_spark.sinks.avro_calendar import Calendar
-from tailrace_spark.sinks.change_log import LogRecord
+from tailrace_spark.sinks.changelog.sink import LogRecord
 from tailrace_spark.sinks.debezium import Write
 
 _Schema = dict[str, Any]

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Protocol
 
-from tailrace_spark.sinks.change_log import LogRecord, encoded, key_of
+from tailrace_spark.sinks.changelog.sink import LogRecord, encoded, key_of
 
 CloudEvents = Literal["none", "structured", "binary"]
 Headers = tuple[tuple[str, bytes], ...]

@@ -15,10 +15,10 @@ from tailrace_common.kafka import KafkaTransactions, PartitionReader, RecordFetc
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
-from tailrace_spark.sinks.change_log import Batch, encoded, place_value
+from tailrace_spark.sinks.changelog.replayable import page
+from tailrace_spark.sinks.changelog.sink import Batch, encoded, place_value
 from tailrace_spark.sinks.kafka import Config, KafkaBatch, KafkaOutlet, KafkaTarget, Sent, transactions
 from tailrace_spark.sinks.kafka_avro import Registry
-from tailrace_spark.sinks.replaying_log import page
 
 REPLAYED: Final = "replayed"
 

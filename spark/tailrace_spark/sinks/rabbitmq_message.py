@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Final
 
 from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.change_log import LogRecord, encoded, key_of
+from tailrace_spark.sinks.changelog.sink import LogRecord, encoded, key_of
 
 _LONGEST_KEY: Final = 255  # a short string of AMQP 0-9-1, in bytes
 _LATEST: Final = 253_402_300_799  # the end of the year 9999, beyond which clients cannot say a date

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.catalog import CATALOG
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent

@@ -18,7 +18,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.imaging import ImageStore, imaged
-from tailrace_spark.sinks.change_log import Batch, ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.console import ConsoleOutlet
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.sink_type import Kind

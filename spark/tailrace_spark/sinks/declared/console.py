@@ -12,7 +12,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.change_log import ChangeLogSink
+    from tailrace_spark.sinks.changelog.sink import ChangeLogSink
     from tailrace_spark.sinks.console import ConsoleOutlet
     from tailrace_spark.sinks.image_store import images_for
 

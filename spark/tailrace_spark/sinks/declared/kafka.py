@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
+    from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
     from tailrace_spark.sinks.image_store import images_for
     from tailrace_spark.sinks.kafka import KafkaTarget
     from tailrace_spark.sinks.kafka_letters import ReplayingKafkaOutlet
-    from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 
     own, prefix = settings.kafka.reveal(), around.prefix
     letters = settings.dead_letters or f"{prefix}.sink-dead-letters"

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import At, DeadLetter, Delivered, Piece, Place, Summary
-from tailrace_spark.sinks.change_log import Batch
+from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink, page
+from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import (
     DEAD_LETTERS,
@@ -31,7 +32,6 @@ from tailrace_spark.sinks.lake.history import (
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.protocol import ReachableSink
-from tailrace_spark.sinks.replaying_log import ReplayingLogSink, page
 
 _NAMED_BY: Final = ("partition", "offset", "topic")
 _TRIES: Final = 5

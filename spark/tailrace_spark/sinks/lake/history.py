@@ -24,8 +24,8 @@ from tailrace_spark.sinks.arrow.date_range import within
 from tailrace_spark.sinks.arrow.relabel import relabelled_batch
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, conform, grown, history_schema, sayable
-from tailrace_spark.sinks.change_log import Batch, LogRecord, place_value, stream_value
-from tailrace_spark.sinks.files import day_of
+from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, place_value, stream_value
 from tailrace_spark.sinks.lake.names import distinct, names_of
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number

@@ -13,9 +13,9 @@ from typing import Any
 from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.filed_log import FiledLogSink
+from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient

@@ -21,8 +21,8 @@ from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.filed_log import FiledLogSink
+from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.http_breaker import Breaker, OpenError
 from tailrace_spark.sinks.http_json import HttpOutlet
 from tailrace_spark.sinks.http_sender import HttpSender

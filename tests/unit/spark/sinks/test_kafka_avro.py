@@ -23,7 +23,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Place
 from tailrace_spark.batch.row_image import Imaged, ImageMaker
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.change_log import LogRecord
+from tailrace_spark.sinks.changelog.sink import LogRecord
 from tailrace_spark.sinks.debezium import DebeziumForm
 from tailrace_spark.sinks.kafka_avro import AvroChanges, AvroWriters, change_schema
 from tailrace_spark.sinks.kafka_forms import event_headers

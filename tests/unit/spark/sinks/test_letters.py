@@ -19,16 +19,16 @@ from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.letters import Replayed
+from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
+from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
 from tailrace_spark.sinks.file_store import FileStore
-from tailrace_spark.sinks.filed_log import FiledLogSink
 from tailrace_spark.sinks.http_json import HttpOutlet
 from tailrace_spark.sinks.http_sender import HttpSender
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import SINKS, open_sink
-from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash

@@ -19,7 +19,7 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.change_log import LogRecord
+from tailrace_spark.sinks.changelog.sink import LogRecord
 from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq_message import Lanes, Message, messages_of, routing_key
 from tailrace_spark.sinks.registry import open_sink

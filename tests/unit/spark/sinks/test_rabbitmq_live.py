@@ -13,7 +13,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.registry import open_sink
 from tests import rabbitmq
 from tests.unit.spark.sinks.change_log_contract import (

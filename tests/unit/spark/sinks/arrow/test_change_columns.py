@@ -25,7 +25,7 @@ from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import history_schema
 from tailrace_spark.sinks.arrow.values import array_of
-from tailrace_spark.sinks.change_log import ChangeLogSink, LogRecord
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, LogRecord
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake import history as lake_history
 from tailrace_spark.sinks.lake.history import LakeHistory, rows_of

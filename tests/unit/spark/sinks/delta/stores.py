@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.change_log import ChangeLogSink
+from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
@@ -22,7 +23,6 @@ from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import LetterSink
-from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 WRITTEN_BY_SPARK: Final = Path(__file__).parents[3] / "fixtures/delta"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
-from tailrace_spark.sinks.change_log import ChangeLogSink, Imaging, Outlet
-from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging, Outlet
 
 
 class FiledLogSink(ChangeLogSink):

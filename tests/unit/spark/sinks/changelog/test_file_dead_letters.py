@@ -19,8 +19,8 @@ from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
 from tailrace_spark.letters import Replayed, all_letters, replayed
 from tailrace_spark.pieces import pieces
-from tailrace_spark.sinks.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.filed_log import FiledLogSink
+from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log

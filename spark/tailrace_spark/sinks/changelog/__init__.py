@@ -1,0 +1,1 @@
+"""What all sinks that write a log of changes share: the sink over an outlet, and where its dead letters are."""

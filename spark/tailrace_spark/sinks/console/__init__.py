@@ -1,0 +1,1 @@
+"""The console: changes as lines or tables."""

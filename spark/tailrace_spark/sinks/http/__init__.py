@@ -1,0 +1,1 @@
+"""The HTTP sink: changes as JSON to an endpoint."""

@@ -1,0 +1,1 @@
+"""The Kafka sink: JSON, Avro, CloudEvents or Debezium's events into topics, in transactions."""

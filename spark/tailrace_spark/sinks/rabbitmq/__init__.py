@@ -1,0 +1,1 @@
+"""The RabbitMQ sink: changes as messages, confirmed by the broker."""
