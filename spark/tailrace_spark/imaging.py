@@ -10,7 +10,7 @@ from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.pieces import pieces
 from tailrace_spark.rowstate.images import ImageOp
-from tailrace_spark.sinks.image_store import ImageStore
+from tailrace_spark.sinks.images.store import ImageStore
 
 __all__ = ["ImageOp", "ImageStore", "Imaged", "RowImage", "imaged"]
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-STORE: Final = "spark/tailrace_spark/sinks/image_store.py"
-STATE: Final = "spark/tailrace_spark/sinks/image_state.py"
+STORE: Final = "spark/tailrace_spark/sinks/images/store.py"
+STATE: Final = "spark/tailrace_spark/sinks/images/state.py"
 EVENTS: Final = "spark/tailrace_spark/sinks/debezium.py"
-STORED: Final = "unit/spark/sinks/test_image_store.py"
+STORED: Final = "unit/spark/sinks/images/test_store.py"
 
 BREAKAGES: Final = (
     Breakage(

@@ -38,7 +38,7 @@ BREAKAGES: Final = (
     Breakage(
         name="images-know-no-ring-delay",
         promise="what was written behind a truncation has images, whichever host tells of that first",
-        file="spark/tailrace_spark/sinks/image_store.py",
+        file="spark/tailrace_spark/sinks/images/store.py",
         old="        ring_delay=around.ring_delay,\n",
         new="",
         needs=Needs.NOTHING,

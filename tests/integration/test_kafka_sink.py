@@ -21,7 +21,7 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.image_store import ImageStore
+from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka import Config, KafkaOutlet, KafkaTarget, transactions
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink

@@ -13,7 +13,7 @@ def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
     from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
     from tailrace_spark.sinks.file_store import FileStore
-    from tailrace_spark.sinks.image_store import images_for
+    from tailrace_spark.sinks.images.store import images_for
 
     return ReplayingLogSink(ReplayingFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around))
 

@@ -15,7 +15,7 @@ def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> Reacha
     from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
     from tailrace_spark.sinks.http_json import HttpOutlet
     from tailrace_spark.sinks.http_sender import HttpSender
-    from tailrace_spark.sinks.image_store import images_for
+    from tailrace_spark.sinks.images.store import images_for
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = HttpOutlet(HttpSender(name, settings), settings, letters)

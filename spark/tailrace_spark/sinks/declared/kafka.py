@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
-    from tailrace_spark.sinks.image_store import images_for
+    from tailrace_spark.sinks.images.store import images_for
     from tailrace_spark.sinks.kafka import KafkaTarget
     from tailrace_spark.sinks.kafka_letters import ReplayingKafkaOutlet
 

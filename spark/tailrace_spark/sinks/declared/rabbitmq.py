@@ -13,7 +13,7 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
     from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
-    from tailrace_spark.sinks.image_store import images_for
+    from tailrace_spark.sinks.images.store import images_for
     from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
     from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
 

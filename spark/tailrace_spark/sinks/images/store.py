@@ -33,7 +33,7 @@ from tailrace_spark.merge.definitions import merge_definitions, newest_definitio
 from tailrace_spark.merge.purge_horizon import late
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import merge_truncations, truncated, truncation_of
-from tailrace_spark.sinks.image_state import IMAGES, STATE, ScopeState, too_long
+from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.state_store.bulk import insert, overwrite

@@ -24,8 +24,8 @@ from tailrace_spark.batch.delivery import Delivered, Piece, Place
 from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.sinks.image_state import LONGEST_CLUSTERING, LONGEST_KEY
-from tailrace_spark.sinks.image_store import ImageStore
+from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
+from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
