@@ -29,10 +29,10 @@ from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.oracle.trial import Ground as Nodes
 from tests.oracle.trial import Recorder
 from tests.unit.spark.sinks.change_log_contract import Outside
+from tests.unit.spark.sinks.console.test_outlet import Printed
 from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.published import Published
-from tests.unit.spark.sinks.test_console import Printed
 from tests.unit.spark.sinks.test_files import local
 from tests.unit.spark.sinks.test_http import Posted
 

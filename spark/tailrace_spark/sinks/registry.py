@@ -10,7 +10,7 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.cassandra.log.sink_type import LOG_TABLES
 from tailrace_spark.sinks.cassandra.sink_type import CASSANDRA
-from tailrace_spark.sinks.declared.console import CONSOLE
+from tailrace_spark.sinks.console.sink_type import CONSOLE
 from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.declared.http_json import HTTP
 from tailrace_spark.sinks.declared.kafka import KAFKA

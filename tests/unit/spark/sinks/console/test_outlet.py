@@ -13,7 +13,7 @@ import pytest
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.console import ConsoleOutlet
+from tailrace_spark.sinks.console.outlet import ConsoleOutlet
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log
