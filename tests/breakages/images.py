@@ -8,7 +8,7 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 STORE: Final = "spark/tailrace_spark/sinks/images/store.py"
 STATE: Final = "spark/tailrace_spark/sinks/images/state.py"
-EVENTS: Final = "spark/tailrace_spark/sinks/debezium.py"
+EVENTS: Final = "spark/tailrace_spark/sinks/kafka/debezium.py"
 STORED: Final = "unit/spark/sinks/images/test_store.py"
 
 BREAKAGES: Final = (
@@ -56,7 +56,9 @@ BREAKAGES: Final = (
         old="            if image.op is not ImageOp.UPDATE or image.changed:\n",
         new="            if image is not None:\n",
         needs=Needs.NOTHING,
-        reds=(Red("unit/spark/sinks/test_debezium.py", "test_a_row_that_stays_as_it_was_has_no_event", ASSERTED),),
+        reds=(
+            Red("unit/spark/sinks/kafka/test_debezium.py", "test_a_row_that_stays_as_it_was_has_no_event", ASSERTED),
+        ),
     ),
     Breakage(
         name="deletions-without-tombstones",
@@ -67,7 +69,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_debezium.py",
+                "unit/spark/sinks/kafka/test_debezium.py",
                 "test_a_deletion_of_many_rows_has_an_event_and_a_tombstone_for_each",
                 ASSERTED,
             ),

@@ -138,7 +138,7 @@ BREAKAGES: Final = (
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_kafka_avro.py",
+                "unit/spark/sinks/kafka/test_avro.py",
                 "test_a_column_that_comes_or_goes_renames_no_type_of_another",
                 ASSERTED,
             ),
@@ -147,13 +147,13 @@ BREAKAGES: Final = (
     Breakage(
         name="a-refused-schema-stays-refused-in-the-kafka-sink",
         promise="goes on when the rule gives way",
-        file="spark/tailrace_spark/sinks/kafka_avro.py",
+        file="spark/tailrace_spark/sinks/kafka/avro.py",
         old="        self._refused.clear()\n",
         new="        self._refused.update({})\n",
         needs=Needs.NOTHING,
         reds=(
             Red(
-                "unit/spark/sinks/test_kafka_avro.py",
+                "unit/spark/sinks/kafka/test_avro.py",
                 "test_what_is_refused_is_asked_for_once_in_each_batch",
                 ASSERTED,
             ),
@@ -162,7 +162,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-a-registry-refuses-is-left-out",
         promise="a table whose schema the registry refuses is set aside with its reason",
-        file="spark/tailrace_spark/sinks/kafka.py",
+        file="spark/tailrace_spark/sinks/kafka/outlet.py",
         old="            self.letter(DeadLetter(record.place, reason_of(error), record.message))\n",
         new="            assert error\n",
         needs=Needs.KAFKA,

@@ -22,7 +22,7 @@ from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
-from tailrace_spark.sinks.kafka import Config, KafkaOutlet, KafkaTarget, transactions
+from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink

@@ -21,8 +21,8 @@ from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore
 from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
-from tailrace_spark.sinks.kafka import Config, KafkaTarget, transactions
-from tailrace_spark.sinks.kafka_letters import ReplayingKafkaOutlet
+from tailrace_spark.sinks.kafka.dead_letters import ReplayingKafkaOutlet
+from tailrace_spark.sinks.kafka.outlet import Config, KafkaTarget, transactions
 from tailrace_spark.sinks.protocol import LetterSink
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.test_kafka_sink import Dying, Topics

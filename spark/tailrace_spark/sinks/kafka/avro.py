@@ -20,9 +20,9 @@ from tailrace_schemas.avro.subjects import Part, subject_of
 from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.avro_calendar import Calendar
 from tailrace_spark.sinks.changelog.sink import LogRecord
-from tailrace_spark.sinks.debezium import Write
+from tailrace_spark.sinks.kafka.avro_range import Calendar
+from tailrace_spark.sinks.kafka.debezium import Write
 
 _Schema = dict[str, Any]
 _CONNECT_PRIMITIVES: Final[Mapping[str, Any]] = {

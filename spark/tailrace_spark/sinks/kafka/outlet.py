@@ -21,9 +21,9 @@ from tailrace_schemas.topics import topic_component
 from tailrace_spark.batch.delivery import DeadLetter, Place, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, encoded, letter_value
-from tailrace_spark.sinks.debezium import STATIC, DebeziumForm, Event, json_writer
-from tailrace_spark.sinks.kafka_avro import AvroChanges, AvroWriters, Registry
-from tailrace_spark.sinks.kafka_forms import ChangeForm, CloudEvents, Headers, JsonChanges, event_headers
+from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
+from tailrace_spark.sinks.kafka.debezium import STATIC, DebeziumForm, Event, json_writer
+from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, Headers, JsonChanges, event_headers
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]

@@ -10,14 +10,14 @@ from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 if TYPE_CHECKING:
-    from tailrace_spark.sinks.kafka_avro import Registry
+    from tailrace_spark.sinks.kafka.avro import Registry
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
     from tailrace_spark.sinks.images.store import images_for
-    from tailrace_spark.sinks.kafka import KafkaTarget
-    from tailrace_spark.sinks.kafka_letters import ReplayingKafkaOutlet
+    from tailrace_spark.sinks.kafka.dead_letters import ReplayingKafkaOutlet
+    from tailrace_spark.sinks.kafka.outlet import KafkaTarget
 
     own, prefix = settings.kafka.reveal(), around.prefix
     letters = settings.dead_letters or f"{prefix}.sink-dead-letters"

@@ -18,7 +18,7 @@ from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import Place
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.debezium import DebeziumForm, Event, connect_type
+from tailrace_spark.sinks.kafka.debezium import DebeziumForm, Event, connect_type
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column
 from tests.unit.tables import table

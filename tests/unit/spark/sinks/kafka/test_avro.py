@@ -24,9 +24,9 @@ from tailrace_spark.batch.delivery import Place
 from tailrace_spark.batch.row_image import Imaged, ImageMaker
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.changelog.sink import LogRecord
-from tailrace_spark.sinks.debezium import DebeziumForm
-from tailrace_spark.sinks.kafka_avro import AvroChanges, AvroWriters, change_schema
-from tailrace_spark.sinks.kafka_forms import event_headers
+from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, change_schema
+from tailrace_spark.sinks.kafka.debezium import DebeziumForm
+from tailrace_spark.sinks.kafka.json_format import event_headers
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table

@@ -17,8 +17,8 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.changelog.replayable import page
 from tailrace_spark.sinks.changelog.sink import Batch, encoded, place_value
-from tailrace_spark.sinks.kafka import Config, KafkaBatch, KafkaOutlet, KafkaTarget, Sent, transactions
-from tailrace_spark.sinks.kafka_avro import Registry
+from tailrace_spark.sinks.kafka.avro import Registry
+from tailrace_spark.sinks.kafka.outlet import Config, KafkaBatch, KafkaOutlet, KafkaTarget, Sent, transactions
 
 REPLAYED: Final = "replayed"
 
