@@ -21,7 +21,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import once, require_order
-from tests.unit.spark.sinks.endpoint import Endpoint
+from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.tables import table
 
 if TYPE_CHECKING:

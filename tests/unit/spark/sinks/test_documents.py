@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tailrace_common.settings import load_settings
-from tailrace_spark.sinks.http_signing import signed_headers
+from tailrace_spark.sinks.http.signing import signed_headers
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
-from tests.unit.spark.sinks.endpoint import Endpoint
+from tests.unit.spark.sinks.http.endpoint import Endpoint
 
 PAGES = Path(__file__).parents[4] / "docs/sinks"
 

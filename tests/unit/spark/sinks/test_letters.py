@@ -25,15 +25,15 @@ from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.committed_files import CommittedFiles
 from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
 from tailrace_spark.sinks.file_store import FileStore
-from tailrace_spark.sinks.http_json import HttpOutlet
-from tailrace_spark.sinks.http_sender import HttpSender
+from tailrace_spark.sinks.http.client import HttpSender
+from tailrace_spark.sinks.http.outlet import HttpOutlet
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.spark.sinks.delta.stores import LetteredDelta
-from tests.unit.spark.sinks.endpoint import Endpoint
+from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, understood
 from tests.unit.spark.sinks.stores import Dying
 

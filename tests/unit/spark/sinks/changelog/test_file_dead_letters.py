@@ -24,8 +24,8 @@ from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.endpoint import TAKEN, Answer, Request
-from tests.unit.spark.sinks.test_http import Posted
+from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Request
+from tests.unit.spark.sinks.http.test_outlet import Posted
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")

@@ -12,8 +12,8 @@ import httpx2
 
 from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.http_breaker import Breaker, OpenError
-from tailrace_spark.sinks.http_signing import key_bytes, signed_headers
+from tailrace_spark.sinks.http.breaker import Breaker, OpenError
+from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.retry import Pace, Patience, TryAgainError, retry_after
 
 _TRIED_AGAIN: Final = frozenset({408, 429})

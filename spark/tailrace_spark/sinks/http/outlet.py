@@ -13,7 +13,7 @@ from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, encoded, letter_value
-from tailrace_spark.sinks.http_sender import HttpSender, RefusedError
+from tailrace_spark.sinks.http.client import HttpSender, RefusedError
 
 _HEAD: Final = b'{"changes":['
 _TAIL: Final = b"]}"

@@ -23,16 +23,16 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
-from tailrace_spark.sinks.http_breaker import Breaker, OpenError
-from tailrace_spark.sinks.http_json import HttpOutlet
-from tailrace_spark.sinks.http_sender import HttpSender
-from tailrace_spark.sinks.http_signing import key_bytes, signed_headers
+from tailrace_spark.sinks.http.breaker import Breaker, OpenError
+from tailrace_spark.sinks.http.client import HttpSender
+from tailrace_spark.sinks.http.outlet import HttpOutlet
+from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.retry import Pace, retry_after
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
-from tests.unit.spark.sinks.endpoint import TAKEN, Answer, Endpoint, Request
+from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 
 PROMPT = Pace(first=0.001, longest=0.002, jitter=0.001)
 LOG = Log(PLAIN)
