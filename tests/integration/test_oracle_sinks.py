@@ -33,7 +33,7 @@ from tests.unit.spark.sinks.console.test_outlet import Printed
 from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.http.test_outlet import Posted
 from tests.unit.spark.sinks.opensearch.indexes import Searched
-from tests.unit.spark.sinks.published import Published
+from tests.unit.spark.sinks.rabbitmq.published import Published
 from tests.unit.spark.sinks.test_files import local
 
 FEW: Final = (2, 120)

@@ -12,13 +12,13 @@ from tailrace_spark.sinks.cassandra.log.sink_type import LOG_TABLES
 from tailrace_spark.sinks.cassandra.sink_type import CASSANDRA
 from tailrace_spark.sinks.console.sink_type import CONSOLE
 from tailrace_spark.sinks.declared.files import FILES
-from tailrace_spark.sinks.declared.rabbitmq import RABBITMQ
 from tailrace_spark.sinks.delta.sink_type import DELTA
 from tailrace_spark.sinks.http.sink_type import HTTP
 from tailrace_spark.sinks.iceberg.sink_type import ICEBERG
 from tailrace_spark.sinks.kafka.sink_type import KAFKA
 from tailrace_spark.sinks.opensearch.sink_type import OPENSEARCH
 from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.rabbitmq.sink_type import RABBITMQ
 from tailrace_spark.sinks.sink_type import SinkType, Surroundings, no_session
 from tailrace_spark.sinks.sql.sink_type import SQL
 

@@ -13,7 +13,7 @@ from tests import mariadb, opensearch, postgres, rabbitmq
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
-from tests.unit.spark.sinks.published import Published
+from tests.unit.spark.sinks.rabbitmq.published import Published
 
 
 @pytest.fixture(

@@ -25,7 +25,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     once,
     require_order,
 )
-from tests.unit.spark.sinks.published import LOG, Published, changes, truncation, until, write
+from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, changes, truncation, until, write
 from tests.unit.spark.sinks.test_documents import example, run
 
 pytestmark = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbitmq.missing()))

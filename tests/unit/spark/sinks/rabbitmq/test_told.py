@@ -15,7 +15,7 @@ from tailrace_spark.batch.delivery import Summary
 from tests import rabbitmq
 from tests.services.certificates import Authority
 from tests.unit.spark.sinks.change_log_contract import Topic
-from tests.unit.spark.sinks.published import LOG, Published, changes, write
+from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, changes, write
 
 pytestmark = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbitmq.missing()))
 

@@ -14,8 +14,8 @@ def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> Re
     from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
     from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
     from tailrace_spark.sinks.images.store import images_for
-    from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
-    from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
+    from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
+    from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOutlet
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = RabbitmqOutlet(RabbitmqClient(name, settings), settings, letters)

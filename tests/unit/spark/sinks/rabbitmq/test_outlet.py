@@ -20,8 +20,8 @@ from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Place
 from tailrace_spark.sinks.changelog.sink import LogRecord
-from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
-from tailrace_spark.sinks.rabbitmq_message import Lanes, Message, messages_of, routing_key
+from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
+from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, messages_of, routing_key
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM

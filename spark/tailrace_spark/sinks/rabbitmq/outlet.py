@@ -10,8 +10,8 @@ from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
-from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
-from tailrace_spark.sinks.rabbitmq_message import messages_of
+from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
+from tailrace_spark.sinks.rabbitmq.messages import messages_of
 
 
 class RabbitmqOutlet:

@@ -17,12 +17,12 @@ from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.protocol import OrderedSink
-from tailrace_spark.sinks.rabbitmq import RabbitmqOutlet
-from tailrace_spark.sinks.rabbitmq_client import RabbitmqClient
+from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
+from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOutlet
 from tests import rabbitmq
 from tests.unit.spark.cassandra import Log, source
-from tests.unit.spark.sinks.amqp_proxy import FrameProxy
 from tests.unit.spark.sinks.change_log_contract import PLAIN, once, place_of
+from tests.unit.spark.sinks.rabbitmq.amqp_proxy import FrameProxy
 
 LOG = Log(PLAIN)
 _numbers = count()

@@ -15,7 +15,7 @@ from pika.exceptions import ChannelClosed, ConnectionClosed
 
 from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.rabbitmq_message import Lanes, Message, Route
+from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, Route
 
 EXCHANGE_TYPE: Final = "x-consistent-hash"
 _MOST_BYTES: Final = 64 << 20  # of bodies that are not confirmed; one message may have more
