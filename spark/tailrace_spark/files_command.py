@@ -13,10 +13,10 @@ from tailrace_common.cli.console import print_rows
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.sinks.declared.files import FILES
+from tailrace_spark.sinks.files.sink_type import FILES
 
 if TYPE_CHECKING:
-    from tailrace_spark.sinks.file_store import FileStore
+    from tailrace_spark.sinks.files.store import FileStore
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,7 +56,7 @@ def compact(
 
     Example: tailrace files compact -c tailrace.toml
     """
-    from tailrace_spark.sinks.file_compaction import Compaction
+    from tailrace_spark.sinks.files.compaction import Compaction
 
     store, section = _opened(config, sink)
     done = Compaction(store, section.file_mebibytes << 20, time.time).run(hours)
@@ -64,7 +64,7 @@ def compact(
 
 
 def _days(store: FileStore) -> Iterator[dict[str, object]]:
-    from tailrace_spark.sinks.committed_files import CommittedFiles
+    from tailrace_spark.sinks.files.reader import CommittedFiles
 
     found: dict[tuple[str, str], list[int]] = {}
     for file in CommittedFiles(store).files():
@@ -87,7 +87,7 @@ def _opened(config: Path | None, name: str | None) -> tuple[FileStore, FilesSink
         raise SettingsError(f'sink.{chosen}: type = "{section.type}" has no files')
     if missing := FILES.missing():
         raise SettingsError(f"sink.{chosen}: needs {', '.join(missing)}, not installed: {FILES.install}")
-    from tailrace_spark.sinks.file_store import FileStore
+    from tailrace_spark.sinks.files.store import FileStore
 
     store: Any = FileStore.of(section)
     store.reach()

@@ -15,7 +15,7 @@ MERGE: Final = "spark/tailrace_spark/sinks/opensearch/merge.py"
 GROUPS: Final = "spark/tailrace_spark/sinks/opensearch/groups.py"
 GROUPED: Final = "unit/spark/sinks/opensearch/test_groups.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
-PACKS: Final = "unit/spark/sinks/test_file_compaction.py"
+PACKS: Final = "unit/spark/sinks/files/test_compaction.py"
 PURGE: Final = "unit/spark/sinks/opensearch/test_purge.py"
 LOCATIONS: Final = "unit/spark/sinks/test_locations.py"
 RING_DELAY: Final = "unit/spark/sinks/test_ring_delay.py"
@@ -110,7 +110,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-manifest-forgets-which-letters-it-has",
         promise="a replay that dies at any step loses and doubles none",
-        file="spark/tailrace_spark/sinks/file_letters.py",
+        file="spark/tailrace_spark/sinks/files/dead_letters.py",
         old="self._replaying.commit(files, {}, letters, done)",
         new="self._replaying.commit(files, {}, letters)",
         needs=Needs.NOTHING,
@@ -119,7 +119,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-manifest-is-written-over-anothers",
         promise="a replay that dies at any step loses and doubles none",
-        file="spark/tailrace_spark/sinks/file_store.py",
+        file="spark/tailrace_spark/sinks/files/store.py",
         old="                os.link(self._whole(first), whole)\n",
         new="                os.link(self._whole(first), whole + '~'), os.replace(whole + '~', whole)\n",
         needs=Needs.NOTHING,
@@ -161,7 +161,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-free-name-is-taken-for-the-next",
         promise="a compaction loses and doubles nothing",
-        file="spark/tailrace_spark/sinks/file_commits.py",
+        file="spark/tailrace_spark/sinks/files/commits.py",
         old="        if not made or (packs and packs[-1].last >= commit.number):\n",
         new="        if not made or (packs and packs[-1].last < 0):\n",
         needs=Needs.NOTHING,
@@ -170,7 +170,7 @@ BREAKAGES: Final = (
     Breakage(
         name="the-pack-with-less-is-read",
         promise="a compaction loses and doubles nothing",
-        file="spark/tailrace_spark/sinks/file_packs.py",
+        file="spark/tailrace_spark/sinks/files/manifest.py",
         old="(one.first, -one.last, one.id)",
         new="(one.first, one.last, one.id)",
         needs=Needs.NOTHING,
@@ -179,7 +179,7 @@ BREAKAGES: Final = (
     Breakage(
         name="replaced-files-go-at-once",
         promise="a compaction loses and doubles nothing",
-        file="spark/tailrace_spark/sinks/file_compaction.py",
+        file="spark/tailrace_spark/sinks/files/compaction.py",
         old='            if self._clock() - self._noted(name)["at"] >= hours * 3600:\n',
         new="            if hours >= 0:\n",
         needs=Needs.NOTHING,

@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.pipeline import Stream
 from tailrace_spark.report import Progress
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log

@@ -31,10 +31,10 @@ from tests.oracle.trial import Recorder
 from tests.unit.spark.sinks.change_log_contract import Outside
 from tests.unit.spark.sinks.console.test_outlet import Printed
 from tests.unit.spark.sinks.delta.stores import DeltaStored
+from tests.unit.spark.sinks.files.test_outlet import local
 from tests.unit.spark.sinks.http.test_outlet import Posted
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.rabbitmq.published import Published
-from tests.unit.spark.sinks.test_files import local
 
 FEW: Final = (2, 120)
 MANY: Final = (8, 400)

@@ -33,9 +33,9 @@ from tests.oracle.comparison import Downstream, Followed
 from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, require_order
 from tests.unit.spark.sinks.delta.stores import DeltaStored
+from tests.unit.spark.sinks.files.test_outlet import local
 from tests.unit.spark.sinks.http.test_outlet import Posted
 from tests.unit.spark.sinks.rabbitmq.published import Published
-from tests.unit.spark.sinks.test_files import local
 
 Section = Mapping[str, object]
 _STEPS: Final = (Step.NOTING, Step.NOTED, Step.READ, Step.WRITING, Step.COMMITTED)

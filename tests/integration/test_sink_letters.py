@@ -19,7 +19,7 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
-from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import cql, create_keyspace

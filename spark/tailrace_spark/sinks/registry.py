@@ -11,8 +11,8 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.cassandra.log.sink_type import LOG_TABLES
 from tailrace_spark.sinks.cassandra.sink_type import CASSANDRA
 from tailrace_spark.sinks.console.sink_type import CONSOLE
-from tailrace_spark.sinks.declared.files import FILES
 from tailrace_spark.sinks.delta.sink_type import DELTA
+from tailrace_spark.sinks.files.sink_type import FILES
 from tailrace_spark.sinks.http.sink_type import HTTP
 from tailrace_spark.sinks.iceberg.sink_type import ICEBERG
 from tailrace_spark.sinks.kafka.sink_type import KAFKA
@@ -29,7 +29,7 @@ SINKS: Final[Mapping[str, SinkType]] = {
     kind.name: kind
     for kind in (SQL, LOG_TABLES, CASSANDRA, KAFKA, HTTP, RABBITMQ, FILES, DELTA, ICEBERG, OPENSEARCH, CONSOLE)
 }
-"""In the order in which people are told of them. A further sink is a module of `declared`, and an entry here."""
+"""In the order in which people are told of them. A further sink is a package with a `sink_type`, and an entry here."""
 
 _NO_KAFKA: Final[Mapping[str, Scalar]] = {}
 

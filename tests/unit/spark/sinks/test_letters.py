@@ -22,9 +22,9 @@ from tailrace_spark.letters import Replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
-from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
-from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.files.dead_letters import ReplayingFilesOutlet
+from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet
 from tailrace_spark.sinks.protocol import LetterSink
@@ -33,9 +33,9 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.spark.sinks.delta.stores import LetteredDelta
+from tests.unit.spark.sinks.files.stores import Dying
 from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, understood
-from tests.unit.spark.sinks.stores import Dying
 
 SECTIONS: dict[str, dict[str, object]] = {
     "sql": {"url": "sqlite:///x.db"},

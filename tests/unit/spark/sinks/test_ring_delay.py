@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import sink_of
 from tests import opensearch
 from tests.unit.spark.cassandra import Log

@@ -11,8 +11,18 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends, Pack, PackName, chosen, flat, nested, places
-from tailrace_spark.sinks.file_store import FileStore, GoneError
+from tailrace_spark.sinks.files.manifest import (
+    Commit,
+    CommittedFile,
+    Ends,
+    Pack,
+    PackName,
+    chosen,
+    flat,
+    nested,
+    places,
+)
+from tailrace_spark.sinks.files.store import FileStore, GoneError
 
 FORMAT: Final = 2
 """1 had no packs: who knows only that would miss what is packed."""

@@ -11,11 +11,11 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
 from tailrace_spark.sinks.changelog.replayable import page
 from tailrace_spark.sinks.changelog.sink import Batch
-from tailrace_spark.sinks.file_commits import Commits, TakenError
-from tailrace_spark.sinks.file_formats import json_records
-from tailrace_spark.sinks.file_packs import Ends
-from tailrace_spark.sinks.file_store import FileStore
-from tailrace_spark.sinks.files import FilesBatch, FilesOutlet
+from tailrace_spark.sinks.files.commits import Commits, TakenError
+from tailrace_spark.sinks.files.formats import json_records
+from tailrace_spark.sinks.files.manifest import Ends
+from tailrace_spark.sinks.files.outlet import FilesBatch, FilesOutlet
+from tailrace_spark.sinks.files.store import FileStore
 
 _TRIES: Final = 10
 

@@ -16,10 +16,10 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from uuid import uuid4
 
-from tailrace_spark.sinks.file_commits import Commits
-from tailrace_spark.sinks.file_formats import joined
-from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends, Pack, PackedFile, PackName
-from tailrace_spark.sinks.file_store import FileStore, answering, hidden
+from tailrace_spark.sinks.files.commits import Commits
+from tailrace_spark.sinks.files.formats import joined
+from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends, Pack, PackedFile, PackName
+from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 
 PACK_COMMITS: Final = 10_000
 """A pack that has so many commits is left as it is: a week of one-minute batches."""

@@ -23,15 +23,15 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.file_formats import DEFINITION
-from tailrace_spark.sinks.file_store import FileStore, GoneError, hidden
+from tailrace_spark.sinks.files.formats import DEFINITION
+from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
-from tests.unit.spark.sinks.stores import Dying, Stored
+from tests.unit.spark.sinks.files.stores import Dying, Stored
 from tests.unit.tables import table
 
 DAY = 86_400_000_000
@@ -159,7 +159,7 @@ def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: ob
 
 
 def test_sizes_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tailrace_spark.sinks import files
+    from tailrace_spark.sinks.files import outlet as files
 
     monkeypatch.setattr(files, "_GROUP_RECORDS", 20)
     stored, topic, log = local(tmp_path, format="jsonl", compress=False, file_mebibytes=1), Topic(), Log(PLAIN)

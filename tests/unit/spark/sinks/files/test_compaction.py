@@ -15,19 +15,19 @@ from typer.testing import CliRunner
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.files_command import app
-from tailrace_spark.sinks import file_compaction
-from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.files import compaction as file_compaction
+from tailrace_spark.sinks.files.reader import CommittedFiles
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
-from tests.unit.spark.sinks.compacting_contract import (
+from tests.unit.spark.sinks.files.compacting_contract import (
     CompactingContract,
     compact,
     manifests,
     read,
     small_batches,
 )
-from tests.unit.spark.sinks.stores import Stored
-from tests.unit.spark.sinks.test_files import local, names
+from tests.unit.spark.sinks.files.stores import Stored
+from tests.unit.spark.sinks.files.test_outlet import local, names
 
 
 @pytest.mark.long

@@ -13,13 +13,14 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.sinks import file_compaction, files
-from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.file_commits import Commits
-from tailrace_spark.sinks.file_compaction import Compacted, Compaction
+from tailrace_spark.sinks.files import compaction as file_compaction
+from tailrace_spark.sinks.files import outlet as files
+from tailrace_spark.sinks.files.commits import Commits
+from tailrace_spark.sinks.files.compaction import Compacted, Compaction
+from tailrace_spark.sinks.files.reader import CommittedFiles
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
-from tests.unit.spark.sinks.stores import Stored
+from tests.unit.spark.sinks.files.stores import Stored
 
 DAY = 86_400_000_000
 HOUR = 3600

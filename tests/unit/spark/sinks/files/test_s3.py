@@ -12,15 +12,15 @@ import pytest
 from tailrace_common.settings import load_settings
 from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import open_sink
 from tests import s3
 from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
-from tests.unit.spark.sinks.compacting_contract import CompactingContract
-from tests.unit.spark.sinks.stores import Stored
+from tests.unit.spark.sinks.files.compacting_contract import CompactingContract
+from tests.unit.spark.sinks.files.stores import Stored
 
 pytestmark = pytest.mark.integration
 

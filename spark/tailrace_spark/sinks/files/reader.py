@@ -16,11 +16,11 @@ from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.file_commits import Commits
-from tailrace_spark.sinks.file_formats import json_records, parquet_records
-from tailrace_spark.sinks.file_letters import CommittedLetters
-from tailrace_spark.sinks.file_packs import Commit, CommittedFile
-from tailrace_spark.sinks.file_store import FileStore
+from tailrace_spark.sinks.files.commits import Commits
+from tailrace_spark.sinks.files.dead_letters import CommittedLetters
+from tailrace_spark.sinks.files.formats import json_records, parquet_records
+from tailrace_spark.sinks.files.manifest import Commit, CommittedFile
+from tailrace_spark.sinks.files.store import FileStore
 
 _OPEN_FILES: Final = 64
 
