@@ -45,7 +45,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-sink-is-taken-at-the-checkpoints-word",
         promise="a sink that was deleted, or restored from an older backup, stops the stream",
-        file="spark/tailrace_spark/sink_progress.py",
+        file="spark/tailrace_spark/batch/sink_progress.py",
         old="    if kept is None:\n",
         new="    if kept is None or kept.batch < committed.batch:\n        return None\n    if kept is None:\n",
         needs=Needs.KAFKA,

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
-from tailrace_spark.sink_progress import SinkProgress
+from tailrace_spark.batch.sink_progress import SinkProgress
 
 
 class Sink(Protocol):

@@ -7,7 +7,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from tailrace_spark.sink_progress import SinkProgress, offsets_from_json, offsets_to_json
+from tailrace_spark.batch.sink_progress import SinkProgress, offsets_from_json, offsets_to_json
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE
 from tailrace_spark.sinks.state_store.tables import CATALOG

@@ -21,9 +21,9 @@ from tailrace_spark.batch.coalesce import joined
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.batch.gc_pause import held_off
 from tailrace_spark.batch.prefetch import ahead
+from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.merge.batch_changes import Gathered, Gathering, gather
 from tailrace_spark.merge.definitions import newest_definition
-from tailrace_spark.sink_progress import SinkProgress
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql.dead_letters import buried, bury, exhume
 from tailrace_spark.sinks.sql.deferred import HeldChange, HeldTables, gather_held, held_change

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sink_progress import SinkProgress
+from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.protocol import ProgressSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.sinks.contract import Database

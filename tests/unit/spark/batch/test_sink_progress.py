@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_spark.sink_progress import (
+from tailrace_spark.batch.sink_progress import (
     NO_BATCH,
     SinkProgress,
     missing_from_sink,
