@@ -1,4 +1,4 @@
-"""Stream look-ups per second: whole columns (tailrace_spark.assign) beside the scalar rules (tailrace_schemas.streams).
+"""Stream look-ups per second: whole columns (tailrace_spark.streams.lookup) beside the scalar rules (tailrace_schemas.streams).
 
 Usage: python benchmarks/assign.py [nodes] [tokens per node] [streams per entry]
 """
@@ -14,7 +14,7 @@ import numpy as np
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Generation, build_generation, operating, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.assign import StreamTable
+from tailrace_spark.streams.lookup import StreamTable
 
 ROWS = 1_000_000
 SCALAR_ROWS = 100_000

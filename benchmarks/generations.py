@@ -25,8 +25,8 @@ from tailrace_schemas.generations import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring, ring_seed
 from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, token
-from tailrace_spark.assign import GenerationColumns, Int64s, StreamTable
-from tailrace_spark.tokens import tokens_of
+from tailrace_spark.streams.lookup import GenerationColumns, Int64s, StreamTable
+from tailrace_spark.streams.tokens import tokens_of
 
 NOW = 1_760_000_000_000
 ROWS = 1_000_000

@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from tailrace_spark.assign import StreamTable
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
+from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.updates import OpenUpdate, with_streams
 
 AT_ONCE: Final = 500

@@ -17,7 +17,6 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.assign import StreamTable
 from tailrace_spark.batch.delivery import Place
 from tailrace_spark.letters import Replayed, all_letters, replayed, replayed_whole
 from tailrace_spark.pieces import pieces
@@ -25,6 +24,7 @@ from tailrace_spark.session import SparkOnce
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
 from tailrace_spark.sinks.registry import jars_of, sink_of
+from tailrace_spark.streams.lookup import StreamTable
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -18,7 +18,7 @@ PIECE_COLUMNS: Final = ("topic", "partition", "offset", "value", "generation", "
 
 
 def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = False) -> Iterator[Piece]:
-    """Decode the records of a pyarrow Table with the columns PIECE_COLUMNS, of tailrace_spark.assignment's types.
+    """Decode the records of a pyarrow Table with the columns PIECE_COLUMNS, of tailrace_spark.streams.assign's types.
 
     A piece ends at PIECE_RECORDS records or PIECE_BYTES of messages. A record that cannot be decoded is a dead letter
     of its piece. `schemas` may read on when an id is missing; what it raises then, other than KeyError, is raised.

@@ -22,8 +22,6 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import DataLossError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.assign import StreamTable
-from tailrace_spark.assignment import assigned_here
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batchlog import BatchLog
 from tailrace_spark.behind import read_to
@@ -44,6 +42,8 @@ from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sink_check import SinkCheck
 from tailrace_spark.sinks.protocol import AnnouncedSink, OrderedSink, ProgressSink, Sink, SweepingSink, UpdateSink
 from tailrace_spark.status import PROCESSING, last_progress, observed, show_status
+from tailrace_spark.streams.assign import assigned_here
+from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.topic_watch import TopicWatch
 from tailrace_spark.updates import KafkaPartition, WholeUpdates, with_streams
 from tailrace_spark.upkeep import Upkeep

@@ -27,11 +27,11 @@ from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.cql.types import require_leaves
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
-from tailrace_spark.assignment import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
 from tailrace_spark.dedupe import one_copy, one_copy_by_event_time
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.messages import PERMISSIVE, read_messages, with_head
-from tailrace_spark.workers import forget_archives
+from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
+from tailrace_spark.streams.worker_imports import forget_archives
 
 log = logging.getLogger("tailrace_spark")
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace_spark.assignment import LATENESS_SECONDS
+from tailrace_spark.streams.assign import LATENESS_SECONDS
 
 PROCESSING: Final = "Processing new data"
 """Spark's own words while a batch is being processed."""

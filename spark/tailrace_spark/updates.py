@@ -17,8 +17,8 @@ import numpy as np
 from tailrace_schemas.change import Change, Op, Origin, record_times
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.assign import StreamTable
 from tailrace_spark.batch.delivery import Delivered, Piece
+from tailrace_spark.streams.lookup import StreamTable
 
 log = logging.getLogger("tailrace_spark")
 

@@ -8,7 +8,7 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 RING_WATCH: Final = "connector/tailrace/topology/ring_watch.py"
 GENERATIONS: Final = "schemas/tailrace_schemas/generations.py"
-ASSIGN: Final = "spark/tailrace_spark/assign.py"
+ASSIGN: Final = "spark/tailrace_spark/streams/lookup.py"
 
 KEEPERS: Final = "integration/topology/test_keepers.py"
 TOPIC: Final = "integration/topology/test_generations.py"

@@ -18,7 +18,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import stream_for
-from tailrace_spark import assignment
+from tailrace_spark.streams import assign as assignment
 from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.queries import until
 from tests.unit.spark.cassandra import Log

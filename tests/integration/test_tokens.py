@@ -11,7 +11,7 @@ from tailrace.local import LocalCassandra
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.cql.values import codec, join_key
 from tailrace_schemas.tokens import token
-from tailrace_spark.tokens import tokens_of
+from tailrace_spark.streams.tokens import tokens_of
 from tests.integration.agents import cql, create_keyspace
 
 COMPOSITE = [parse_type(name) for name in ("blob", "text", "int")]

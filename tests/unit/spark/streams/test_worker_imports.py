@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from tailrace_spark.workers import forget_archives
+from tailrace_spark.streams.worker_imports import forget_archives
 
 
 def test_what_an_archive_has_can_still_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, internal_topic, table_of_topic
-from tailrace_spark.assign import MARKS, Int64s, StreamTable
-from tailrace_spark.workers import forget_archives
+from tailrace_spark.streams.lookup import MARKS, Int64s, StreamTable
+from tailrace_spark.streams.worker_imports import forget_archives
 
 log = logging.getLogger("tailrace_spark")
 

@@ -17,7 +17,7 @@ from tailrace_schemas.generations import GenerationLog, Proposal, encode_proposa
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Entry, Generation, Mark, StreamId, build_generation, operating, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.assign import MARKS, Assigned, StreamTable
+from tailrace_spark.streams.lookup import MARKS, Assigned, StreamTable
 
 TOKENS = st.integers(MIN_TOKEN, MAX_TOKEN)
 

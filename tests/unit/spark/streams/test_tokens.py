@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, token
-from tailrace_spark.tokens import tokens_of
+from tailrace_spark.streams.tokens import tokens_of
 from tests.unit.schemas.test_tokens import CASES, key_with_words, unsigned_tail
 
 KEYS = st.lists(st.binary(max_size=80), max_size=40)
