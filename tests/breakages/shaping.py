@@ -6,10 +6,10 @@ from typing import Final
 
 from tests.breakages.breakage import Breakage, Needs, Red
 
-ASKED: Final = "spark/tailrace_spark/shaping/asked.py"
+ASKED: Final = "spark/tailrace_spark/shaping/columns.py"
 CONDITION: Final = "spark/tailrace_spark/shaping/condition.py"
 FILTERS: Final = "spark/tailrace_spark/shaping/filters.py"
-KNOWN: Final = "unit/spark/shaping/test_asked.py"
+KNOWN: Final = "unit/spark/shaping/test_columns.py"
 FILTERED: Final = "integration/test_filters.py"
 
 BREAKAGES: Final = (

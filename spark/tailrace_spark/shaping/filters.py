@@ -15,7 +15,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
-from tailrace_spark.shaping.asked import Asked, known_of
+from tailrace_spark.shaping.columns import Asked, known_of
 from tailrace_spark.shaping.condition import Checked, Condition, ValuesError
 
 SETTING = "stream.where"

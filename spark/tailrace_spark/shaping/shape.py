@@ -13,8 +13,8 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.masking import masked, masks_of
 from tailrace_spark.shaping.filters import SETTING, Filters
+from tailrace_spark.shaping.masks import masked, masks_of
 from tailrace_spark.sinks.protocol import OrderedSink, Sink
 
 log = logging.getLogger("tailrace_spark")

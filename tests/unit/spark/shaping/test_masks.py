@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place
-from tailrace_spark.masking import masked
+from tailrace_spark.shaping.masks import masked
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

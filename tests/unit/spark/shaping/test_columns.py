@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_spark.shaping.asked import Asked, known_of
+from tailrace_spark.shaping.columns import Asked, known_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
