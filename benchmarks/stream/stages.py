@@ -21,8 +21,8 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.frames import BODY_SQL
 from tailrace_schemas.avro.frames import frame as frame_of
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.kafka_options import java_options, table_topics, without_internal
-from tailrace_spark.messages import with_head
+from tailrace_spark.source.kafka import with_head
+from tailrace_spark.source.kafka_options import java_options, table_topics, without_internal
 from tailrace_spark.streams.assign import assigned
 from tailrace_spark.streams.lookup import StreamTable
 

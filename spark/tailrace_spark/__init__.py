@@ -16,5 +16,5 @@ __all__ = ["changes"]
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        return getattr(import_module("tailrace_spark.source"), name)
+        return getattr(import_module("tailrace_spark.source.changes"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tailrace_spark.report import TableProgress
-from tailrace_spark.updates import KafkaPartition
+from tailrace_spark.source.table_updates import KafkaPartition
 
 
 def ends_of(records: Any) -> dict[KafkaPartition, int]:

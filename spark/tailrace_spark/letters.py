@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
 from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
+from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.updates import OpenUpdate, with_streams
 
 AT_ONCE: Final = 500
 _RECORDS: Final = pa.schema(
@@ -55,7 +55,7 @@ def all_letters(sink: LetterSink) -> Iterator[DeadLetter]:
 def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch) -> Iterator[Replayed]:
     """Write every letter again, some at a time; what became of each part, when it is committed.
 
-    `pieces_of` makes pieces of records, a pyarrow Table (tailrace_spark.pieces). `fetch` reads the bytes of one that
+    `pieces_of` makes pieces of records, a pyarrow Table (tailrace_spark.source.decode). `fetch` reads the bytes of one that
     was set aside without. A stream may write meanwhile.
     """
     for some in _parts(sink):
@@ -127,7 +127,7 @@ def _parts(sink: LetterSink) -> Iterator[Sequence[DeadLetter]]:
 
 
 def records_of(letters: Sequence[DeadLetter]) -> pa.Table:
-    """The records that letters were made of, as tailrace_spark.pieces has them, without streams."""
+    """The records that letters were made of, as tailrace_spark.source.decode has them, without streams."""
     places = [letter.place for letter in letters]
     nothing = [None] * len(letters)
     columns = [

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace_common.settings import Settings
-from tailrace_spark.messages import read_ranges
 from tailrace_spark.offsets import TopicPartition
+from tailrace_spark.source.kafka import read_ranges
 
 PLACE: Final = ("topic", "partition", "offset")
 _IN_ORDER: Final = [(name, "ascending") for name in PLACE]

@@ -25,7 +25,7 @@ BREAKAGES: Final = (
         reds=(
             Red(STORED, "test_a_batch_that_comes_again_has_the_images_that_it_had[sqlite]", ASSERTED),
             Red(
-                "unit/spark/test_imaging.py",
+                "unit/spark/source/test_images.py",
                 "test_a_batch_whose_sink_failed_carries_the_images_that_it_had",
                 ASSERTED,
             ),

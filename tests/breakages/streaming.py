@@ -11,7 +11,7 @@ CHECKPOINT: Final = "spark/tailrace_spark/checkpoint.py"
 BATCHES: Final = "spark/tailrace_spark/batchlog.py"
 FILES: Final = "spark/tailrace_spark/files.py"
 ARCHIVE: Final = "spark/tailrace_spark/archive.py"
-DEDUPE: Final = "spark/tailrace_spark/dedupe.py"
+DEDUPE: Final = "spark/tailrace_spark/source/dedupe.py"
 
 STREAM: Final = "integration/test_stream.py"
 LOST: Final = "integration/faults/test_lost_topics.py"
@@ -132,7 +132,7 @@ BREAKAGES: Final = (
     Breakage(
         name="only-todays-topics",
         promise="a topic that appears is read without a restart",
-        file="spark/tailrace_spark/messages.py",
+        file="spark/tailrace_spark/source/kafka.py",
         old='        "subscribePattern": without_topics(_pattern(settings, topics), without),\n',
         new=(
             '        "subscribe": ",".join(\n'
@@ -176,7 +176,7 @@ BREAKAGES: Final = (
     Breakage(
         name="changes-pass-copies-on",
         promise="changes(one_copy_seconds=) leaves copies out",
-        file="spark/tailrace_spark/source.py",
+        file="spark/tailrace_spark/source/changes.py",
         old="    heads = heads if one_copy_seconds is None else one_copy(heads, one_copy_seconds)\n",
         new="",
         needs=Needs.KAFKA,
@@ -255,7 +255,7 @@ BREAKAGES: Final = (
         name="an-archive-without-what-is-imported",
         promise="the archive has the distributions that ours import",
         file=ARCHIVE,
-        old='_ENTRIES: Final = ("tailrace_spark.source", "tailrace_spark.pieces", "numpy"',
+        old='_ENTRIES: Final = ("tailrace_spark.source", "tailrace_spark.source.decode", "numpy"',
         new='_ENTRIES: Final = ("numpy"',
         needs=Needs.NOTHING,
         reds=(Red("unit/spark/test_archive.py", ARCHIVED, "<= packages"),),

@@ -43,7 +43,7 @@ from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.kafka_options import java_options
+from tailrace_spark.source.kafka_options import java_options
 from tests.integration import unprivileged
 from tests.integration.agents import AgentProcess, ints, published
 from tests.integration.feed import Feed

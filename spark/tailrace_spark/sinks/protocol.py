@@ -127,7 +127,7 @@ class OrderedSink(Sink, Protocol):
 
 @runtime_checkable
 class UpdateSink(Sink, Protocol):
-    """A sink that needs table updates whole: it is given pieces of tailrace_spark.updates.
+    """A sink that needs table updates whole: it is given pieces of tailrace_spark.source.table_updates.
 
     All changes of one mutation's update of a table stand together in one piece, with the streams of all times that
     `write_times` (microseconds) says of them. Its store may have no transactions: what raises ServiceError may have

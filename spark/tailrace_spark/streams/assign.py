@@ -47,7 +47,7 @@ TableSource = Callable[[], StreamTable]
 def assigned(
     heads: DataFrame, table: StreamTable | TableSource, prefix: str, lateness_seconds: int = LATENESS_SECONDS
 ) -> DataFrame:
-    """The columns of COLUMNS, for a DataFrame of `tailrace_spark.messages.with_head`.
+    """The columns of COLUMNS, for a DataFrame of `tailrace_spark.source.kafka.with_head`.
 
     `table` is what the driver knows, or what each task asks for. Marks: those of tailrace_schemas.streams.Mark;
     `late`; `undecodable` for a record that is no change, whose head, stream and generation are null.

@@ -17,8 +17,8 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
 from tailrace_spark.letters import Replayed, all_letters, replayed
-from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.protocol import LetterSink
+from tailrace_spark.source.decode import pieces
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Crash

@@ -18,11 +18,11 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
 from tailrace_spark.letters import Replayed, all_letters, replayed
-from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Request
 from tests.unit.spark.sinks.http.test_outlet import Posted

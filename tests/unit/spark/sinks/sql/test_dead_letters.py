@@ -13,9 +13,9 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
 from tailrace_spark.letters import Replayed, all_letters, replayed
-from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table

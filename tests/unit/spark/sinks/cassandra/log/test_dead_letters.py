@@ -16,11 +16,11 @@ from tailrace_schemas.streams import build_generation
 from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
 from tailrace_spark.letters import Replayed, all_letters, replayed_whole
-from tailrace_spark.pieces import pieces
 from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.source.decode import pieces
+from tailrace_spark.source.table_updates import with_streams
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.updates import with_streams
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.test_sink import ORDERS, Cluster
 from tests.unit.spark.sinks.change_log_contract import Crash

@@ -10,7 +10,7 @@ from typing import Final
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, check_prefix, internal_topic
-from tailrace_spark.private_key import plain_pkcs8
+from tailrace_spark.source.private_key import plain_pkcs8
 
 # Names that mean the same to both clients.
 _SAME: Final = (

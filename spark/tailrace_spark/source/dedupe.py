@@ -16,7 +16,7 @@ _ITS_OWN: Final = "digest IS NULL OR op = 'truncate'"
 
 
 def one_copy(heads: DataFrame, seconds: float) -> DataFrame:
-    """A stream of `tailrace_spark.messages.with_head`, without copies that come within `seconds` of the first.
+    """A stream of `tailrace_spark.source.kafka.with_head`, without copies that come within `seconds` of the first.
 
     As docs/contracts.md 6 says: the event time is the micro-batch's own, so that no record is older than the watermark,
     whatever its write time or Kafka's timestamp. A copy that comes later than that is passed on again. Keeps some 100

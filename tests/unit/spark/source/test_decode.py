@@ -8,8 +8,8 @@ import pytest
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.streams import Assignment
-from tailrace_spark import pieces as module
-from tailrace_spark.pieces import pieces
+from tailrace_spark.source import decode as module
+from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.kafka_options import java_options, table_topics, without_internal
+from tailrace_spark.source.kafka_options import java_options, table_topics, without_internal
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 

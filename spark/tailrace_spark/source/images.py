@@ -8,9 +8,9 @@ from typing import Any
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.row_image import Imaged, RowImage
-from tailrace_spark.pieces import pieces
 from tailrace_spark.rowstate.images import ImageOp
 from tailrace_spark.sinks.images.store import ImageStore
+from tailrace_spark.source.decode import pieces
 
 __all__ = ["ImageOp", "ImageStore", "Imaged", "RowImage", "imaged"]
 

@@ -27,9 +27,9 @@ from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.cql.types import require_leaves
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
-from tailrace_spark.dedupe import one_copy, one_copy_by_event_time
 from tailrace_spark.merge.definitions import merge_definitions
-from tailrace_spark.messages import PERMISSIVE, read_messages, with_head
+from tailrace_spark.source.dedupe import one_copy, one_copy_by_event_time
+from tailrace_spark.source.kafka import PERMISSIVE, read_messages, with_head
 from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
 from tailrace_spark.streams.worker_imports import forget_archives
 
@@ -60,7 +60,7 @@ def changes(
 
     `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
     With `one_copy_seconds` copies of a change that come within so long after its first are left out
-    (tailrace_spark.dedupe); a query with it keeps state, and has a watermark of ours: Spark allows no other.
+    (tailrace_spark.source.dedupe); a query with it keeps state, and has a watermark of ours: Spark allows no other.
     With `one_copy_watermark` ("1 hour") instead, rows have a column `event_time`, of `written`, with this watermark,
     which is for the caller's windows too; copies are left out by it (docs/spark.md). Both raise SettingsError.
     Tasks hold, and log it, while the generations cannot be read to their end or there is none yet; topics need not

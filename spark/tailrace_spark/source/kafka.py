@@ -13,7 +13,7 @@ from pyspark.sql.avro.functions import from_avro
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import PREFIX_SCHEMA
 from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
-from tailrace_spark.kafka_options import java_options, table_topics, without_internal, without_topics
+from tailrace_spark.source.kafka_options import java_options, table_topics, without_internal, without_topics
 
 # SPARK-55271 (4.1.0, 4.1.1): of a batch that is delivered again after a restart, the Kafka source's second version
 # cannot report metrics, and the query dies of it once the batch is done. The first version has no metrics, and the

@@ -16,8 +16,8 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Assignment, build_generation, operating, stream_for
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place
 from tailrace_spark.sinks.cassandra.log.rows import write_times
+from tailrace_spark.source.table_updates import WAIT_SECONDS, KafkaPartition, Updates, WholeUpdates, with_streams
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.updates import WAIT_SECONDS, KafkaPartition, Updates, WholeUpdates, with_streams
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
