@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tailrace_common.settings import load_settings
 from tailrace_spark import changes
-from tailrace_spark.session import spark_session
+from tailrace_spark.job.session import spark_session
 
 
 def readable(frame: DataFrame) -> DataFrame:

@@ -20,7 +20,7 @@ from benchmarks.stream.corpus import Cluster, prepared
 from benchmarks.stream.sinks import NoSink, drained, late, settings_of
 from benchmarks.stream.stages import Cost, measured, stages
 from tailrace.local.kafka import KafkaSettings, LocalKafka
-from tailrace_spark.session import spark_session
+from tailrace_spark.job.session import spark_session
 from tailrace_spark.sinks.sql.sink import SqlSink
 
 PARTS = ("stages", "sinks", "latency")

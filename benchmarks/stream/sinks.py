@@ -17,8 +17,8 @@ from benchmarks.stream.corpus import Cluster, change
 from benchmarks.stream.stages import Cost, cpu_so_far
 from tailrace_common.settings import Settings
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Progress
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 

@@ -10,9 +10,9 @@ from tailrace_common.java.find import find_java
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings.sinks import identity_of
 from tailrace_schemas.errors import SettingsError, TailraceError
-from tailrace_spark.checkpoint import chosen_checkpoint, store_of
-from tailrace_spark.files import LocalFiles
-from tailrace_spark.session import SparkOnce
+from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
+from tailrace_spark.job.checkpoint_files import LocalFiles
+from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.sinks.registry import jars_of, setting_of, sink_of
 
 

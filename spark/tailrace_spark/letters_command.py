@@ -18,8 +18,8 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import Place
-from tailrace_spark.letters import Replayed, all_letters, replayed, replayed_whole
-from tailrace_spark.session import SparkOnce
+from tailrace_spark.job.replay import Replayed, all_letters, replayed, replayed_whole
+from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
 from tailrace_spark.sinks.registry import jars_of, sink_of

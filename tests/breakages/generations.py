@@ -15,8 +15,8 @@ TOPIC: Final = "integration/topology/test_generations.py"
 JOINING: Final = "integration/topology/test_three_nodes.py"
 CHANGING: Final = "integration/topology/test_changing_ring.py"
 MIRROR: Final = "integration/topology/test_mirror.py"
-COMPLETENESS: Final = "unit/spark/test_completeness.py"
-UPKEEP: Final = "unit/spark/test_upkeep.py"
+COMPLETENESS: Final = "unit/spark/job/test_completeness.py"
+UPKEEP: Final = "unit/spark/job/test_upkeep.py"
 SWITCH: Final = "integration/test_generation_switch.py"
 
 WHOEVER: Final = "test_each_ring_has_one_generation_whoever_notices_and_whoever_dies"
@@ -113,7 +113,7 @@ BREAKAGES: Final = (
     Breakage(
         name="complete-before-it-is-written",
         promise="a log is complete up to its watermark",
-        file="spark/tailrace_spark/completeness.py",
+        file="spark/tailrace_spark/job/completeness.py",
         old="        if mark is not None and all(",
         new="        if mark is not None and any(",
         needs=Needs.NOTHING,
@@ -122,7 +122,7 @@ BREAKAGES: Final = (
     Breakage(
         name="the-ends-of-before-the-progress",
         promise="what a host's progress covers is at or below the ends that are read after it",
-        file="spark/tailrace_spark/upkeep.py",
+        file="spark/tailrace_spark/job/upkeep.py",
         old=(
             "        published = published_to(self._hosts.progress(), self._hosts.ring(), sink.lateness_ms)\n"
             "        complete = self._marks.step(published, self._hosts.ends(tables), reached, tables)\n"
@@ -138,7 +138,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-log-table-at-its-first-change",
         promise="a log table is there before the first change of its table",
-        file="spark/tailrace_spark/upkeep.py",
+        file="spark/tailrace_spark/job/upkeep.py",
         old="            self._sink.announce([(entry.announced, entry.table) for entry in news.values()])\n",
         new="            pass\n",
         needs=Needs.NOTHING,

@@ -60,7 +60,7 @@ BREAKAGES: Final = (
     Breakage(
         name="filters-are-checked-by-their-first-change",
         promise="filters and masks that a known table does not fit are refused at the start",
-        file="spark/tailrace_spark/pipeline.py",
+        file="spark/tailrace_spark/job/stream.py",
         old="        self._check_shape()\n",
         new="",
         needs=Needs.KAFKA,
@@ -69,16 +69,18 @@ BREAKAGES: Final = (
     Breakage(
         name="behind-only-when-a-batch-ends",
         promise="how far a stream is behind is told while it waits",
-        file="spark/tailrace_spark/behind.py",
+        file="spark/tailrace_spark/job/lag.py",
         old="        now = ends(reached)\n",
         new="        ends(reached)\n        now = reached\n",
         needs=Needs.NOTHING,
-        reds=(Red("unit/spark/test_metrics.py", "test_the_status_says_what_waits_and_what_to_do", "behind_records"),),
+        reds=(
+            Red("unit/spark/job/test_metrics.py", "test_the_status_says_what_waits_and_what_to_do", "behind_records"),
+        ),
     ),
     Breakage(
         name="an-error-that-is-only-logged",
         promise="what a stream waits for is told while it waits",
-        file="spark/tailrace_spark/pipeline.py",
+        file="spark/tailrace_spark/job/stream.py",
         old="                self._metrics.failed(what, str(error))\n",
         new="",
         needs=Needs.KAFKA,
@@ -123,7 +125,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-letter-without-bytes-is-left",
         promise="a letter of a stream with masks is read from its topic again",
-        file="spark/tailrace_spark/letters.py",
+        file="spark/tailrace_spark/job/replay.py",
         old='replace(letter, message=fetch(letter.place) or b"")',
         new="letter",
         needs=Needs.NOTHING,

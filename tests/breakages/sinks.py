@@ -146,7 +146,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-part-of-an-update-is-written-again",
         promise="a replay that dies at any step loses and doubles none",
-        file="spark/tailrace_spark/letters.py",
+        file="spark/tailrace_spark/job/replay.py",
         old="                if update.parts.whole:\n",
         new="                if update.parts.changes:\n",
         needs=Needs.NOTHING,

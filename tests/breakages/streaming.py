@@ -6,11 +6,11 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-PIPELINE: Final = "spark/tailrace_spark/pipeline.py"
-CHECKPOINT: Final = "spark/tailrace_spark/checkpoint.py"
-BATCHES: Final = "spark/tailrace_spark/batchlog.py"
-FILES: Final = "spark/tailrace_spark/files.py"
-ARCHIVE: Final = "spark/tailrace_spark/archive.py"
+PIPELINE: Final = "spark/tailrace_spark/job/stream.py"
+CHECKPOINT: Final = "spark/tailrace_spark/job/checkpoint.py"
+BATCHES: Final = "spark/tailrace_spark/job/generation_log.py"
+FILES: Final = "spark/tailrace_spark/job/checkpoint_files.py"
+ARCHIVE: Final = "spark/tailrace_spark/job/archive.py"
 DEDUPE: Final = "spark/tailrace_spark/source/dedupe.py"
 
 STREAM: Final = "integration/test_stream.py"
@@ -80,7 +80,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-topic-is-its-name",
         promise="a topic that was created again is read from its beginning",
-        file="spark/tailrace_spark/topic_watch.py",
+        file="spark/tailrace_spark/job/topic_watch.py",
         old='        self._ids: dict[str, str] = note.get("ids", {})\n',
         new="        self._ids: dict[str, str] = {}\n",
         needs=Needs.KAFKA,
@@ -89,7 +89,7 @@ BREAKAGES: Final = (
     Breakage(
         name="read-on-one-record-later",
         promise="what is left of a topic that lost records is read, and the offsets of its loss are told",
-        file="spark/tailrace_spark/losses.py",
+        file="spark/tailrace_spark/job/losses.py",
         old="            found.append(Span(number, first, start))\n",
         new="            found.append(Span(number, first, start + 1))\n",
         needs=Needs.KAFKA,
@@ -117,7 +117,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-batch-is-never-cut",
         promise="a micro-batch is written in parts of bounded bytes",
-        file="spark/tailrace_spark/parts.py",
+        file="spark/tailrace_spark/job/parts.py",
         old='        end = max(begin + 1, int(np.searchsorted(ends, before + most, side="right")))\n',
         new="        end = len(ends)\n",
         needs=Needs.KAFKA,
@@ -249,7 +249,7 @@ BREAKAGES: Final = (
         old='frozenset({"__pycache__", "tests", "include"})',
         new='frozenset({"__pycache__", "include"})',
         needs=Needs.NOTHING,
-        reds=(Red("unit/spark/test_archive.py", ARCHIVED, r'"/tests/" in name'),),
+        reds=(Red("unit/spark/job/test_archive.py", ARCHIVED, r'"/tests/" in name'),),
     ),
     Breakage(
         name="an-archive-without-what-is-imported",
@@ -258,7 +258,7 @@ BREAKAGES: Final = (
         old='_ENTRIES: Final = ("tailrace_spark.source", "tailrace_spark.source.decode", "numpy"',
         new='_ENTRIES: Final = ("numpy"',
         needs=Needs.NOTHING,
-        reds=(Red("unit/spark/test_archive.py", ARCHIVED, "<= packages"),),
+        reds=(Red("unit/spark/job/test_archive.py", ARCHIVED, "<= packages"),),
     ),
     Breakage(
         name="executors-without-fastavro",

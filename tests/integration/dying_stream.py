@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from pyspark import SparkContext
 
 import tailrace_spark.cli
-import tailrace_spark.files
+import tailrace_spark.job.checkpoint_files
 from tailrace.cli.main import run
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 
@@ -101,7 +101,7 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DyingOs:
-    """`os` for tailrace_spark.files: of the file that it syncs, a half is there when the process dies."""
+    """`os` for tailrace_spark.job.checkpoint_files: of the file that it syncs, a half is there when the process dies."""
 
     def fsync(self, number: int) -> None:
         """Sync, or die."""
@@ -115,7 +115,7 @@ class DyingOs:
 
 if __name__ == "__main__":
     Death.step, Death.left = Step(sys.argv.pop(1)), int(sys.argv.pop(1))
-    tailrace_spark.files.os = DyingOs()  # type: ignore[attr-defined,assignment]  # all that it uses
+    tailrace_spark.job.checkpoint_files.os = DyingOs()  # type: ignore[attr-defined,assignment]  # all that it uses
     # All of these are the point of it.
     Stream._stream_table = _then(Step.NOTED, Stream._stream_table)  # type: ignore[method-assign]
     Stream._assigned = _then(Step.READ, Stream._assigned, lambda records: records.num_rows)  # type: ignore[method-assign]

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.generations import PublishedGeneration
-from tailrace_spark.batchlog import KEPT_BATCHES, BatchLog
-from tailrace_spark.files import Files, HadoopFiles, LocalFiles, files_in
+from tailrace_spark.job.checkpoint_files import Files, HadoopFiles, LocalFiles, files_in
+from tailrace_spark.job.generation_log import KEPT_BATCHES, BatchLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

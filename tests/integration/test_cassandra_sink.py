@@ -27,7 +27,7 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.corpus.kinds import Kinds

@@ -13,8 +13,8 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Progress
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.registry import open_sink

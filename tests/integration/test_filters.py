@@ -23,8 +23,8 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Progress
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.shaping.filters import Filters
 from tailrace_spark.sinks.protocol import LetterSink

@@ -18,8 +18,8 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment, Generation
 from tailrace_spark.batch.delivery import Delivered, Piece, Summary
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Progress
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
 from tests.integration.feed import Feed
 from tests.integration.queries import status_of, until
 from tests.unit.schemas.naive import naive_place, naive_shard

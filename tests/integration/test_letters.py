@@ -14,9 +14,9 @@ import pytest
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
-from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
-from tailrace_spark.letters import Replayed, replayed
+from tailrace_spark.job import replay as letters
+from tailrace_spark.job.replay import Replayed, replayed
 from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore
 from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink

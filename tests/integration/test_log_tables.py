@@ -36,8 +36,8 @@ from tailrace_schemas.generations import Proposal, encode_proposal
 from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Progress
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import Record, hold
 from tests.integration.agents import (

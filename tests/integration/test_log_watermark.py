@@ -20,7 +20,7 @@ from examples.log_reader.reader import LogRow, ProgressFile, Reader
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.agents import AgentProcess, appended, cql, create_keyspace, settings_for, start_here
 

@@ -14,7 +14,7 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log

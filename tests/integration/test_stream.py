@@ -17,9 +17,9 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.metrics import StreamMetrics
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Progress
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
 from tests.integration.feed import GENERATION_AT, Feed

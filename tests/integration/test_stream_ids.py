@@ -20,7 +20,7 @@ from tailrace_schemas.generations import Proposal, encode_proposal
 from tailrace_schemas.streams import build_generation, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
 from tests.postgres import new_database

@@ -18,9 +18,9 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.metrics import StreamMetrics
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Progress
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table

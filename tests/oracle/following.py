@@ -17,7 +17,7 @@ from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 

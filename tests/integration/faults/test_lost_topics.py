@@ -19,8 +19,8 @@ from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.metrics import StreamMetrics
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess

@@ -17,7 +17,7 @@ from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import DataLossError, ServiceError
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log

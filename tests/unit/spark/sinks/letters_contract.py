@@ -14,9 +14,9 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
-from tailrace_spark.letters import Replayed, all_letters, replayed
+from tailrace_spark.job import replay as letters
+from tailrace_spark.job.replay import Replayed, all_letters, replayed
 from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.source.decode import pieces
 from tests.held import Record, hold

@@ -18,7 +18,7 @@ from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.letters import Replayed
+from tailrace_spark.job.replay import Replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink

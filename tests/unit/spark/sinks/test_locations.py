@@ -14,9 +14,9 @@ from tailrace_common.secrets import origin, shown_database
 from tailrace_common.settings import Settings, load_settings
 from tailrace_common.settings.sinks import SINK_TYPES, SinkSettings, identity_of
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.checkpoint import Job, require_own, store_of
-from tailrace_spark.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.report import Target
+from tailrace_spark.job.checkpoint import Job, require_own, store_of
+from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
+from tailrace_spark.job.progress import Target
 from tailrace_spark.sinks.registry import open_sink
 
 SECRET = "hunter2"  # noqa: S105 - what must not be seen

@@ -15,9 +15,9 @@ import pytest
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
-from tailrace_spark.letters import Replayed, all_letters, replayed
+from tailrace_spark.job import replay as letters
+from tailrace_spark.job.replay import Replayed, all_letters, replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.protocol import LetterSink

@@ -13,9 +13,9 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
-from tailrace_spark import letters
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
-from tailrace_spark.letters import Replayed, all_letters, replayed_whole
+from tailrace_spark.job import replay as letters
+from tailrace_spark.job.replay import Replayed, all_letters, replayed_whole
 from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.source.decode import pieces

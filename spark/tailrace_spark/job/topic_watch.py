@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 from tailrace_common.kafka import TopicState, TopicStates
-from tailrace_spark.files import Files
-from tailrace_spark.losses import RECREATED, TRIMMED, Loss, find_losses, left_of, moved, topics_of, without
-from tailrace_spark.offsets import Plan, PlannedOffsets
+from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.losses import RECREATED, TRIMMED, Loss, find_losses, left_of, moved, topics_of, without
+from tailrace_spark.job.offsets import Plan, PlannedOffsets
 
 log = logging.getLogger("tailrace_spark")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tailrace_common.kafka import TopicState
-from tailrace_spark.losses import DELETED, RECREATED, TRIMMED, Loss, Span, find_losses, moved, without
-from tailrace_spark.offsets import Plan
+from tailrace_spark.job.losses import DELETED, RECREATED, TRIMMED, Loss, Span, find_losses, moved, without
+from tailrace_spark.job.offsets import Plan
 
 PLAN = Plan({("a", 0): 10, ("a", 1): 5, ("b", 0): 3}, {("a", 0): 14, ("a", 1): 5, ("b", 0): 3, ("new", 0): 2})
 IDS = {"a": "1", "b": "2"}

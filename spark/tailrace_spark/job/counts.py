@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tailrace_spark.report import TableProgress
+from tailrace_spark.job.progress import TableProgress
 from tailrace_spark.source.table_updates import KafkaPartition
 
 

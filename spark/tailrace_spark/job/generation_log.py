@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tailrace_schemas.generations import PublishedGeneration
-from tailrace_spark.files import Files
+from tailrace_spark.job.checkpoint_files import Files
 
 log = logging.getLogger("tailrace_spark")
 

@@ -15,8 +15,8 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.report import Progress, TableProgress, Target
+from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
+from tailrace_spark.job.progress import Progress, TableProgress, Target
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from tailrace_spark.files import Files, Folder, files_in
+from tailrace_spark.job.checkpoint_files import Files, Folder, files_in
 
 TopicPartition = tuple[str, int]
 Offsets = Mapping[TopicPartition, int]

@@ -13,8 +13,8 @@ from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.job.upkeep import Upkeep
 from tailrace_spark.sinks.protocol import Watermark
-from tailrace_spark.upkeep import Upkeep
 from tests.unit.tables import table
 
 ORDERS = table({"id": "int"}, keyspace="shop", name="orders")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.progress import Progress
-from tailrace_spark.completeness import Completeness, Ends, Marks, published_to
+from tailrace_spark.job.completeness import Completeness, Ends, Marks, published_to
 
 PLACE = (1, 2, 3)
 TOPICS = ("t.a", "t.b")

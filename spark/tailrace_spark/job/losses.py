@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace_common.kafka import TopicState
-from tailrace_spark.offsets import Plan, TopicPartition
+from tailrace_spark.job.offsets import Plan, TopicPartition
 
 DELETED: Final = "was deleted"
 RECREATED: Final = "was deleted and created again"

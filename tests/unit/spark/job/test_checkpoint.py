@@ -9,8 +9,8 @@ import pytest
 
 from tailrace_common.settings.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.checkpoint import EARLIER_DEFAULT, FORMAT, Job, chosen_checkpoint, require_own, store_of
-from tailrace_spark.files import LocalFiles
+from tailrace_spark.job.checkpoint import EARLIER_DEFAULT, FORMAT, Job, chosen_checkpoint, require_own, store_of
+from tailrace_spark.job.checkpoint_files import LocalFiles
 
 JOB = Job(prefix="p", sink="sqlite:////x.db")
 

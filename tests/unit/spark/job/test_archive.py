@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.archive import write_archive
+from tailrace_spark.job.archive import write_archive
 
 
 def test_it_has_what_tasks_import(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_spark.offsets import Plan, batch_offsets, first_offsets
+from tailrace_spark.job.offsets import Plan, batch_offsets, first_offsets
 
 ABOUT = '{"batchWatermarkMs":0,"batchTimestampMs":1795405126708,"conf":{}}'
 

@@ -12,7 +12,7 @@ from tailrace_common.closing import Closing
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.progress import Progress
-from tailrace_spark.completeness import Ends, Marks, published_to
+from tailrace_spark.job.completeness import Ends, Marks, published_to
 from tailrace_spark.sinks.protocol import AnnouncedSink, Watermark, WatermarkedSink
 
 _LOG: Final = logging.getLogger("tailrace_spark")
@@ -31,7 +31,7 @@ class Schemas(Protocol):
 
 
 class Hosts(Protocol):
-    """What hosts publish (tailrace_spark.hosts.KafkaHosts). All raise ServiceError."""
+    """What hosts publish (tailrace_spark.job.hosts.KafkaHosts). All raise ServiceError."""
 
     def progress(self) -> Collection[Progress]:
         """Each host's newest progress."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace_common.settings import Settings
-from tailrace_spark.offsets import TopicPartition
+from tailrace_spark.job.offsets import TopicPartition
 from tailrace_spark.source.kafka import read_ranges
 
 PLACE: Final = ("topic", "partition", "offset")

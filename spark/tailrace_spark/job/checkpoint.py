@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from tailrace_common.secrets import origin
 from tailrace_common.settings.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.files import Files
+from tailrace_spark.job.checkpoint_files import Files
 
 FORMAT: Final = 1
 """Of what is in `<checkpoint>/tailrace`, and of the query whose places Spark keeps. Before there was a note: 0."""

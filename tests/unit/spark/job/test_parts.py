@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tailrace_spark.parts import parts_of
+from tailrace_spark.job.parts import parts_of
 
 
 def records(*sizes: int) -> pa.Table:

@@ -12,7 +12,7 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.progress import ProgressReader
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.completeness import Ends
+from tailrace_spark.job.completeness import Ends
 
 
 class KafkaHosts(Closing):
