@@ -166,7 +166,7 @@ BREAKAGES: Final = (
     Breakage(
         name="metrics-of-nothing",
         promise="/metrics of a running stream tells what it does",
-        file="spark/tailrace_spark/cli.py",
+        file="spark/tailrace_spark/cli/stream.py",
         old="target, stop=stop, metrics=metrics, location=about.location,",
         new="target, stop=stop, location=about.location,",
         needs=Needs.KAFKA,

@@ -122,5 +122,5 @@ if __name__ == "__main__":
     SqlSink._piece = _then(Step.MERGED, SqlSink._piece)  # type: ignore[method-assign]
     SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
     SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]
-    tailrace_spark.cli.open_sink = _opening(open_sink)  # type: ignore[attr-defined]
+    tailrace_spark.cli.stream.open_sink = _opening(open_sink)  # type: ignore[attr-defined]
     run()

@@ -16,7 +16,7 @@ import tailrace_common
 import tailrace_schemas
 from tailrace.cli.main import run
 
-_MORE = ("encodings.idna", "stringprep", "_strptime", "tailrace_spark.checks")
+_MORE = ("encodings.idna", "stringprep", "_strptime", "tailrace_spark.cli.check")
 
 
 def _import_all() -> None:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from tailrace_common.settings import load_settings
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark import iceberg_command
-from tailrace_spark.checks import check_stream
+from tailrace_spark.cli import iceberg as iceberg_command
+from tailrace_spark.cli.check import check_stream
 from tests.integration.lake.iceberg import FollowedIceberg
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import write

@@ -13,9 +13,9 @@ import pytest
 from tailrace_common.settings import Settings, load_settings
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.cli.sinks import sinks
 from tailrace_spark.sinks import sink_type
 from tailrace_spark.sinks.registry import SINKS, open_sink, setting_of
-from tailrace_spark.sinks_command import sinks
 
 ROOT = Path(__file__).parents[4]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -41,7 +41,7 @@ def test_what_types_need_is_imported_when_one_is_opened_and_not_before() -> None
     # The bare installation has confluent-kafka: settings ask librdkafka about its properties.
     packages = {package for kind in SINKS.values() for package in kind.packages} - {"confluent_kafka"}
     program = (
-        "import sys, tailrace_spark.sinks.registry, tailrace_spark.sinks_command as c; c.sinks(always_json=True); "
+        "import sys, tailrace_spark.sinks.registry, tailrace_spark.cli.sinks as c; c.sinks(always_json=True); "
         f"sys.exit(', '.join(package for package in {packages!r} if package in sys.modules) or None)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

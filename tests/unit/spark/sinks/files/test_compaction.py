@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.files_command import app
+from tailrace_spark.cli.files import app
 from tailrace_spark.sinks.files import compaction as file_compaction
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tests.unit.spark.cassandra import Log

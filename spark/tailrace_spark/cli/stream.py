@@ -22,6 +22,7 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings.sections.stream import METRICS_PORT
 from tailrace_common.settings.sinks import identity_of
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.cli.lake_sinks import chosen_sink
 from tailrace_spark.job.archive import write_archive
 from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import Files, files_in
@@ -29,7 +30,6 @@ from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Target
 from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.lake_tables import chosen_sink
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import SINKS, jars_of, setting_of, sink_of
 

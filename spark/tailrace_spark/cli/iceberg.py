@@ -13,8 +13,8 @@ from tailrace_common.cli.console import print_rows
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.cli.lake_sinks import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
 from tailrace_spark.job.session import SparkOnce
-from tailrace_spark.lake_tables import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
 from tailrace_spark.sinks.registry import jars_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tailrace_common.settings import load_settings
-from tailrace_spark.checks import check_stream
+from tailrace_spark.cli.check import check_stream
 
 
 def test_every_sink_is_looked_at(tmp_path: Path) -> None:

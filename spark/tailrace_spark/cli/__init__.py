@@ -1,0 +1,1 @@
+"""Commands of the Spark half: they parse, call and print."""
