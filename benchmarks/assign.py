@@ -1,4 +1,4 @@
-"""Stream look-ups per second: whole columns (tailrace_spark.streams.lookup) beside the scalar rules (tailrace_schemas.streams).
+"""Stream look-ups a second: whole columns (`streams.lookup`) beside the scalar rules (tailrace_schemas.streams).
 
 Usage: python benchmarks/assign.py [nodes] [tokens per node] [streams per entry]
 """

@@ -101,7 +101,7 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DyingOs:
-    """`os` for tailrace_spark.job.checkpoint_files: of the file that it syncs, a half is there when the process dies."""
+    """`os` for `job.checkpoint_files`: of the file that it syncs, a half is there when the process dies."""
 
     def fsync(self, number: int) -> None:
         """Sync, or die."""

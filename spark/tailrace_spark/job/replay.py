@@ -55,7 +55,7 @@ def all_letters(sink: LetterSink) -> Iterator[DeadLetter]:
 def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch) -> Iterator[Replayed]:
     """Write every letter again, some at a time; what became of each part, when it is committed.
 
-    `pieces_of` makes pieces of records, a pyarrow Table (tailrace_spark.source.decode). `fetch` reads the bytes of one that
+    `pieces_of` makes pieces of records, a pyarrow Table (`source.decode`). `fetch` reads the bytes of one that
     was set aside without. A stream may write meanwhile.
     """
     for some in _parts(sink):

@@ -1,6 +1,6 @@
 """The state table of a followed table of a lake: what later merges need, by partition, read and put in place.
 
-`bucket` is that of the partition. `clustering` and what stands under it is as in tailrace_spark.sinks.state_store.state_table;
+`bucket` is that of the partition. `clustering` and what stands under it is as in `state_store.state_table`;
 `written_as` has a row's clustering columns as they were written, `batch` the number of the last commit that wrote it.
 What is said of the whole table stands under the bucket -1, an empty key and a name.
 """
