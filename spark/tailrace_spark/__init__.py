@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrace_spark.source import changes
+    from tailrace_spark.source.changes import changes
 
 __all__ = ["changes"]
 

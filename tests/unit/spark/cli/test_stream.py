@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.cli import stream
+from tailrace_spark.cli.stream import stream
 
 
 @pytest.mark.parametrize("once", [False, True])
