@@ -40,15 +40,15 @@ HOT_PATH = (
     "connector/tailrace/publish/record.py",
     "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/rowstate/*.py",
-    "spark/tailrace_spark/sinks/calendar.py",
-    "spark/tailrace_spark/sinks/arrow/change_columns.py",
-    "spark/tailrace_spark/merge/partition.py",
-    "spark/tailrace_spark/sinks/lake/fast_merge.py",
     "spark/tailrace_spark/merge/batch_changes.py",
-    "spark/tailrace_spark/sinks/sql/render.py",
-    "spark/tailrace_spark/sinks/sql/row_builder.py",
+    "spark/tailrace_spark/merge/partition.py",
     "spark/tailrace_spark/merge/partition_head.py",
     "spark/tailrace_spark/merge/stored_row.py",
+    "spark/tailrace_spark/sinks/arrow/change_columns.py",
+    "spark/tailrace_spark/sinks/calendar.py",
+    "spark/tailrace_spark/sinks/lake/fast_merge.py",
+    "spark/tailrace_spark/sinks/sql/render.py",
+    "spark/tailrace_spark/sinks/sql/row_builder.py",
 )
 RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"
 BUILDS = {"bdist_wheel", "editable_wheel", "build_ext", "build"}

@@ -1,6 +1,6 @@
 """Merges changes of one table with what is known of its partitions: what becomes of states, and of what is shown.
 
-For stores that keep the state of a row as `sql_stored` has it, and show a row as they like.
+For stores that keep the state of a row as `stored_row` has it, and show a row as they like.
 """
 
 from __future__ import annotations

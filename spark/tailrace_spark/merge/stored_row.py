@@ -58,7 +58,7 @@ def row_of(
     expiry: int | None = None,
     deletes: int | None = None,
 ) -> StateRow:
-    """The columns of one row; see sql_layout.state_table for what they say."""
+    """The columns of one row; see `sinks.state_store.tables` for what they say."""
     if assignment is None:
         return row_key[0], row_key[1], newest, state, None, None, expiry, deletes
     return row_key[0], row_key[1], newest, state, assignment[0], assignment[1], expiry, deletes

@@ -74,7 +74,7 @@ class _Read:
 
 
 class SqlSink:
-    """Follows source tables in one database; see `Sink` for the promises, `sql_layout` for the tables.
+    """Follows source tables in one database; see `Sink` for the promises, `layout` for the tables.
 
     A micro-batch is one transaction. A change that the database refuses (U+0000 in PostgreSQL, a key too long for
     its index) goes to `tailrace_dead_letters`; all others are merged. Those of a table that the database refuses as a
@@ -96,7 +96,7 @@ class SqlSink:
         """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
         `ring_delay`: within how many seconds all hosts know of a truncation. `merge_horizon`: so many seconds after it
-        was written, and came, a deletion is forgotten; None: never. `on_drop`: see sql_catalog. `clock` tells the
+        was written, and came, a deletion is forgotten; None: never. `on_drop`: see `catalog`. `clock` tells the
         seconds since the epoch by which what expires is gone; `wait` passes some. Raises SettingsError for a URL of
         another database.
         """

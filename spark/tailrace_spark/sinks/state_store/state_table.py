@@ -164,7 +164,7 @@ class StateTable:
     ) -> None:
         """Put these states under their keys; an empty one is removed. `at`: when they were looked at.
 
-        `came`: see sql_stored.state_row.
+        `came`: see `stored_row.state_row`.
         """
         ordered = sorted(states.items(), key=_by_key)
         kept = [state_row(key, state, at, None, came.get(key)) for key, state in ordered if not state.empty]

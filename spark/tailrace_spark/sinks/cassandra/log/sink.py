@@ -81,7 +81,7 @@ class _Update:
 
 
 class LogTablesSink(CassandraSink):
-    """Writes changes into log tables; see `UpdateSink` for the promises, `log_layout` for the tables.
+    """Writes changes into log tables; see `UpdateSink` for the promises, `layout` for the tables.
 
     A log table has the columns of all definitions that are known of its table, merged. It is made when the table is
     announced, before its first change: readers of ScyllaDB's expect it. Changes of older definitions leave out columns

@@ -1,4 +1,4 @@
-"""CQL values in SQL: exact, and stored by both databases as the table of sql_types says."""
+"""CQL values in SQL: exact, and stored by both databases as the table of `sql.types` says."""
 
 from __future__ import annotations
 
