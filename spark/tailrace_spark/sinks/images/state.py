@@ -1,7 +1,8 @@
 """The row state that images are made from, of one table of one stream: read into partitions, and written back.
 
-All tables of all streams share one state table (`state_store.tables.state_named`), which nobody else reads: a partition key
-stands in it behind the 16 bytes of its `scope`. So no DDL follows the source, and a transaction holds all.
+All tables of all streams share one state table (`state_store.tables.state_named`), which nobody else reads: a
+partition key stands in it behind the 16 bytes of its `scope`. So no DDL follows the source, and a transaction
+holds all.
 """
 
 from __future__ import annotations
