@@ -18,7 +18,7 @@ from typing import Final
 from tailrace_schemas.errors import SettingsError
 
 _OURS: Final = ("tailrace_common", "tailrace_schemas", "tailrace_spark")
-_ENTRIES: Final = ("tailrace_spark.source", "tailrace_spark.source.decode", "numpy", "pandas", "pyarrow")
+_ENTRIES: Final = ("tailrace_spark.source.changes", "tailrace_spark.source.decode", "numpy", "pandas", "pyarrow")
 _SPARKS_OWN: Final = frozenset({"pyspark", "py4j", "setuptools"})
 _LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
 # What has been loaded when everything that tasks of ours import is there.

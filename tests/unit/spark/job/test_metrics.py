@@ -18,7 +18,7 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Progress, TableProgress, Target
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 PROGRESS = {

@@ -25,7 +25,7 @@ from tailrace_spark.source.images import ImageStore, imaged
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "images.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "images.md"
 ENCODER = Encoder(PLAIN, "t")
 SCHEMAS = {
     ENCODER.schema_id: SchemaEntry(

@@ -25,7 +25,7 @@ from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import LetterSink
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
-WRITTEN_BY_SPARK: Final = Path(__file__).parents[3] / "fixtures/delta"
+WRITTEN_BY_SPARK: Final = Path(__file__).parents[4] / "fixtures/delta"
 """Tables that delta-spark 4.4.0 wrote, as sinks did with `through = "spark"`."""
 
 

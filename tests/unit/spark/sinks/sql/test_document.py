@@ -17,7 +17,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.tables import table
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "sinks" / "sql.md"
+DOCUMENT = Path(__file__).parents[5] / "docs" / "sinks" / "sql.md"
 
 
 def types_of_the_code() -> list[str]:
