@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pyspark import SparkContext
 
-import tailrace_spark.cli
+import tailrace_spark.cli.stream
 import tailrace_spark.job.checkpoint_files
 from tailrace.cli.main import run
 from tailrace_spark.job.stream import Stream
