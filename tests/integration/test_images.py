@@ -15,9 +15,9 @@ from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_spark.imaging import ImageStore, imaged
-from tailrace_spark.pipeline import Stream
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.source.images import ImageStore, imaged
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table

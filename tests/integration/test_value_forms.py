@@ -22,8 +22,8 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.forms import ValueForms
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import (
     AgentProcess,
     Published,

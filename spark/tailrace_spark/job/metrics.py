@@ -15,9 +15,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace_common.http_server import Answer, WebServer
-from tailrace_spark.behind import Ends, behind
-from tailrace_spark.losses import Loss
-from tailrace_spark.report import NOWHERE, Progress, Report, Target
+from tailrace_spark.job.lag import Ends, behind
+from tailrace_spark.job.losses import Loss
+from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
 """Spark's last progress of the query, as its JSON has it; None before there is any."""

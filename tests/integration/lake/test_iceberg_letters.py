@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
+from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.protocol import LetterSink
-from tailrace_spark.sinks.replaying_log import ReplayingLogSink
 from tests.integration.lake.iceberg import Lake
 from tests.unit.spark.sinks.letters_contract import LettersContract
 

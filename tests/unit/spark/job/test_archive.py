@@ -17,7 +17,9 @@ def test_it_has_what_tasks_import(tmp_path: Path) -> None:
     with tarfile.open(file) as archive:
         names = archive.getnames()
     assert (made.files, made.size) == (len(names), file.stat().st_size)
-    assert {"tailrace_spark/source.py", "tailrace_schemas/change.py", "tailrace_common/kafka/reader.py"} <= set(names)
+    assert {"tailrace_spark/source/changes.py", "tailrace_schemas/change.py", "tailrace_common/kafka/reader.py"} <= set(
+        names
+    )
     packages = {name.partition("/")[0] for name in names}
     assert {"confluent_kafka", "fastavro", "numpy", "pydantic"} <= packages
     assert not packages & {"pandas", "pyarrow", "pyspark", "py4j", "tailrace"}

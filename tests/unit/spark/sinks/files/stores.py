@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tailrace_common.settings.sinks.files import FilesSinkSettings
-from tailrace_spark.sinks.change_log import ChangeLogSink
-from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.file_store import FileStore
-from tailrace_spark.sinks.files import FilesOutlet
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.files.outlet import FilesOutlet
+from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.store import FileStore
 
 
 class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
