@@ -17,8 +17,10 @@ from tailrace.errors import UnknownTableError
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Table
 from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
+from tests.unit.schemas.avro.expected import ALL_FORMS
 
 SOURCE = Source("host", "dc", 3, 1795271362996, 77, 0, 0, Origin.REPLAY, False, 1795271362997, 1)
 
@@ -29,7 +31,8 @@ Sent = list[tuple[str, int, bytes, bytes]]
 class ByObjects:
     """The reference: objects, then fastavro."""
 
-    def __init__(self) -> None:
+    def __init__(self, forms: ValueForms = PLAIN_FORMS) -> None:
+        self._forms = forms
         self._encoders: dict[UUID, Encoder] = {}
 
     def messages(self, payload: bytes, version: int, tables: Definitions, source: Source) -> Sent:
@@ -37,7 +40,7 @@ class ByObjects:
         for change in changes_of(decode_mutation(payload, version, tables), source, lambda table: table.cdc):
             encoder = self._encoders.get(change.table.id)
             if encoder is None or encoder.table is not change.table:
-                encoder = self._encoders[change.table.id] = Encoder(change.table, "app.cdc")
+                encoder = self._encoders[change.table.id] = Encoder(change.table, "app.cdc", forms=self._forms)
             found.append((str(change.table), change.token, encoder.key(change) or b"", encoder.value(change)))
         return found
 
@@ -45,8 +48,8 @@ class ByObjects:
 class ByBytes:
     """The transcoder, with the same face."""
 
-    def __init__(self) -> None:
-        self._transcoder = Transcoder("app.cdc")
+    def __init__(self, forms: ValueForms = PLAIN_FORMS) -> None:
+        self._transcoder = Transcoder("app.cdc", forms)
 
     def messages(self, payload: bytes, version: int, tables: Definitions, source: Source) -> Sent:
         found = self._transcoder.messages(payload, version, lambda id: tables(UUID(bytes=id)), source)
@@ -79,6 +82,16 @@ def test_every_table_as_if_it_had_cdc(kind: str) -> None:
     tables = {id: replace(table, cdc=True) for id, table in recorded(kind).tables().items()}
     by_objects, by_bytes = ByObjects(), ByBytes()
     for payload, version in payloads(kind):
+        expected = by_objects.messages(payload, version, tables.get, SOURCE)
+        assert by_bytes.messages(payload, version, tables.get, SOURCE) == expected
+
+
+@pytest.mark.parametrize("forms", [form for form in ALL_FORMS if form != PLAIN_FORMS], ids=str)
+def test_every_form_of_values(forms: ValueForms) -> None:
+    """In keys, clustering columns, bounds, cells and elements."""
+    tables = {id: replace(table, cdc=True) for id, table in recorded("5.0.1/uncompressed").tables().items()}
+    by_objects, by_bytes = ByObjects(forms), ByBytes(forms)
+    for payload, version in payloads("5.0.1/uncompressed"):
         expected = by_objects.messages(payload, version, tables.get, SOURCE)
         assert by_bytes.messages(payload, version, tables.get, SOURCE) == expected
 
