@@ -1,1 +1,1 @@
-"""What both halves do with the outside: settings, jars, readers of the schemas and generations topics."""
+"""What both halves do with the outside: settings, Kafka, the readers of our topics, Java, commands."""

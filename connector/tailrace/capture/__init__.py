@@ -1,1 +1,1 @@
-"""cdc_raw: watching, reading what the index released, and giving segments back; yields batches in position order."""
+"""cdc_raw in position order: who owns it, what appears in it, what of it may be read, and the recovery of segments."""

@@ -1,5 +1,7 @@
-"""Reads segments that hold changes and never got an index, from their open files (capture.unindexed); and segments that
-another process deleted from cdc_raw, from the commit log, where Cassandra still has them."""
+"""Reads segments that hold changes and never got an index, from their open files (segments.unindexed).
+
+Segments that another process deleted from cdc_raw are read from the commit log, where Cassandra still has them.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class SchemaReader(Protocol):
 
 
 class SchemaSource(Protocol):
-    """The log's DDL in position order; see capture.ddl.SchemaLog."""
+    """The log's DDL in position order; see ddl_log.SchemaLog."""
 
     @property
     def gaps(self) -> list[Gap]: ...

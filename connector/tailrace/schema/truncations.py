@@ -46,7 +46,7 @@ def metadata_epoch(mutation: Mutation) -> int | None:
 
 
 class Record(Protocol):
-    """What the offsets record says of truncations; see capture.cdcraw.Resume."""
+    """What the offsets record says of truncations; see state.resume.Resume."""
 
     @property
     def schema(self) -> Position | None: ...

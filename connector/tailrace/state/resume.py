@@ -35,7 +35,7 @@ class Resume:
     were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
     the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
     segments that had an index and were not read to their end, `reported` those that were told to be missing
-    (state.loss). `parked` are mutations at or below the position whose changes wait.
+    (retention.missing). `parked` are mutations at or below the position whose changes wait.
     """
 
     position: Position | None = None
