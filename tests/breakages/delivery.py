@@ -235,7 +235,6 @@ BREAKAGES: Final = (
         old="    if mark is None or mark.owns_as(owner):\n",
         new="    if mark is None or mark.host == owner.host:\n",
         needs=Needs.NODE,
-        session="agent",
         reds=(
             Red(
                 "unit/capture/test_owner.py", "test_what_a_stopped_agent_has_not_published_is_its_own[prefix]", ASSERTED

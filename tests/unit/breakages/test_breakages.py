@@ -47,6 +47,12 @@ def test_their_tests_exist_and_what_they_say_is_a_pattern() -> None:
         re.compile(red.says)
 
 
+def test_unit_tests_are_of_no_shared_session() -> None:
+    """They run in the process of a session's tests, where the bug is not."""
+    files = {one.name: [red.file for red in one.reds] for one in BREAKAGES if one.session is not None}
+    assert not [name for name, some in files.items() if any(file.startswith("unit/") for file in some)]
+
+
 def test_what_they_need_is_told() -> None:
     """A breakage of unit tests needs nothing, one of integration tests does."""
     for one in BREAKAGES:
