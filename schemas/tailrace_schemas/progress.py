@@ -41,6 +41,12 @@ class Progress:
         return max(0.0, now - self.at / 1000)
 
 
+def has_read(progress: Progress) -> bool:
+    """Whether the host's agent has a position: behind a segment, or in another log epoch than the first."""
+    epoch, segment, _ = progress.position
+    return segment >= 0 or epoch > 1
+
+
 def progress_key(cluster: str, host: str) -> bytes:
     """`<cluster name>/<host id>`."""
     return f"{cluster}/{host}".encode()

@@ -307,7 +307,7 @@ def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
     bench.payloads(1)
     gone = str(uuid4())
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": bench.kafka.bootstrap}
-    topics = (Internal.OFFSETS, Internal.SCHEMA_HISTORY)
+    topics = (Internal.OFFSETS, Internal.SCHEMA_HISTORY, Internal.PROGRESS)
     KafkaTopics(config, TopicSettings(prefix=bench.prefix)).ensure_internal(topics)
     history = HistoryRecord(Position(1, 7, 8), uuid4(), ("ks", "t"))
     rows = bench.run("hosts", "list").rows

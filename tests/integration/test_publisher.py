@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets most
     AdminClient,
     AlterConfigOpType,
@@ -27,11 +28,13 @@ from tailrace.local.process import wait_until
 from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
+from tailrace.publish.offsets import OffsetsLostError
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError, TailraceError
+from tailrace_schemas.progress import Progress, encode_progress, progress_key
 from tailrace_schemas.topics import Internal
 
 Config = dict[str, bool | int | float | str]
@@ -171,6 +174,63 @@ def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> No
         again.start()
     with closing(desk.publisher(Tenure("next"))) as later:
         assert later.start() == (Resume() if forget else at(3))
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk, emptied: bool) -> None:
+    """With the topic, or with its records: `.progress` has the host's position. A retired host may begin again."""
+    told = Progress("c", "h", (1, 1, 7), (1, 1, 7), 1_700_000_000_000)
+    with closing(desk.publisher()) as publisher:
+        publisher.start()
+        publisher.note(Internal.PROGRESS, progress_key("c", "h"), encode_progress(told))
+        commit(publisher, desk, 7)
+    delete(desk, emptied=emptied)
+    for delivery in DELIVERIES:
+        with closing(desk.publisher(delivery=delivery)) as publisher, pytest.raises(OffsetsLostError, match="1/1:7"):
+            publisher.start()
+    with closing(desk.publisher()) as hand:
+        assert hand.start(lost=True) == Resume()
+        hand.forget()
+    delete(desk, emptied=emptied)
+    with closing(desk.publisher()) as publisher:
+        assert publisher.start() == Resume()
+
+
+DELIVERIES: tuple[Delivery, ...] = ("exactly-once", "at-least-once")
+
+
+def delete(desk: Desk, *, emptied: bool) -> None:
+    """Delete `.offsets`, or all that it has."""
+    admin, topic = AdminClient({"bootstrap.servers": desk.kafka.bootstrap}), f"{desk.prefix}.offsets"
+    if emptied:
+        empty(admin, topic)
+        return
+    admin.delete_topics([topic])[topic].result(30)
+    assert wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 30)
+    KafkaTopics(desk.config, desk.options).ensure_internal(INTERNAL)
+
+
+def empty(admin: AdminClient, topic: str) -> None:
+    """Delete all records of a topic, which Kafka refuses for compacted ones."""
+
+    def policy(value: str) -> None:
+        entry = ConfigEntry("cleanup.policy", value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+
+    policy("delete")
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    ends = {TopicPartition(topic, number, -1): None for number in partitions}
+
+    def deleted() -> bool:
+        try:
+            return all(future.result(30) is not None for future in admin.delete_records(list(ends)).values())
+        except KafkaException:  # the broker does not know the new policy yet
+            return False
+
+    assert wait_until(deleted, 30)
+    policy("compact")
 
 
 @pytest.mark.long

@@ -9,20 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.owner import Ownership, own, this_agent
-from tailrace.cluster import LiveCluster
 from tailrace.segments.directory import list_segments
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import SettingsError
 
 _NAME: Final = "agent.cdc_raw_directory"
-
-
-def node_settings(cluster: LiveCluster) -> Mapping[str, str]:
-    """The node's own settings; empty where it has no such table (3.11) or may not be asked."""
-    try:
-        return {row["name"]: row["value"] for row in cluster.execute("SELECT name, value FROM system_views.settings")}
-    except ServiceError:
-        return {}
 
 
 def named_otherwise(directory: Path, node: Mapping[str, str]) -> str | None:

@@ -18,6 +18,7 @@ from tailrace.cli.cluster.generations import app as generations
 from tailrace.cli.cluster.hosts import app as hosts
 from tailrace.cli.cluster.losses import app as losses
 from tailrace.cli.cluster.offsets import app as offsets
+from tailrace.cli.cluster.offsets_restore import restore
 from tailrace.cli.cluster.parked import app as parked
 from tailrace.cli.cluster.replay import replay_
 from tailrace.cli.cluster.schema import app as schema
@@ -151,6 +152,7 @@ app.command("replay")(replay_)
 app.command("tail")(tail)
 app.command("token")(token)
 app.add_typer(generations, name="generations", cls=Listing)
+offsets.command("restore")(restore)
 app.add_typer(offsets, name="offsets", cls=Listing)
 app.add_typer(hosts, name="hosts", cls=Listing)
 app.add_typer(losses, name="losses", cls=Listing)

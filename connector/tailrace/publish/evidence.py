@@ -10,7 +10,7 @@ from tailrace.position import Position
 from tailrace.publish.offsets import offsets_key
 from tailrace.state.resume import Resume
 from tailrace_schemas.avro import SchemaEntry, decode
-from tailrace_schemas.change import Op, Origin
+from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.topics import Internal, internal_topic
 
@@ -54,10 +54,26 @@ class Owner:
         topic, key, value = record
         return self._internal.get(topic) is Internal.OFFSETS and key == self._own and value is not None
 
-    def _change(self, value: bytes) -> Trace | None:
+    def position(self, record: Header) -> Position | None:
+        """The position of a change of this host that was published in its log's order; None for any other record."""
+        topic, _, value = record
+        change = None if value is None or topic in self._internal else self._decoded(value)
+        if change is None or change.op is Op.TRUNCATE or change.source is None:
+            return None
+        source = change.source
+        if source.host != self._host or source.origin is not Origin.LOG:
+            return None
+        return Position(source.epoch, source.segment, source.offset)
+
+    def _decoded(self, value: bytes) -> Change | None:
         try:
-            change = decode(value, self._schemas)
+            return decode(value, self._schemas)
         except TailraceError:
+            return None
+
+    def _change(self, value: bytes) -> Trace | None:
+        change = self._decoded(value)
+        if change is None:
             return None
         source = change.source
         if source is None or source.host != self._host:

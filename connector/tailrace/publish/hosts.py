@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from tailrace.publish.offsets import OffsetsError, host_key, read_offsets
+from tailrace.publish.offsets import OffsetsError, host_key, offsets_key, read_offsets
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.progress import Progress, has_read
 from tailrace_schemas.topics import Internal, internal_topic
 
 
@@ -66,6 +67,14 @@ def read_hosts(config: Mapping[str, Scalar], prefix: str, topics: Container[str]
         return ()
     with TopicReader(config, topic, beginning=True) as reader:
         return hosts_of(record for _, record in reader.read_to_end())
+
+
+def lost_hosts(keys: Container[bytes | None], told: Iterable[Progress]) -> tuple[Progress, ...]:
+    """The hosts that have progress and had an offsets record, of which `.offsets` has nothing, not even a tombstone.
+
+    `keys` are those of all records of `.offsets`, `told` what `.progress` has.
+    """
+    return tuple(one for one in told if has_read(one) and offsets_key(one.cluster, one.host) not in keys)
 
 
 def host_of(hosts: Iterable[HostRecord], host: str, cluster: str | None = None) -> HostRecord:

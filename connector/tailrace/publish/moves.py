@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tailrace.position import Position
-from tailrace.state.resume import Resume, SegmentKey
+from tailrace.state.resume import Quarantined, Resume, SegmentKey
 from tailrace_schemas.errors import SettingsError
 
 _TARGET: Final = re.compile(r"(?:(\d{1,9})/)?(\d{1,19})(?::(\d{1,10}))?", re.ASCII)
@@ -81,6 +81,22 @@ def adopted(resume: Resume) -> Resume:
         truncations=(),
         unread=(),
         reported=(),
+    )
+
+
+def restored(position: Position, present: Iterable[SegmentKey], aside: Iterable[SegmentKey]) -> Resume:
+    """The record of a host whose record was deleted: all up to `position` is published.
+
+    `present` are the segments that the node has, in cdc_raw and in its commit log, by id and header checksum. Those of
+    `aside` may have mutations that are not published, though they are below the position: they are kept, and read no
+    more.
+    """
+    reason = "its record was deleted from Kafka, and may have named mutations of it that are parked, or damage"
+    return Resume(
+        position,
+        tuple(sorted({segment: checksum for segment, checksum in present if segment <= position.segment}.items())),
+        tuple(Quarantined(segment, checksum, 0, reason) for segment, checksum in aside if segment < position.segment),
+        schema=position,
     )
 
 

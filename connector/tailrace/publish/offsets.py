@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from tailrace.state.resume import Quarantined, Resume
 from tailrace.state.truncation import Newest, Truncation
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.packing import json_object
+from tailrace_schemas.progress import Progress
 
 VERSION: Final = 1
 
@@ -26,6 +28,29 @@ _LOT: Final = re.compile(r"\d+/\d+/[0-9a-f-]{36}/\d+")
 
 class OffsetsError(TailraceError):
     """The record under our key is not one that this version can go on from."""
+
+
+class OffsetsLostError(OffsetsError):
+    """`.offsets` has nothing under our key, not even a tombstone, and `.progress` says that it had."""
+
+    def __init__(self, topics: tuple[str, str], progress: Progress) -> None:
+        """`topics` are the names of `.offsets` and `.progress`."""
+        offsets, told = topics
+        epoch, segment, offset = progress.position
+        time = datetime.fromtimestamp(progress.at / 1000, UTC).isoformat(timespec="seconds")
+        aside = "".join(
+            f", {number} {what}"
+            for number, what in ((progress.parked, "parked mutations"), (progress.quarantined, "quarantined segments"))
+            if number
+        )
+        super().__init__(
+            f"{offsets} has no record of host {progress.host}, and {told} says that its agent had published up to "
+            f"{epoch}/{segment}:{offset} at {time}{aside}: the topic, or what was in it, was deleted. Nothing is "
+            "published until that is settled, else everything in cdc_raw would be published a second time. "
+            "`tailrace offsets restore`, on the node, finds in Kafka how far this host's changes are published, and "
+            "lets its agent go on from there"
+        )
+        self.progress = progress
 
 
 def offsets_key(cluster: str, host: str) -> bytes:

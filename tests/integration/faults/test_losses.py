@@ -1,14 +1,17 @@
-"""What was lost is shown until somebody acknowledges it, whatever restarts meanwhile."""
+"""What was lost is shown until somebody acknowledges it, and our own topics are missed when they are deleted."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+
 from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
 from tailrace.segments.directory import list_segments
 from tests.integration.agents import AgentProcess, roll_over
+from tests.integration.faults.test_crashes import until_more
 from tests.integration.faults.trial import Settings, Trial
 
 
@@ -31,6 +34,13 @@ def without_commitlog(trial: Trial) -> Settings:
     elsewhere.mkdir(exist_ok=True)
     settings["agent"]["commitlog_directory"] = str(elsewhere)
     return settings
+
+
+def delete_topic(trial: Trial, topic: str) -> None:
+    """Delete a topic, and wait until no broker has it."""
+    admin = AdminClient({"bootstrap.servers": trial.kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    assert wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 30)
 
 
 def losses_of(agent: AgentProcess) -> dict[str, str]:
@@ -71,3 +81,26 @@ def test_a_segment_deleted_while_no_agent_runs_is_shown_until_it_is_acknowledged
         assert agent.command("losses", "list") == ""
         assert json.loads(agent.command("losses", "list", "--all"))["acknowledged"]
         assert agent.stop() == 0, agent.words()
+
+
+def test_a_deleted_offsets_topic_repeats_nothing(trial: Trial) -> None:
+    """The agent refuses to start, and says what is known and what to do; so does check. Once the record is restored, it
+    goes on behind what was published, also where the agent was killed before it told that."""
+    with trial.agent() as agent:
+        agent.until_ready()
+        load = trial.load(rate=200)
+        until_more(agent)
+        agent.kill()
+        load.end()
+        delete_topic(trial, f"{trial.prefix}.offsets")
+        agent.start()
+        assert agent.ended() == 1
+        assert f"{trial.prefix}.offsets has no record of host" in agent.words()
+        assert "`tailrace offsets restore`" in agent.words()
+        rows = [json.loads(line) for line in agent.command("check", "--only", "kafka", code=1).splitlines()]
+        assert [row["ok"] for row in rows if row["name"] == "positions"] == [False]
+        agent.command("offsets", "restore", "--fence", "--yes")
+        agent.start()
+        trial.settle(agent)
+    verdict = trial.verdict()
+    assert verdict.sound, str(verdict)

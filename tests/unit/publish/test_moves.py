@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.position import Position
-from tailrace.publish.moves import Between, adopted, move_words, moved, position_words, target_of
+from tailrace.publish.moves import Between, adopted, move_words, moved, position_words, restored, target_of
 from tailrace.publish.offsets import decode_offsets, encode_offsets
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import SettingsError
@@ -70,6 +70,16 @@ def test_a_new_log_is_read_from_its_beginning() -> None:
     assert after.position is not None
     assert after.position > AT
     assert position_words(after.position) == "3/start"
+
+
+def test_a_deleted_record_is_restored_from_what_the_node_has() -> None:
+    """What stands at or below the position counts as read; what may have parked mutations is kept."""
+    after = restored(AT, [(60, 6), (70, 9), (80, 4), (50, 5)], [(60, 6), (70, 9), (80, 4)])
+    assert after.position == after.schema == AT
+    assert after.open == ((50, 5), (60, 6), (70, 9))
+    assert [(one.segment, one.checksum, one.offset) for one in after.quarantined] == [(60, 6, 0)]
+    assert decode_offsets(encode_offsets(after)) == after
+    assert restored(AT, [], []) == Resume(AT, schema=AT)
 
 
 def test_without_a_position_there_is_no_other_log() -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 
 from tailrace.assembly.services import registry_store
 from tailrace.cli.checks.framing import check_framing
+from tailrace.cli.checks.records import check_records
 from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import Settings
@@ -31,6 +32,7 @@ def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
     detail = "; ".join(problems) or f"{len(ours)} under {settings.topics.prefix}"
     yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
     yield from check_framing(settings, ours)
+    yield from check_records(settings, ours)
     if ours:
         try:
             yield judge_copies({name: topics.copies().get(name, 0) for name in ours}, topics.in_sync(ours))

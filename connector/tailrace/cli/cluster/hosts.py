@@ -12,20 +12,24 @@ import typer
 
 from tailrace.assembly.services import contact_of
 from tailrace.assembly.stopped import require_stopped
-from tailrace.cli.support.host_records import Fence, age_words, known_hosts, publisher_of, require_unchanged
+from tailrace.cli.support.host_records import (
+    Fence,
+    age_words,
+    known_hosts,
+    known_progress,
+    publisher_of,
+    require_unchanged,
+)
 from tailrace.cli.support.options import Yes, confirm
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
-from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.moves import position_words
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
-from tailrace_common.topics.progress import ProgressReader
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.ring import Ring
-from tailrace_schemas.topics import Internal, internal_topic
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -128,16 +132,6 @@ def progress_words(progress: Progress | None, now: float) -> str | None:
     aside = f", parked: {progress.parked}" if progress.parked else ""
     aside += f", quarantined segments: {progress.quarantined}" if progress.quarantined else ""
     return f"{done} {age_words(progress.age(now))} ago{aside}"
-
-
-def known_progress(settings: Settings) -> tuple[Progress, ...]:
-    """What the hosts of the settings' prefix told last; nothing where no agent did so far. Raises ServiceError."""
-    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
-    if internal_topic(prefix, Internal.PROGRESS) not in topics:
-        return ()
-    with ProgressReader(kafka, prefix) as reader:
-        return reader.read()
 
 
 def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:

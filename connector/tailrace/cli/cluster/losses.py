@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from tailrace.cli.support.options import Yes, confirm
-from tailrace.publish.kafka import KafkaLog, KafkaTopics
+from tailrace.cli.support.stored_losses import (
+    StoredLoss,
+    chosen_losses,
+    known_topics,
+    progress_topic,
+    stored_losses,
+)
+from tailrace.publish.kafka import KafkaLog
 from tailrace.publish.losses import ReportedLoss, acknowledged, decode_loss
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import CorruptError, SettingsError
-from tailrace_schemas.topics import Internal, host_partition, internal_topic
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.topics import host_partition
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,15 +31,6 @@ app = typer.Typer(
 )
 
 Host = Annotated[str | None, typer.Option("--host", metavar="ID", help="Only of this host.", show_default=False)]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLoss:
-    """A loss, and the record that has it."""
-
-    loss: ReportedLoss
-    key: bytes
-    value: bytes
 
 
 @app.command("list")
@@ -86,35 +82,6 @@ def acknowledge(
     say(f"{len(chosen)} acknowledged")
 
 
-def stored_losses(settings: Settings) -> tuple[StoredLoss, ...]:
-    """The losses of the settings' prefix, the oldest first. Raises ServiceError."""
-    topic, kafka = _progress(settings), settings.kafka.reveal()
-    if topic not in _topics(settings):
-        return ()
-    with TopicReader(kafka, topic, beginning=True) as reader:
-        return losses_in(record for _, record in reader.read_to_end())
-
-
-def losses_in(records: Iterable[Record]) -> tuple[StoredLoss, ...]:
-    """The losses of `.progress`' records, the oldest first; the last record of a key counts."""
-    newest = {record.key: record.value for record in records if record.key is not None}
-    losses = []
-    for key, value in newest.items():
-        try:
-            loss = None if value is None else decode_loss(key, value)
-        except CorruptError as error:
-            say(f"{error}; it is left out")
-            continue
-        if loss is not None and value is not None:
-            losses.append(StoredLoss(loss, key, value))
-    return tuple(sorted(losses, key=lambda one: (one.loss.seen, one.key)))
-
-
-def chosen_losses(losses: Iterable[StoredLoss], host: str | None, *, all_: bool = False) -> tuple[StoredLoss, ...]:
-    """Those of a host, where one is given; without `all_` those that nobody has acknowledged."""
-    return tuple(one for one in losses if host in (None, one.loss.host) and (all_ or one.loss.acknowledged is None))
-
-
 def losses_named(losses: Iterable[StoredLoss], ids: Iterable[str] | None) -> tuple[StoredLoss, ...]:
     """Those of these ids, or all. Raises SettingsError for an id that none has, and for one that several hosts have."""
     every = tuple(losses)
@@ -150,22 +117,13 @@ def loss_row(loss: ReportedLoss) -> Mapping[str, object]:
 
 
 def _write(settings: Settings, records: Mapping[bytes, bytes]) -> None:
-    topic = _progress(settings)
-    partitions = _topics(settings)[topic]
+    topic = progress_topic(settings)
+    partitions = known_topics(settings)[topic]
     for key, value in records.items():
         loss = decode_loss(key, value)
         if loss is not None:
             log = KafkaLog(settings.kafka.reveal(), topic, partition=host_partition(loss.host, partitions))
             log.append(key, value)
-
-
-def _topics(settings: Settings) -> Mapping[str, int]:
-    topics, _ = KafkaTopics(settings.kafka.reveal(), settings.topics, create=False).survey()
-    return topics
-
-
-def _progress(settings: Settings) -> str:
-    return internal_topic(settings.topics.prefix, Internal.PROGRESS)
 
 
 def _time(milliseconds: int) -> str:

@@ -11,10 +11,20 @@ from typing import Annotated
 
 import typer
 
+from tailrace.assembly.node_settings import GRANT, read_node_settings
 from tailrace.assembly.offset_positions import between, present, require_boundary
-from tailrace.assembly.own_directory import node_settings, require_own_directory
+from tailrace.assembly.own_directory import require_own_directory
 from tailrace.assembly.services import contact_of
-from tailrace.cli.support.host_records import Fence, Host, age_words, change_record, chosen_host, known_hosts
+from tailrace.cli.support.host_records import (
+    Fence,
+    Host,
+    age_words,
+    change_record,
+    chosen_host,
+    known_hosts,
+    lost_records,
+    lost_words,
+)
 from tailrace.cli.support.options import Yes, existing_directory
 from tailrace.cluster import LiveCluster
 from tailrace.position import Position
@@ -45,9 +55,13 @@ def show(
 
     Example: tailrace offsets show -c tailrace.toml
     """
-    hosts = known_hosts(settings_of(config))
+    settings = settings_of(config)
+    lost = [one for one in lost_records(settings) if host in (None, one.host)]
+    for progress in lost:
+        say(lost_words(settings, progress))
+    hosts = known_hosts(settings)
     if host is not None:
-        hosts = (host_of(hosts, host),)
+        hosts = () if lost else (host_of(hosts, host),)
     now = time.time()
     if on_terminal() and not json:
         print_rows(_short(one, now) for one in hosts)
@@ -56,7 +70,7 @@ def show(
     else:
         for one in hosts:
             print_json(_row(one, now))
-    if not hosts:
+    if not hosts and not lost:
         say("no agent has committed a position under this prefix yet")
 
 
@@ -140,9 +154,13 @@ def _own_directory(settings: Settings, host: str) -> Path | None:
     directory = settings.agent.cdc_raw_directory
     try:
         with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
-            if cluster.local().host != host:
+            node = cluster.local()
+            if node.host != host:
                 return None
-            require_own_directory(directory, node_settings(cluster))
+            own = read_node_settings(cluster, node.release)
+            if own.refusal:
+                say(f"whether {directory} is the node's own is not certain: {GRANT}. {own.refusal}")
+            require_own_directory(directory, own.values)
             return directory
     except (ServiceError, SettingsError) as error:
         say(f"{directory} is not looked at: {error}")

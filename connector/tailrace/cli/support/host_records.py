@@ -15,13 +15,17 @@ from tailrace.assembly.stopped import require_stopped
 from tailrace.cli.support.options import confirm
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
-from tailrace.publish.hosts import HostRecord, host_of, read_hosts
+from tailrace.publish.hosts import HostRecord, host_of, lost_hosts, read_hosts
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.moves import position_words
+from tailrace.publish.offsets import OffsetsLostError
 from tailrace.state.resume import Resume
-from tailrace_common.kafka import Pace
+from tailrace_common.kafka import Pace, TopicReader
 from tailrace_common.settings import Settings
+from tailrace_common.topics.progress import ProgressReader
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.progress import Progress
+from tailrace_schemas.topics import Internal, internal_topic
 
 Host = Annotated[
     str | None,
@@ -39,6 +43,34 @@ def known_hosts(settings: Settings) -> tuple[HostRecord, ...]:
     kafka = settings.kafka.reveal()
     topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
     return read_hosts(kafka, settings.topics.prefix, topics)
+
+
+def known_progress(settings: Settings) -> tuple[Progress, ...]:
+    """What the hosts of the settings' prefix told last; nothing where no agent did so far. Raises ServiceError."""
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    if internal_topic(prefix, Internal.PROGRESS) not in topics:
+        return ()
+    with ProgressReader(kafka, prefix) as reader:
+        return reader.read()
+
+
+def lost_records(settings: Settings) -> tuple[Progress, ...]:
+    """The progress of the hosts whose offsets record was deleted. Raises ServiceError."""
+    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.OFFSETS)
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    keys: set[bytes | None] = set()
+    if topic in topics:
+        with TopicReader(kafka, topic, beginning=True) as reader:
+            keys = {record.key for _, record in reader.read_to_end()}
+    return lost_hosts(keys, known_progress(settings))
+
+
+def lost_words(settings: Settings, progress: Progress) -> str:
+    """What it means that a host's record was deleted, and what to do."""
+    prefix = settings.topics.prefix
+    topics = internal_topic(prefix, Internal.OFFSETS), internal_topic(prefix, Internal.PROGRESS)
+    return str(OffsetsLostError(topics, progress))
 
 
 def publisher_of(settings: Settings, record: HostRecord, pace: Pace | None = None) -> KafkaPublisher:
@@ -90,6 +122,9 @@ def chosen_host(settings: Settings, host: str | None) -> tuple[HostRecord, Resum
     if host is None:
         with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
             host = cluster.local().host
+    for progress in lost_records(settings):
+        if progress.host == host and settings.cluster.name in (None, progress.cluster):
+            raise SettingsError(lost_words(settings, progress))
     record = host_of(known_hosts(settings), host, settings.cluster.name)
     if record.resume is None:
         raise SettingsError(f"host {host}: {record.problem}")

@@ -9,21 +9,32 @@ from typing import Final, Literal
 
 from tailrace.history.events import fitting_event
 from tailrace.history.records import HistoryRecord, history_values, read_history
+from tailrace.position import Position
 from tailrace.publish.evidence import Header, Owner
 from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace.publish.kafka.spans import Spans
-from tailrace.publish.offsets import agent_of, encode_offsets, encode_parked, offsets_key, parked_key, read_offsets
+from tailrace.publish.offsets import (
+    OffsetsError,
+    OffsetsLostError,
+    agent_of,
+    encode_offsets,
+    encode_parked,
+    offsets_key,
+    parked_key,
+    read_offsets,
+)
 from tailrace.publish.record import Record
 from tailrace.state.parked import LotKey, Parked
 from tailrace.state.resume import Resume
-from tailrace_common.kafka import PartitionReader, read_to_end
+from tailrace_common.kafka import PartitionReader, TopicStates, read_to_end
 from tailrace_common.kafka.client import LOG, Clock, Config
 from tailrace_common.kafka.outgoing import Sizes
 from tailrace_common.kafka.pace import Pace
 from tailrace_common.kafka.producer import KafkaProducer
 from tailrace_common.kafka.transactions import KafkaTransactions
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_schemas.errors import FencedError, ServiceError
+from tailrace_schemas.errors import CorruptError, FencedError, ServiceError
+from tailrace_schemas.progress import decode_progress, has_read
 from tailrace_schemas.topics import Internal, host_partition, internal_topic
 
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -120,10 +131,11 @@ class KafkaPublisher:
             with suppress(ServiceError):
                 self._partition(internal_topic(self._prefix, which))
 
-    def start(self) -> Resume:
+    def start(self, *, lost: bool = False) -> Resume:
         """`open`, and read how far the host came (contracts.md 1, "Start").
 
-        Raises FencedError, ServiceError, SettingsError, OffsetsError.
+        With `lost` a record that was deleted is expected, and none is committed. Raises FencedError, ServiceError,
+        SettingsError, OffsetsError; without `lost` OffsetsLostError where the host's record was deleted.
         """
         self.open()
         topic = internal_topic(self._prefix, Internal.OFFSETS)
@@ -131,6 +143,10 @@ class KafkaPublisher:
             self._settle(self._producer, topic)
         found = [(one.key, one.value) for one in read_to_end(self._config, topic, self._partition(topic))]
         resume = read_offsets(self._cluster, self._host, found)
+        if lost:
+            return resume
+        if all(key != self._key for key, _ in found):
+            self._require_new_host(topic)
         self._lots = {lot.key: lot for lot in resume.parked}
         if self._tenure is not None:
             if self._tenure.began and self._taken(found):
@@ -141,6 +157,21 @@ class KafkaPublisher:
             self.commit(resume)
             self._tenure.began = True
         return resume
+
+    def _require_new_host(self, offsets: str) -> None:
+        """Raise OffsetsLostError where `.progress` says that the host had a record."""
+        topic = internal_topic(self._prefix, Internal.PROGRESS)
+        if topic not in TopicStates(self._config).ids([topic]):
+            return
+        with self.progress() as reader:
+            newest = {record.key: record.value for record in reader.read_to_end()}
+        value = newest.get(self._key)
+        try:
+            progress = None if value is None else decode_progress(self._key, value)
+        except CorruptError as error:
+            raise OffsetsError(f"{offsets} has no record of host {self._host}, and had one: {error}") from error
+        if progress is not None and has_read(progress):
+            raise OffsetsLostError((offsets, topic), progress)
 
     def _settle(self, producer: KafkaTransactions, offsets: str) -> None:
         """End what Kafka left without marks of our last transaction, before anything follows it (contracts.md 4)."""
@@ -165,6 +196,15 @@ class KafkaPublisher:
         topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
         found = read_to_end(self._config, topic, self._partition(topic))
         return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
+
+    def newest(self, since: int) -> Position | None:
+        """How far this host's changes are published, by what was sent at `since` (milliseconds) or later; None where
+        that is nothing. Raises ServiceError."""
+        with (
+            SchemaReader(self._config, self._prefix) as schemas,
+            closing(Spans(self._config, self._prefix, self._clock)) as spans,
+        ):
+            return spans.newest(Owner(self._prefix, self._cluster, self._host, schemas), since)
 
     def progress(self) -> PartitionReader:
         """This host's partition of `.progress`; to be closed, and not bound to this publisher. Raises ServiceError."""
@@ -210,14 +250,16 @@ class KafkaPublisher:
         self._verify_at_times()
 
     def forget(self) -> None:
-        """Commit tombstones in the place of the host's offsets record, of what it has parked, and of its schema
-        history."""
+        """Commit tombstones in the place of the host's offsets record and progress, of what it has parked, and of its
+        schema history."""
         self._note_parked(())
         topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
         found = {one.key: one.value for one in read_to_end(self._config, topic, self._partition(topic))}
         for key, value in found.items():
             if key is not None and value is not None and key.startswith(f"{self._host}/".encode()):
                 self.note(Internal.SCHEMA_HISTORY, key, None)
+        # Nothing waits for it any more, and its record is not taken for lost once its tombstone is compacted.
+        self.note(Internal.PROGRESS, self._key, None)
         for note in (*self._notes, (Internal.OFFSETS, self._key, None)):
             self._send(*note)
         self._notes.clear()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
+from tailrace.position import Position
 from tailrace.publish.evidence import Header, Owner, Trace, committed
 from tailrace.publish.offsets import records_of
 from tailrace.state.resume import Resume
@@ -98,20 +99,29 @@ class Spans:
         claimed = records_of(own[-1])
         return committed(traces, by, -1 if claimed is None else claimed, lambda: self._visible(owner, unmarked))
 
+    def newest(self, owner: Owner, since: int) -> Position | None:
+        """How far the owner's changes are published, by what readers have that was sent at `since` (milliseconds) or
+        later; None where that is nothing."""
+        positions = (owner.position(record) for record in self._sent_since(since - _EARLIER_MS))
+        return max((position for position in positions if position is not None), default=None)
+
     def _visible(self, owner: Owner, unmarked: Mapping[Place, Span]) -> Iterator[Trace]:
         """What readers have of the owner's that was sent at about the same time, or later."""
         since = min(self._sent_at(place, first) for place, (first, _) in unmarked.items()) - _EARLIER_MS
+        traces = (owner.trace(record) for record in self._sent_since(since))
+        return (trace for trace in traces if trace is not None)
+
+    def _sent_since(self, milliseconds: int) -> Iterator[Header]:
+        """What readers have that was sent then or later."""
         places = list(self._offsets(IsolationLevel.READ_COMMITTED))
-        wanted = [TopicPartition(topic, partition, since) for topic, partition in places]
+        wanted = [TopicPartition(topic, partition, milliseconds) for topic, partition in places]
         try:
             starts = self._consumer(committed=True).offsets_for_times(wanted, timeout=_SECONDS)
         except KafkaException as error:
             raise service_error("offsets by time", error.args[0], self._errors) from error
         for start in starts:
             if start.offset >= 0:
-                for record in self._read((start.topic, start.partition), start.offset, None):
-                    if (trace := owner.trace(record)) is not None:
-                        yield trace
+                yield from self._read((start.topic, start.partition), start.offset, None)
 
     def _spans(self, among: Collection[Place] | None) -> dict[Place, Span]:
         """Of these places, or of all, those that have something without a mark."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.cluster.losses import chosen_losses, loss_row, losses_in, losses_named
+from tailrace.cli.cluster.losses import loss_row, losses_named
 from tailrace.cli.main import app
+from tailrace.cli.support.stored_losses import chosen_losses, losses_in
 from tailrace.position import Position
 from tailrace.publish.losses import acknowledged, loss_record
 from tailrace.state.loss import Loss, Missing

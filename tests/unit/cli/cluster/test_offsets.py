@@ -118,6 +118,7 @@ def _hosts() -> tuple[HostRecord, ...]:
 
 def test_show_is_json_lines_when_piped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(offsets, "known_hosts", lambda _: _hosts())
+    monkeypatch.setattr(offsets, "lost_records", lambda _: ())
     monkeypatch.setattr("time.time", lambda: 1090.5)
     offsets.show()
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
@@ -137,6 +138,7 @@ def test_show_is_json_lines_when_piped(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_show_is_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(offsets, "known_hosts", lambda _: _hosts())
+    monkeypatch.setattr(offsets, "lost_records", lambda _: ())
     monkeypatch.setattr("time.time", lambda: 1000 + 3 * 86_400.0)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
