@@ -6,6 +6,7 @@ from math import ceil
 from typing import Final
 
 from tailrace_common.kafka.client import Clock
+from tailrace_common.kafka.recent_rate import RecentRate
 
 # A transaction is to need no more than this part of its time-out.
 _SHARE: Final = 0.25
@@ -46,6 +47,7 @@ class Pace:
         """Seconds for which Kafka's quota last made this client wait."""
         self.failed = 0
         """Bytes of the last transaction that was given up for want of time."""
+        self._recent = RecentRate()
         self._silent_until = float("-inf")
         self._slow_at = float("-inf")
         self._failed_size = 2 * _MOST_BYTES
@@ -54,6 +56,12 @@ class Pace:
     def slow(self) -> bool:
         """Whether Kafka was slow just now."""
         return self._clock() - self._slow_at < _SLOW_SECONDS
+
+    @property
+    def throughput(self) -> float | None:
+        """Bytes a second that Kafka took of late, since it got slow, of transactions that came through or not; None
+        before there were any. `rate`, which is the last one's, is for what is sent next."""
+        return self._recent.per_second
 
     @property
     def silence(self) -> float:
@@ -65,9 +73,11 @@ class Pace:
         self.failed = 0
         if size < _LEAST_BYTES:
             return
+        if seconds > self._target:
+            self._be_slow()
+        self._recent = self._recent.after(size, seconds + waited)
         measured = size / max(seconds + waited, 0.001)
         if seconds > self._target:
-            self._slow_at = self._clock()
             self.rate = measured
             self.limit = self._bounded(int(size * self._target / seconds))
             return
@@ -91,7 +101,8 @@ class Pace:
     def timed_out(self, size: int, acknowledged: int, seconds: float) -> None:
         """A transaction was given up after so many seconds; of its bytes Kafka had acknowledged so many."""
         if acknowledged:
-            self._slow_at = self._clock()
+            self._be_slow()
+            self._recent = self._recent.after(acknowledged, seconds)
             self.rate = acknowledged / seconds
             most = int(self.rate * self._target)
         else:
@@ -105,7 +116,7 @@ class Pace:
         """Kafka says that it does not listen to this client for so long, as it has sent more than a quota allows."""
         if seconds > 0:  # answers of a coordinator, which no quota concerns, say 0
             self.throttled = seconds
-            self._slow_at = self._clock()
+            self._be_slow()
             self._silent_until = self._slow_at + seconds
 
     def needed(self, size: int) -> int:
@@ -128,6 +139,12 @@ class Pace:
         """Kafka allows no transactions as long as `seconds`: none is asked for that is longer than half of that."""
         self.longest = max(self.normal, self.seconds // 2)
         self.seconds = min(self.seconds, self.longest)
+
+    def _be_slow(self) -> None:
+        """Kafka was slow just now. What it took before it got slow says nothing of how slow it is."""
+        if not self.slow:
+            self._recent = RecentRate()
+        self._slow_at = self._clock()
 
     @property
     def _target(self) -> float:

@@ -35,7 +35,7 @@ class Slowness:
         self._health.gauge(
             transaction_bytes=pace.limit,
             transaction_seconds=pace.seconds,
-            kafka_bytes_per_second=(pace.rate or 0) if pace.slow else 0,
+            kafka_bytes_per_second=(pace.throughput or 0) if pace.slow else 0,
         )
         if pace.slow:
             self._tell_slow(now)
@@ -55,7 +55,7 @@ class Slowness:
 
 def slow_words(pace: Pace, health: HealthBoard) -> str:
     """How slow Kafka is, what that means, and what to do."""
-    rate = "an unknown number of" if pace.rate is None else f"about {pace.rate:,.0f}"
+    rate = "an unknown number of" if pace.throughput is None else f"about {pace.throughput:,.0f}"
     gauges = health.now.gauges
     behind = f"{health.now.behind(health.seconds()):.0f} s behind"
     if "waiting_segments" in gauges:

@@ -53,7 +53,7 @@ _GAUGES: Final = {
     ),
     "kafka_bytes_per_second": (
         "tailrace_kafka_bytes_per_second",
-        "Bytes a second that Kafka took when it was slow; 0 while it is not.",
+        "Bytes a second that Kafka took of late, when it was slow; 0 while it is not.",
     ),
     "mirrored_generations": ("tailrace_mirrored_generations", "Generations that the mirror in CQL is up to date with."),
 }

@@ -76,24 +76,24 @@ def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
     """More than gets through in a transaction's time, at once: health says that Kafka is slow, how slow, and which
     settings help; all of it arrives, once."""
     trial.ddl(WIDE)
-    write_wide(trial, 40, 50_000)
+    # Kafka lets eleven seconds' worth through at once; what comes behind that shows the quota.
+    write_wide(trial, 60, 50_000)
     settings = throttled(trial)
     settings["agent"]["transaction_timeout_seconds"] = 4
     with quota(trial, 100_000), trial.agent(settings=settings) as agent:
         agent.until(lambda: "slow" in agent.status().get("degraded", {}))
         words = agent.status()["degraded"]["slow"]
         agent.until(lambda: agent.count("changes") > 0, 50)
-        assert agent.count("changes") < 40, "one transaction had all of them"
-        agent.until(lambda: agent.count("changes") >= 40, 50)
+        assert agent.count("changes") < 60, "one transaction had all of them"
+        agent.until(lambda: agent.count("changes") >= 60, 70)
         assert "bytes a second" in words
         assert "segments wait" in words
         assert "producer_byte_rate" in words
         assert "agent.transaction_timeout_seconds" in words
-        # Kafka reckons a quota over eleven seconds: what the last transaction shows was a tenth of it, and five times.
-        assert 0 < agent.status()["gauges"]["kafka_bytes_per_second"] < 1_000_000
+        assert 50_000 < agent.status()["gauges"]["kafka_bytes_per_second"] < 200_000
         assert agent.status()["ready"]
         assert agent.stop() == 0, agent.words()
-    assert ints(trial.records("wide")) == Counter(range(40))
+    assert ints(trial.records("wide")) == Counter(range(60))
     assert in_log_order(trial.records("wide"))
 
 

@@ -100,3 +100,22 @@ def test_a_quota_s_wait_comes_before_a_transaction() -> None:
     assert learned.silence == 0
     learned.came_through(MIB, 0.5, 2.0)
     assert learned.rate == MIB / 2.5
+
+
+def test_how_fast_kafka_was_before_it_got_slow_does_not_count() -> None:
+    """Nor is the throughput that of the last transaction alone."""
+    clock = ManualClock()
+    learned = pace(clock=clock)
+    assert learned.throughput is None
+    for _ in range(20):
+        learned.came_through(10 * MIB, 1.0)
+    assert learned.throughput == pytest.approx(10 * MIB)
+    learned.came_through(400_000, 4.0)
+    assert learned.throughput == pytest.approx(100_000)
+    learned.came_through(200_000, 0.2, 1.8)
+    learned.came_through(200_000, 4.0)
+    assert learned.throughput == pytest.approx(71_600, rel=0.01)
+    assert learned.rate == 50_000
+    clock.wait(61)
+    learned.timed_out(8 * MIB, 160_000, 8.0)
+    assert learned.throughput == pytest.approx(20_000)
