@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -17,9 +18,19 @@ Clock = Callable[[], float]
 T = TypeVar("T")
 
 LOG: Final = logging.getLogger("tailrace.publish")
+# librdkafka's words for a fence, which it calls critical: its error reaches the caller, who says what to do.
+_FENCE: Final = re.compile(r"FATAL .*(fence|old epoch)", re.DOTALL)
 # librdkafka logs every vain attempt to connect; what it says at last is in our own errors.
 QUIET: Final[Config] = {"log_level": 2}
 _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes are named so
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether librdkafka says in a line of its log what no error of ours says."""
+    return _FENCE.match(record.getMessage()) is None
+
+
+LOG.addFilter(is_news)
 
 
 class ClientErrors:

@@ -8,6 +8,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from tailrace_common.kafka.client import LOG, Clock, Config
+from tailrace_common.kafka.failures import Answer, answer_to
 from tailrace_common.kafka.outgoing import Sizes
 from tailrace_common.kafka.pace import Pace
 from tailrace_common.kafka.producer import KafkaProducer
@@ -40,7 +41,7 @@ class KafkaTransactions(KafkaProducer):
         *,
         clock: Clock,
         timeout: int = 10,
-        fenced: str,
+        fenced: str | Callable[[], str],
         sizes: Sizes | None = None,
         another: Callable[[], bool] = lambda: True,
         pace: Pace | None = None,
@@ -123,7 +124,8 @@ class KafkaTransactions(KafkaProducer):
                 producer.abort_transaction(_ABORT_SECONDS)
             super().close()
         except KafkaException as error:
-            LOG.info("a transaction is left for the next start to abort: %s", error.args[0].str())
+            if answer_to(error.args[0].code()) is not Answer.FENCED:
+                LOG.info("a transaction is left for the next start to abort: %s", error.args[0].str())
         self._producer = None
 
     def _fenced(self, doing: str, error: KafkaError) -> Exception:
@@ -134,4 +136,5 @@ class KafkaTransactions(KafkaProducer):
             )
         if not self._another():
             return ServiceError(f"Kafka: {doing}: it ended our transactions, and nobody else began any: {error.str()}")
-        return FencedError(self._fenced_words)
+        words = self._fenced_words
+        return FencedError(words if isinstance(words, str) else words())

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
+from os import getpid
+from socket import gethostname
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
@@ -194,7 +196,7 @@ class AgentStart:
         return self.stack.enter_context(thread)
 
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
-        settings, tenure = self.settings, Tenure(uuid4().hex)
+        settings, tenure = self.settings, Tenure(f"{gethostname()}, pid {getpid()}, {uuid4().hex}")
         pace = pace_of(settings)
         cluster = settings.cluster.name or node.cluster
 

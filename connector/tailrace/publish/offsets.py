@@ -23,6 +23,7 @@ VERSION: Final = 1
 _NONSENSE: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 _PARKED: Final = b"/parked/"
+_RANDOM: Final = re.compile(r",? ?[0-9a-f]{32}$")
 _LOT: Final = re.compile(r"\d+/\d+/[0-9a-f-]{36}/\d+")
 
 
@@ -136,6 +137,12 @@ def agent_of(value: bytes) -> str | None:
     except (ValueError, KeyError):
         return None
     return None if agent is None else str(agent)
+
+
+def agent_name(id: str) -> str:
+    """What people call the process of an agent's id: its machine and process, or that it was by hand; empty for the ids
+    of earlier versions, which are random alone."""
+    return _RANDOM.sub("", id)
 
 
 def parked_prefix(cluster: str, host: str) -> bytes:

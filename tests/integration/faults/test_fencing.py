@@ -19,6 +19,9 @@ def test_of_two_agents_for_one_node_the_older_is_fenced(trial: Trial) -> None:
             load.end()
             trial.settle(newer)
     assert "another agent started" in older.words()
+    behind = older.log.read_text().partition(" another agent started")[0].splitlines()
+    assert [line for line in behind if "FATAL" in line or "fenced" in line] == []
+    assert f", pid {newer.process.pid})" in older.words()
 
 
 def test_an_agent_of_another_prefix_deletes_nothing(trial: Trial) -> None:

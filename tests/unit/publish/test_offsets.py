@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tailrace.position import Position
 from tailrace.publish.offsets import (
     OffsetsError,
+    agent_name,
     agent_of,
     decode_offsets,
     decode_parked,
@@ -165,3 +166,11 @@ def test_a_version_1_record_without_later_additions_is_read() -> None:
 def test_the_key_names_cluster_and_host() -> None:
     host = "e7468040-0b01-467f-ba44-c6edc003e205"
     assert offsets_key("Prüfung", host) == f"Prüfung/{host}".encode()
+
+
+@pytest.mark.parametrize(
+    ("id", "name"),
+    [(f"box1, pid 12, {'0a' * 16}", "box1, pid 12"), (f"by hand {'0a' * 16}", "by hand"), ("0a" * 16, ""), ("", "")],
+)
+def test_an_agent_is_named_by_its_machine_and_process(id: str, name: str) -> None:
+    assert agent_name(id) == name

@@ -16,6 +16,7 @@ from tailrace.publish.kafka.spans import Spans
 from tailrace.publish.offsets import (
     OffsetsError,
     OffsetsLostError,
+    agent_name,
     agent_of,
     encode_offsets,
     encode_parked,
@@ -100,6 +101,7 @@ class KafkaPublisher:
         self._clock = clock
         self._patience = 2 * timeout + _ABORT_SECONDS
         self._tenure = tenure
+        self._writer: str | None = None  # who signed the host's record last
         self._verify = verify
         self._verified = clock()
         self._sizes = sizes or Sizes()
@@ -118,7 +120,7 @@ class KafkaPublisher:
                 pace=pace,
                 stop=stop,
                 another=self._another,
-                fenced=f"another agent started as {id}: this one may publish nothing more. {_ONE_AGENT}",
+                fenced=self._fenced_words,
             )
         else:
             self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes, pace=pace, stop=stop)
@@ -150,10 +152,7 @@ class KafkaPublisher:
         self._lots = {lot.key: lot for lot in resume.parked}
         if self._tenure is not None:
             if self._tenure.began and self._taken(found):
-                raise FencedError(
-                    f"another agent started for host {self._host} while this one could not publish: this one may "
-                    f"publish nothing more. {_ONE_AGENT}"
-                )
+                raise FencedError(self._fenced_words(" while this one could not publish"))
             self.commit(resume)
             self._tenure.began = True
         return resume
@@ -285,7 +284,18 @@ class KafkaPublisher:
                 writer = None if value is None else agent_of(value)
                 if value is None or writer is not None:
                     taken = self._tenure is None or writer != self._tenure.id
+                self._writer = writer
         return taken
+
+    def _fenced_words(self, meanwhile: str = "") -> str:
+        """What happened, by whom, and what to do."""
+        ours = None if self._tenure is None else self._tenure.id
+        name = "" if self._writer in (None, ours) else agent_name(self._writer or "")
+        by = f" ({name})" if name else ""
+        return (
+            f"another agent started for host {self._host}{meanwhile}{by}: this one ends, and may publish nothing more. "
+            f"{_ONE_AGENT}; do not start this one again while the other runs"
+        )
 
     def _another(self) -> bool:
         """Whether another agent has signed the host's record; it may be between its start and that yet."""
