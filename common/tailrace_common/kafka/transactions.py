@@ -8,7 +8,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from tailrace_common.kafka.client import LOG, Clock, Config
-from tailrace_common.kafka.http_server import Answer, answer_to
+from tailrace_common.kafka.errors import Answer, answer_to
 from tailrace_common.kafka.outgoing import Sizes
 from tailrace_common.kafka.pace import Pace
 from tailrace_common.kafka.producer import KafkaProducer
