@@ -44,7 +44,7 @@ BREAKAGES: Final = (
     Breakage(
         name="restored-from-progress-alone",
         promise="a restored record has the position of the newest change in the tables' topics",
-        file="connector/tailrace/cli/offsets_restore.py",
+        file="connector/tailrace/cli/cluster/offsets_restore.py",
         old="max(Position(*progress.position), publisher.newest(progress.at) or Position(0, 0, 0))",
         new="max(Position(*progress.position), Position(0, 0, 0))",
         needs=Needs.NODE,
