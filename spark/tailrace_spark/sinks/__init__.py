@@ -1,1 +1,1 @@
-"""Sinks: one module each behind one protocol."""
+"""Sinks: a package for each store behind one protocol; `registry` lists their types."""

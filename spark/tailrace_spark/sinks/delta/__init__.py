@@ -1,1 +1,1 @@
-"""Delta tables: their stores, with and without Spark."""
+"""The Delta sink: its tables, written by delta-rs."""

@@ -1,1 +1,1 @@
-"""Iceberg tables: their store and its catalogs."""
+"""The Iceberg sink: its tables, and their catalogs."""
