@@ -60,6 +60,21 @@ BREAKAGES: Final = (
         ),
     ),
     Breakage(
+        name="two-streams-share-a-checkpoint",
+        promise="a second stream with one checkpoint is refused",
+        file="spark/tailrace_spark/checkpoint_lock.py",
+        old="fcntl.LOCK_EX | fcntl.LOCK_NB",
+        new="fcntl.LOCK_SH | fcntl.LOCK_NB",
+        needs=Needs.KAFKA,
+        reds=(
+            Red(
+                "integration/faults/test_checkpoints.py",
+                "test_a_second_stream_with_one_checkpoint_is_refused_and_the_first_goes_on",
+                "DID NOT RAISE|another stream|concurrent",
+            ),
+        ),
+    ),
+    Breakage(
         name="a-deleted-file-is-written-on",
         promise="a SQLite file that is deleted under a running stream stops it",
         file="spark/tailrace_spark/sinks/state_store/engine.py",

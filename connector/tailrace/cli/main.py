@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
@@ -34,7 +35,7 @@ from tailrace.cli.segments.token import token
 from tailrace.cli.segments.verify import verify
 from tailrace_common.build import describe, require_fresh
 from tailrace_common.cli.console import say
-from tailrace_common.cli.logs import set_up_logging
+from tailrace_common.cli.logs import logs_json, set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
 
 ENTRY_POINTS: Final = "tailrace.commands"
@@ -45,6 +46,9 @@ class LogFormat(StrEnum):
 
     HUMAN = "human"
     JSON = "json"
+
+
+_LOG: Final = logging.getLogger("tailrace")
 
 
 class LogLevel(StrEnum):
@@ -70,7 +74,10 @@ class Commands(Headed):
             return super().invoke(ctx)
         except TailraceError as error:
             for line in str(error).splitlines() or [type(error).__name__]:
-                say(f"tailrace: {line}")
+                if logs_json():
+                    _LOG.error("%s", line)
+                else:
+                    say(f"tailrace: {line}")
             raise typer.Exit(error.exit_code) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -18,18 +19,21 @@ from stamina.instrumentation import set_on_retry_hooks
 from tailrace_common.build import log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.http_server import serving
+from tailrace_common.kafka import PartitionEnds
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings.sections.stream import METRICS_PORT
 from tailrace_common.settings.sinks import identity_of
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.cli.lake_sinks import chosen_sink
-from tailrace_spark.job.archive import write_archive
-from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
-from tailrace_spark.job.checkpoint_files import Files, files_in
-from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.job.progress import Target
-from tailrace_spark.job.session import SparkOnce
-from tailrace_spark.job.stream import Stream
+from tailrace_spark.archive import write_archive
+from tailrace_spark.checkpoint import chosen_checkpoint, job_of, require_not_anothers, store_of
+from tailrace_spark.checkpoint_lock import require_unlocked
+from tailrace_spark.files import Files, LocalFiles, files_in, local_files
+from tailrace_spark.kafka_wait import await_kafka
+from tailrace_spark.lake_tables import chosen_sink
+from tailrace_spark.metrics import MetricsServer, StreamMetrics
+from tailrace_spark.pipeline import Stream
+from tailrace_spark.report import Target
+from tailrace_spark.session import SparkOnce
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import SINKS, jars_of, setting_of, sink_of
 
@@ -71,22 +75,47 @@ def stream(
     chosen, section = chosen_sink(settings, sink)
     with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
         target, about = _sink(settings, chosen, section, spark)  # before Spark, which takes its time to start
-        stop, metrics = threading.Event(), StreamMetrics(about)
-        listen = partial(MetricsServer, metrics, settings.stream.metrics_address)
-        with _stopping(stop), serving(listen, settings.stream.metrics_port, METRICS_PORT):
-            try:
-                session = spark()
-                with _stopping(stop):  # again, for Spark has taken SIGINT
-                    if not stop.is_set():
-                        placed = _with_checkpoint(settings, about, partial(files_in, session))
-                        job = Stream(
-                            session, placed, target, stop=stop, metrics=metrics, location=about.location,
-                            store=about.store,
-                        )  # fmt: skip
-                        job.run(**({"availableNow": True} if once else {}))
-            finally:
-                target.close()
+        try:
+            _follow(_with_local_checkpoint(settings, about), target, about, spark, once=once)
+        finally:
+            target.close()
     log.info("the stream has ended")
+
+
+def _follow(settings: Settings, target: ReachableSink, about: Target, spark: SparkOnce, *, once: bool) -> None:
+    stop, metrics = threading.Event(), StreamMetrics(about)
+    listen = partial(MetricsServer, metrics, settings.stream.metrics_address)
+    with _stopping(stop), serving(listen, settings.stream.metrics_port, METRICS_PORT):
+        if once:
+            ends = PartitionEnds(settings.kafka.reveal())
+            await_kafka(lambda: ends.high_watermarks(()), settings.stream.once_wait_seconds, wait=stop.wait)
+        session = spark()
+        with _stopping(stop):  # again, for Spark has taken SIGINT
+            if not stop.is_set():
+                placed = _with_checkpoint(settings, about, partial(files_in, session))
+                job = Stream(
+                    session, placed, target, stop=stop, metrics=metrics, location=about.location, store=about.store
+                )
+                job.run(**({"availableNow": True} if once else {}))
+
+
+def _with_local_checkpoint(settings: Settings, target: Target) -> Settings:
+    """The settings with the checkpoint of this sink, where that is on this machine; else as they are, for Spark.
+
+    Raises, before Spark starts, SettingsError for another job's, and FencedError while another stream runs with it.
+    """
+    open_local = partial(local_files, spark=settings.stream.spark.reveal(), environ=os.environ)
+    if open_local(settings.stream.checkpoint_of(target.name)) is None:
+        return settings
+    placed = _with_checkpoint(settings, target, lambda folder: open_local(folder) or LocalFiles(Path(folder)))
+    checkpoint = placed.stream.checkpoint
+    files = open_local(f"{checkpoint.rstrip('/')}/tailrace")
+    if files is not None:
+        folder = files.folder.parent.absolute()
+        log.info("checkpoint: %s; relative paths of the settings are below %s", folder, Path.cwd())
+        require_not_anothers(files, checkpoint, job_of(placed, target.location, target.store))
+        require_unlocked(files.folder, checkpoint)
+    return placed
 
 
 def _with_checkpoint(settings: Settings, target: Target, open_files: Callable[[str], Files]) -> Settings:

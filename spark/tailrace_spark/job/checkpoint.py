@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tailrace_common.secrets import origin
+from tailrace_common.settings import Settings
 from tailrace_common.settings.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.checkpoint_files import Files
@@ -40,6 +41,12 @@ class Job:
     store: str = ""
 
 
+def job_of(settings: Settings, sink: str, store: str) -> Job:
+    """The job that these settings are of, into the store that `sink` and `store` name as for Job."""
+    one_copy = settings.stream.one_copy_seconds is not None
+    return Job(prefix=settings.topics.prefix, sink=sink, store=store, one_copy=one_copy)
+
+
 def store_of(identity: str) -> str:
     """A digest of what tells a store from others, from which nobody has that again."""
     return blake2b(identity.encode(), digest_size=16, person=b"tailrace-store").hexdigest()
@@ -50,16 +57,21 @@ def require_own(files: Files, checkpoint: str, job: Job) -> None:
 
     `files` are those of `<checkpoint>/tailrace`. Formats up to FORMAT are read and noted anew.
     """
-    text = files.read(_NOTE)
-    known = None if text is None else _parsed(text, checkpoint)
-    if known is not None:
-        _compare(known, checkpoint, job)
+    text = require_not_anothers(files, checkpoint, job)
     said = asdict(job)
     if not job.store:
         del said["store"]
     note = json.dumps({"format": FORMAT, **said})
     if note != text:
         files.write(_NOTE, note)
+
+
+def require_not_anothers(files: Files, checkpoint: str, job: Job) -> str | None:
+    """What `checkpoint` notes of whose it is, None without a note. Raises as `require_own`, and writes nothing."""
+    text = files.read(_NOTE)
+    if text is not None:
+        _compare(_parsed(text, checkpoint), checkpoint, job)
+    return text
 
 
 def chosen_checkpoint(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
+from tailrace_common.properties.passthrough import Scalar
+
 _WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _WRITERS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+_DEFAULT_FILES: Final = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
+_HADOOPS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 class Files(Protocol):
@@ -40,6 +46,18 @@ def files_in(spark: SparkSession, folder: str) -> Folder:
     return LocalFiles(Path(unquote(local))) if files.local else files
 
 
+def local_files(folder: str, spark: Mapping[str, Scalar], environ: Mapping[str, str]) -> LocalFiles | None:
+    """As `files_in`, without Spark: None for another file system than this machine's, also by Hadoop's settings.
+
+    `spark` is [stream.spark].
+    """
+    url = urlsplit(folder)
+    if url.scheme == "file":
+        return LocalFiles(Path(unquote(url.path)))
+    elsewhere = any(name in spark for name in _DEFAULT_FILES) or any(name in environ for name in _HADOOPS)
+    return None if url.scheme or elsewhere else LocalFiles(Path(folder))
+
+
 def write_promptly(spark: SparkSession, files: Files) -> None:
     """Have Spark write its own files beside ours, in a checkpoint on this machine, by fewer processes.
 
@@ -56,6 +74,11 @@ class LocalFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return self._folder
 
     def read(self, name: str) -> str | None:
         """As Files says."""

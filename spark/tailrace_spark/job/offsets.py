@@ -124,8 +124,11 @@ def _text(offsets: Offsets) -> str:
 
 
 def _parsed(text: str) -> dict[TopicPartition, int]:
-    return {
-        (topic, int(partition)): int(offset)
-        for topic, partitions in json.loads(text).items()
-        for partition, offset in partitions.items()
-    }
+    try:
+        return {
+            (topic, int(partition)): int(offset)
+            for topic, partitions in json.loads(text).items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"offsets of an unknown form: {error}") from None

@@ -6,9 +6,9 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark import SparkConf, SparkContext
@@ -20,6 +20,7 @@ from tailrace_common.java.find import java_home_for_spark
 from tailrace_common.java.jars import Progress, fetch_sets
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import is_secret_name
+from tailrace_spark.java_lines import json_stderr
 
 log = logging.getLogger("tailrace_spark")
 
@@ -73,14 +74,20 @@ def spark_session(
     if SparkContext._gateway is None:  # noqa: SLF001 - a Java that runs already is used on, as PySpark does
         # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
         shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret_name(one[0])])
-        gateway = launch_gateway(shown, {"start_new_session": True})  # type: ignore[no-untyped-call]  # it has no types
-        SparkContext(conf=conf, gateway=gateway)
+        SparkContext(conf=conf, gateway=_launched(shown))
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     if not log.isEnabledFor(logging.DEBUG):
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it tells what is raised, too
         logging.getLogger().addFilter(_is_not_py4j)
     return session
+
+
+def _launched(conf: SparkConf) -> Any:
+    """PySpark's way to a Java of our own."""
+    own: dict[str, Any] = {"start_new_session": True}
+    with json_stderr(sys.stderr) if logs_json() else nullcontext() as stderr:
+        return launch_gateway(conf, {**own, "stderr": stderr})  # type: ignore[no-untyped-call]  # it has no types
 
 
 def _with_logging(options: str) -> str:

@@ -8,9 +8,9 @@ from typing import Final
 from uuid import uuid4
 
 from tailrace_schemas.errors import DataLossError, ServiceError
-from tailrace_spark.batch.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
-from tailrace_spark.job.checkpoint_files import Files
-from tailrace_spark.job.offsets import Plan, PlannedOffsets
+from tailrace_spark.files import Files
+from tailrace_spark.offsets import Offsets, PlannedOffsets
+from tailrace_spark.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
 from tailrace_spark.sinks.protocol import ProgressSink
 
 log = logging.getLogger("tailrace_spark")
@@ -45,13 +45,16 @@ class SinkCheck:
         except ServiceError as error:
             log.warning("the sink does not say how far this stream is in it; the first batch asks again: %s", error)
 
-    def before(self, batch: int, plan: Plan) -> None:
-        """Before a batch is written. Raises DataLossError, and ServiceError where the sink does not answer."""
-        self._require(SinkProgress("", batch - 1, plan.start))
+    def before(self, batch: int, start: Offsets) -> None:
+        """Before a batch that begins there is written.
 
-    def behind(self, batch: int, plan: Plan) -> None:
-        """Keep that a batch is in the sink, before the checkpoint counts it. Raises ServiceError."""
-        self._sink.keep_progress(SinkProgress(self._id(), batch, plan.end))
+        Raises DataLossError, and ServiceError where the sink does not answer.
+        """
+        self._require(SinkProgress("", batch - 1, start))
+
+    def behind(self, batch: int, end: Offsets) -> None:
+        """Keep that a batch up to there is in the sink, before the checkpoint counts it. Raises ServiceError."""
+        self._sink.keep_progress(SinkProgress(self._id(), batch, end))
 
     def _require(self, committed: SinkProgress) -> None:
         committed = SinkProgress(self._id_or_new(committed), committed.batch, committed.offsets)

@@ -23,22 +23,22 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import DataLossError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.job.checkpoint import Job, require_own
-from tailrace_spark.job.checkpoint_files import files_in, write_promptly
-from tailrace_spark.job.counts import ends_of, marks_of, progress_of
-from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, quiet, reason
-from tailrace_spark.job.generation_log import BatchLog
-from tailrace_spark.job.hosts import KafkaHosts
-from tailrace_spark.job.lag import read_to
-from tailrace_spark.job.losses import Loss
-from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.parts import part_bytes, parts_of, with_values, without_large
-from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.query_status import PROCESSING, last_progress, observed, show_status
-from tailrace_spark.job.sink_check import SinkCheck
-from tailrace_spark.job.topic_watch import TopicWatch
-from tailrace_spark.job.upkeep import Upkeep
+from tailrace_spark.batchlog import BatchLog
+from tailrace_spark.behind import read_to
+from tailrace_spark.checkpoint import job_of, require_own
+from tailrace_spark.checkpoint_lock import CheckpointLock, lock_checkpoint
+from tailrace_spark.counts import ends_of, marks_of, progress_of
+from tailrace_spark.dedupe import one_copy
+from tailrace_spark.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, quiet, reason
+from tailrace_spark.files import LocalFiles, files_in, write_promptly
+from tailrace_spark.hosts import KafkaHosts
+from tailrace_spark.losses import Loss
+from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
+from tailrace_spark.metrics import StreamMetrics
+from tailrace_spark.offsets import Plan, PlannedOffsets
+from tailrace_spark.parts import part_bytes, parts_of, with_values, without_large
+from tailrace_spark.pieces import pieces
+from tailrace_spark.report import Progress
 from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import AnnouncedSink, OrderedSink, ProgressSink, Sink, SweepingSink, UpdateSink
 from tailrace_spark.source.decode import pieces
@@ -57,6 +57,11 @@ _LONGEST_WAIT_SECONDS: Final = 30.0
 _LONGEST_KAFKA_WAIT_SECONDS: Final = 2.0
 _SWEEP_SECONDS: Final = 2.0
 _REST_RECORDS: Final = 2_000
+# Settings of Java's client; the second must not be less than the first.
+_ANSWER_TIMES: Final = ("request.timeout.ms", "default.api.timeout.ms")
+_LEAST_ANSWER_MS: Final = 5_000
+# Spark's triggers of a stream that reads what is there and ends.
+_ENDING: Final = frozenset({"availableNow", "once"})
 # Whatever the setting says: what is lost is found and told by us, and nothing that we do not know of is passed over.
 _STRICT: Final = {"failOnDataLoss": "true"}
 
@@ -116,7 +121,10 @@ class Stream:
         if isinstance(sink, ProgressSink):
             own = settings.stream.checkpoint
             self._sink_check = SinkCheck(sink, self._files, self._planned, location, own, stops=stops)
+        self._lock: CheckpointLock | None = None
         self._failure: Exception | None = None
+        self._form_warned = False
+        self._patience: float | None = None
         self._schemas = SchemaReader(kafka, prefix)
         self._ends = PartitionEnds(kafka)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
@@ -129,24 +137,22 @@ class Stream:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
 
         Raises SettingsError for the checkpoint of another job, or of a newer version's, and for filters and masks that
-        a table which is known does not fit; DataLossError for a sink that lacks what its checkpoint counts as written.
+        a table which is known does not fit; FencedError while another stream runs with this checkpoint; DataLossError
+        for a sink that lacks what the checkpoint counts as written.
         """
         self._check_shape()
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
-        job = Job(
-            prefix=self._settings.topics.prefix,
-            sink=self._location,
-            store=self._store,
-            one_copy=copies is not None,
-        )
-        require_own(self._files, stream.checkpoint, job)
+        if self._lock is None and isinstance(self._files, LocalFiles):
+            self._lock = lock_checkpoint(self._files.folder, stream.checkpoint, now=time.time())
+        require_own(self._files, stream.checkpoint, job_of(self._settings, self._location, self._store))
         write_promptly(self._spark, self._files)
         if self._sink_check is not None:
             with self._sink_used:
                 self._sink_check.begin()
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
-        frame = with_head(read_messages(self._spark, self._settings, options=_STRICT, without=self._watch.stopped))
+        options = {**_STRICT, **self._bounds()}
+        frame = with_head(read_messages(self._spark, self._settings, options=options, without=self._watch.stopped))
         frame = frame if copies is None else one_copy(frame, copies)
         writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
@@ -178,7 +184,9 @@ class Stream:
             self.close()
 
     def _run(self, **trigger: Any) -> None:
-        self._settle()
+        ends = bool(trigger.keys() & _ENDING)
+        self._patience = self._settings.stream.once_wait_seconds if ends else None
+        self._settle(ends=ends)
         while True:
             query = self.start(**trigger)
             try:
@@ -186,11 +194,19 @@ class Stream:
             except StreamingQueryException as error:
                 if self._stop.is_set():
                     return
-                self._recover(error)
+                self._recover(error, ends=ends)
             else:
                 break
         if self._watch.stopped and not self._stop.is_set():  # else it was told to stop, and is not done
-            raise DataLossError(self._watch.words)
+            raise DataLossError(self._watch.words("all others were read to their end"))
+
+    def _bounds(self) -> dict[str, str]:
+        """How long Spark waits for Kafka where the stream ends by itself: it asks three times more."""
+        own = self._settings.stream.kafka.reveal()
+        if self._patience is None or not own.keys().isdisjoint(_ANSWER_TIMES):
+            return {}
+        each = str(max(_LEAST_ANSWER_MS, int(self._patience * 250)))
+        return {f"kafka.{name}": each for name in _ANSWER_TIMES}
 
     def _await(self, query: StreamingQuery) -> None:
         while query.isActive and not self._stop.wait(0.2):
@@ -204,18 +220,18 @@ class Stream:
             query.stop()
             query.awaitTermination()
 
-    def _settle(self) -> None:
+    def _settle(self, *, ends: bool) -> None:
         """At the start: what Kafka has lost while no stream ran. Where it does not answer, Spark finds out."""
         try:
             losses = self._watch.settle()
         except ServiceError as error:
             log.warning("whether Kafka still has all that is to be read is not known yet: %s", error)
+        except ValueError as error:
+            self._unknown_form(error)
         else:
-            self._report(losses)
-            if self._watch.stopped:
-                log.error("%s", self._watch.words)
+            self._report(losses, ends=ends)
 
-    def _recover(self, error: StreamingQueryException) -> None:
+    def _recover(self, error: StreamingQueryException, *, ends: bool) -> None:
         """Go past what Kafka has lost, where that ended the query. Raises ServiceError where it did not."""
         failure, self._failure = self._failure or error, None
         if isinstance(failure, DataLossError):
@@ -226,17 +242,36 @@ class Stream:
             raise ServiceError(f"the stream ended: {reason(failure)}; {trouble}") from error
         if not losses:
             raise ServiceError(f"the stream ended: {reason(failure)}") from error
-        self._report(losses)
+        self._report(losses, ends=ends)
 
-    def _report(self, losses: list[Loss]) -> None:
-        """Say what is lost, and what follows."""
-        stops = self._settings.stream.fail_on_data_loss
-        what = "this table is stopped, the others go on" if stops else "the stream goes on with what is left"
-        for loss in losses:
-            log.error("%s: %s (stream.fail_on_data_loss = %s)", loss, what, str(stops).lower())
+    def _report(self, losses: list[Loss], *, ends: bool) -> None:
+        """Say once what is lost, and what follows: here, or where the stream `ends` by itself, in its last words."""
         self._metrics.lost(losses, self._watch.stopped)
         if self._watch.reads_nothing:
-            raise DataLossError(self._watch.words)
+            raise DataLossError(self._watch.words("no other table is left to read, and the stream ends"))
+        if self._watch.stopped and not ends:
+            log.error("%s", self._watch.words("all others go on"))
+        if not self._settings.stream.fail_on_data_loss:
+            for loss in losses:
+                log.error("%s. The stream goes on with what is left (stream.fail_on_data_loss = false)", loss)
+
+    def _plan(self, batch: int) -> Plan | None:
+        """What Spark has planned; None of a checkpoint whose form is not known."""
+        try:
+            return self._planned.plan(batch)
+        except ValueError as error:
+            self._unknown_form(error)
+            return None
+
+    def _unknown_form(self, error: ValueError) -> None:
+        if not self._form_warned:
+            log.warning(
+                "stream.checkpoint %s: Spark's files in it have a form that this version does not know (%s). Records "
+                "are counted by Spark, and records that Kafka loses stop all tables, not their own alone",
+                self._settings.stream.checkpoint,
+                error,
+            )
+        self._form_warned = True
 
     def _read_to(self) -> Mapping[KafkaPartition, int] | None:
         """Up to where the batches that are done have read each partition; None where that is not known."""
@@ -258,7 +293,10 @@ class Stream:
             self._sink_used.release()
 
     def close(self) -> None:
-        """Leave Kafka; the sink stays the caller's."""
+        """Leave Kafka and the checkpoint; the sink stays the caller's."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
         self._schemas.close()
         self._generations.close()
         if self._upkeep is not None:
@@ -289,14 +327,15 @@ class Stream:
         began = time.monotonic()
         held = _Held(batch)
         table = self._hold(held, "generations", lambda: self._stream_table(batch))
-        plan = self._planned.plan(batch)
-        self._hold(held, "topics", lambda: self._watch.check(plan))
+        plan = self._plan(batch)
+        if plan is not None:
+            self._hold(held, "topics", lambda: self._watch.check(plan))
         if (check := self._sink_check) is not None:
-            self._hold(held, "sink", lambda: self._alone(lambda: check.before(batch, plan)))
-        records = self._assigned(frame, table, plan.size)
+            self._hold(held, "sink", lambda: self._alone(lambda: check.before(batch, plan.start if plan else {})))
+        records = self._assigned(frame, table, frame.count() if plan is None else plan.size)
         summary = self._in_parts(held, records, table)
         if check is not None:
-            self._hold(held, "sink", lambda: self._alone(lambda: check.behind(batch, plan)))
+            self._hold(held, "sink", lambda: self._alone(lambda: check.behind(batch, plan.end if plan else {})))
         progress = Progress(
             batch=batch,
             records=records.num_rows,
@@ -390,7 +429,10 @@ class Stream:
         return replace(self._table[1], known_until=known_until)
 
     def _hold(self, held: _Held, what: str, attempt: Callable[[], T]) -> T:
-        """The attempt's result: again and again after a ServiceError, until told to stop."""
+        """The attempt's result: again and again after a ServiceError, until told to stop.
+
+        A stream that ends by itself gives up, and raises ServiceError, after stream.once_wait_seconds.
+        """
         began, before, wait = time.monotonic(), held.seconds, _FIRST_WAIT_SECONDS
         waits = False
         while True:
@@ -399,6 +441,9 @@ class Stream:
             except ServiceError as error:
                 words, waits = f"{what}: {error}", True
                 self._metrics.failed(what, str(error))
+                if self._patience is not None and time.monotonic() - began >= self._patience:
+                    after = f"after {self._patience:g} s (stream.once_wait_seconds)"
+                    raise ServiceError(f"batch {held.batch} is given up {after} for the {words}") from error
             else:
                 if waits:
                     show_status(self._query, PROCESSING)

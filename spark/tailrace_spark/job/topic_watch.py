@@ -82,12 +82,12 @@ class TopicWatch:
             self._planned.replace(batch, changed)
         return losses
 
-    @property
-    def words(self) -> str:
-        """What is stopped, and how it is read on."""
+    def words(self, others: str) -> str:
+        """What is stopped, what becomes of the `others`, and how to read on."""
+        tables = "Its table is stopped" if len(self.stopped) == 1 else "Their tables are stopped"
         return (
-            f"{'; '.join(self.stopped.values())}. These tables are stopped (stream.fail_on_data_loss = true): set it "
-            "to false to read on with what is left"
+            f"{'; '.join(self.stopped.values())}. {tables}, {others} (stream.fail_on_data_loss = true). To read on "
+            "with what is left, start once with stream.fail_on_data_loss = false"
         )
 
     @property

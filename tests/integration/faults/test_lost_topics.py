@@ -139,7 +139,7 @@ def ground(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) 
     ground.database.engine.dispose()
 
 
-def test_a_deleted_topic_stops_its_table_alone(ground: Ground) -> None:
+def test_a_deleted_topic_stops_its_table_alone(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     with ground.running(stops=True) as running:
         running.until(lambda: len(ground.ids(LOST)) == 10 and ground.ids(OTHER) == {0})
         ground.delete()
@@ -153,8 +153,12 @@ def test_a_deleted_topic_stops_its_table_alone(ground: Ground) -> None:
     assert ground.ids(LOST) == set(range(10)), "what comes later belongs on what is lost"
     assert [ground.topic in loss["words"] and "was deleted" in loss["words"] for loss in status["losses"]] == [True]
     assert "partition 0 from offset" in status["stopped"][ground.topic]
+    [told] = [record.getMessage() for record in caplog.records if ground.topic in record.getMessage()]
+    assert "Its table is stopped, all others go on (stream.fail_on_data_loss = true). To read on" in told
+    caplog.clear()
     with pytest.raises(DataLossError, match=rf"{ground.topic} was deleted.*stream.fail_on_data_loss = true"):
         ground.drain(stops=True)
+    assert ground.topic not in caplog.text, "the error says it"
     ground.drain(stops=False)
     assert ground.ids(LOST) == {*range(10), *range(100, 150)}
     assert ground.drain(stops=True)["stopped"] == {}

@@ -29,7 +29,7 @@ class StreamSettings(Section):
     checkpoint: str = Field(
         default="tailrace-checkpoint-{sink}",
         description="Directory or URL of Spark's checkpoint, which keeps the place in the topics. {sink} is the sink's "
-        "name: each sink needs a checkpoint of its own",
+        "name: each sink needs a checkpoint of its own. A relative one is below the working directory, as all paths",
     )
     starting_offsets: Literal["earliest", "latest"] = Field(
         default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
@@ -43,6 +43,11 @@ class StreamSettings(Section):
     )
     trigger_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
+    )
+    once_wait_seconds: Seconds = Field(
+        default=60,
+        description="How long `stream --once` waits for Kafka, the generations or the sink before it fails. Without "
+        "--once the stream waits on",
     )
     one_copy_seconds: Seconds | None = Field(
         default=None,

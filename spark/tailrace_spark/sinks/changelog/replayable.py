@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tailrace_spark.batch.delivery import At, DeadLetter, Piece, Place, Summary
-from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Imaging, Outlet
+from tailrace_spark.sink_progress import SinkProgress
+from tailrace_spark.sinks.change_log import Batch, ChangeLogSink, Imaging, Outlet
 
 
 class LetterOutlet(Outlet, Protocol):
@@ -38,6 +39,30 @@ class ReplayingLogSink(ChangeLogSink):
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """As LetterSink has it."""
         return self.into(self._keeper.begin_again(letters), pieces)
+
+
+class ProgressOutlet(LetterOutlet, Protocol):
+    """An outlet that keeps how far each stream is in it, as ProgressSink says."""
+
+    def progress(self, stream: str) -> SinkProgress | None: ...
+
+    def keep_progress(self, progress: SinkProgress) -> None: ...
+
+
+class ProgressLogSink(ReplayingLogSink):
+    """As ReplayingLogSink, and a ProgressSink."""
+
+    def __init__(self, outlet: ProgressOutlet, imaging: Imaging | None = None) -> None:
+        super().__init__(outlet, imaging)
+        self._progress = outlet
+
+    def progress(self, stream: str) -> SinkProgress | None:
+        """As ProgressSink says."""
+        return self._progress.progress(stream)
+
+    def keep_progress(self, progress: SinkProgress) -> None:
+        """As ProgressSink says."""
+        self._progress.keep_progress(progress)
 
 
 def page(places: Iterable[At], after: Place | None, most: int) -> list[At]:

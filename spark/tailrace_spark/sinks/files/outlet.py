@@ -14,12 +14,12 @@ from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
-from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
-from tailrace_spark.sinks.files.commits import Commits, is_new
-from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
-from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
-from tailrace_spark.sinks.files.store import FileStore, answering, hidden
+from tailrace_spark.sink_progress import SinkProgress, progress_from_json, progress_to_json
+from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.file_commits import Commits, is_new
+from tailrace_spark.sinks.file_formats import FormatWriter, JsonLines, Parquet
+from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends
+from tailrace_spark.sinks.file_store import FileStore, answering, hidden
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -30,6 +30,8 @@ _BUFFERED_RECORDS: Final = 20_000
 _GROUP_RECORDS: Final = 5_000
 # A backfill may touch years of days at once; one that is ended early is just a smaller file.
 _OPEN_FILES: Final = 64
+
+_STREAMS: Final = "_tailrace/streams/{}.json"
 
 _Key = tuple[int, str]
 """A definition, by identity, and a day."""
@@ -50,6 +52,15 @@ class FilesOutlet:
     def reach(self) -> None:
         """See that the root may be written, and list it."""
         self._store.reach()
+
+    def progress(self, stream: str) -> SinkProgress | None:
+        """As ProgressSink says."""
+        path = _STREAMS.format(stream)
+        return progress_from_json(self._store.read(path).decode()) if self._store.exists(path) else None
+
+    def keep_progress(self, progress: SinkProgress) -> None:
+        """As ProgressSink says."""
+        self._store.write(_STREAMS.format(progress.stream), progress_to_json(progress).encode())
 
     def begin(self) -> Batch:
         self.claim()

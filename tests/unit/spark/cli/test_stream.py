@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.cli.stream import stream
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
+from tailrace_spark.checkpoint import Job, require_own
+from tailrace_spark.checkpoint_lock import lock_checkpoint
+from tailrace_spark.cli import stream
+from tailrace_spark.files import LocalFiles
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -47,3 +50,45 @@ def test_log_tables_with_a_certificate_that_is_not_there(tmp_path: Path) -> None
     config.write_text(f'[sink.x]\ntype = "log-tables"\ntls = true\ntls_ca_file = "{tmp_path}/none.pem"\n')
     with pytest.raises(SettingsError, match=r"^sink\.x\.tls_\.\.\.: "):
         stream(config=config, sink=None, once=True)
+
+
+def _config(folder: Path, checkpoint: Path) -> Path:
+    config = folder / "tailrace.toml"
+    config.write_text(
+        f'[stream]\ncheckpoint = "{checkpoint}"\nmetrics_port = 0\n[sink.there]\nurl = "sqlite:///{folder}/x.db"\n'
+    )
+    return config
+
+
+def test_a_checkpoint_of_another_sink_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # were Spark started, it would fail of this
+    checkpoint = tmp_path / "checkpoint"
+    require_own(LocalFiles(checkpoint / "tailrace"), "c", Job(prefix="tailrace", sink="sqlite:////y.db"))
+    with pytest.raises(SettingsError, match=r"is of the sink sqlite:////y\.db, not of sqlite:///"):
+        stream(config=_config(tmp_path, checkpoint), sink=None, once=True)
+
+
+def test_a_checkpoint_with_which_a_stream_runs_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    checkpoint = tmp_path / "checkpoint"
+    lock = lock_checkpoint(checkpoint / "tailrace", "c", now=0.0)
+    assert lock is not None
+    with lock, pytest.raises(FencedError, match="another stream runs with it") as raised:
+        stream(config=_config(tmp_path, checkpoint), sink=None, once=True)
+    assert raised.value.exit_code == 5
+
+
+def test_once_without_kafka_ends_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    config = _config(tmp_path, tmp_path / "checkpoint")
+    text = config.read_text().replace("[stream]\n", "[stream]\nonce_wait_seconds = 0.1\n")
+    config.write_text(f'[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n{text}')
+    with pytest.raises(
+        ServiceError, match=r"Kafka has not answered for 0\.1 s \(stream\.once_wait_seconds\)"
+    ) as raised:
+        stream(config=config, sink=None, once=True)
+    assert raised.value.exit_code == 1

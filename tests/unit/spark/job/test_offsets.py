@@ -32,3 +32,9 @@ def test_first_offsets_of_another_form_are_refused() -> None:
 def test_a_plan_counts_new_partitions_from_their_beginning_and_no_partition_twice() -> None:
     start = {("a", 0): 10, ("a", 1): 5, ("gone", 0): 7}
     assert Plan(start, {("a", 0): 14, ("a", 1): 2, ("new", 0): 3}).size == 4 + 3
+
+
+@pytest.mark.parametrize("offsets", ["[]", '{"a":[1]}', '{"a":{"0":null}}', '{"a":{"0":"x"}}', "not JSON"])
+def test_offsets_of_another_form_are_refused(offsets: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        batch_offsets(f"v1\n{ABOUT}\n{offsets}")

@@ -22,10 +22,12 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
-from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.files.formats import DEFINITION
-from tailrace_spark.sinks.files.reader import CommittedFiles
-from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
+from tailrace_spark.sink_progress import SinkProgress
+from tailrace_spark.sinks.committed_files import CommittedFiles
+from tailrace_spark.sinks.file_formats import DEFINITION
+from tailrace_spark.sinks.file_store import FileStore, GoneError, hidden
+from tailrace_spark.sinks.files import day_of
+from tailrace_spark.sinks.protocol import ProgressSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
@@ -338,3 +340,19 @@ def test_a_file_that_is_shown_while_it_is_opened_is_read(tmp_path: Path) -> None
     assert store.read("x") == b"what it has"
     with pytest.raises(GoneError, match="y: "):
         store.read("y")
+
+
+def test_how_far_a_stream_is_stands_below_the_root_and_is_no_data(tmp_path: Path) -> None:
+    settings = FilesSinkSettings.model_validate({"type": "files", "path": str(tmp_path)})
+    done = SinkProgress("5f", 7, {("t.ks.t", 0): 9})
+    with closing(open_sink("f", settings, "t")) as sink:
+        assert isinstance(sink, ProgressSink)
+        assert sink.progress("5f") is None
+        sink.keep_progress(SinkProgress("5f", 6, {}))
+        sink.keep_progress(done)
+    with closing(open_sink("f", settings, "t")) as sink:
+        assert isinstance(sink, ProgressSink)
+        assert sink.progress("5f") == done
+        assert sink.progress("60") is None
+    assert names(tmp_path) == []
+    assert list(CommittedFiles.at(str(tmp_path)).files()) == []

@@ -1,0 +1,23 @@
+"""A checkpoint is one stream's at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.local.process import wait_until
+from tailrace_schemas.errors import FencedError
+from tests.integration.faults.followed import Followed
+
+
+def test_a_second_stream_with_one_checkpoint_is_refused_and_the_first_goes_on(followed: Followed) -> None:
+    with followed.running() as errors:
+        followed.insert(10)
+        assert wait_until(lambda: followed.ids() == set(range(11)), 120)
+        with pytest.raises(FencedError, match="another stream runs with it"):
+            followed.drain()
+        followed.insert(11)
+        assert wait_until(lambda: followed.ids() == set(range(12)), 120)
+    assert errors == []
+    followed.insert(12)
+    followed.drain()
+    assert followed.ids() == set(range(13))

@@ -1,0 +1,25 @@
+"""Java's stderr in a JSON log: its log's lines as they are, and whatever else it writes as lines of ours."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+
+import pytest
+
+from tailrace_spark.java_lines import pass_on
+
+
+def test_json_lines_pass_and_others_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    line = json.dumps({"message": "of Spark's own log"})
+    reading, writing = os.pipe()
+    os.write(writing, f"WARNING: Using incubator modules\n\n{line}\n[1]\n\xff\n{line}".encode("latin-1"))
+    os.close(writing)
+    stream = io.StringIO()
+    with caplog.at_level(logging.WARNING, "tailrace_spark.java"):
+        pass_on(reading, stream)
+    assert stream.getvalue() == f"{line}\n{line}\n"
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["WARNING: Using incubator modules", "[1]", "\ufffd"]
