@@ -62,7 +62,7 @@ BREAKAGES: Final = (
     Breakage(
         name="two-streams-share-a-checkpoint",
         promise="a second stream with one checkpoint is refused",
-        file="spark/tailrace_spark/checkpoint_lock.py",
+        file="spark/tailrace_spark/job/checkpoint_lock.py",
         old="fcntl.LOCK_EX | fcntl.LOCK_NB",
         new="fcntl.LOCK_SH | fcntl.LOCK_NB",
         needs=Needs.KAFKA,

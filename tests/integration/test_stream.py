@@ -265,7 +265,7 @@ def test_a_checkpoint_whose_form_is_not_known_is_read_on_with_one_warning(
     feed.announce()
     feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
     follow(spark, settings, database)
-    monkeypatch.setattr("tailrace_spark.offsets._VERSION", "v9")
+    monkeypatch.setattr("tailrace_spark.job.offsets._VERSION", "v9")
     feed.publish([LOG.insert(("a",), (2,), WRITTEN, amount="2")])
     assert [batch.records for batch in follow(spark, settings, database) if batch.records] == [1]
     assert [row[1] for row in orders(database)] == [1, 2]

@@ -24,16 +24,16 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_common.settings.sections.stream import METRICS_PORT
 from tailrace_common.settings.sinks import identity_of
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.archive import write_archive
-from tailrace_spark.checkpoint import chosen_checkpoint, job_of, require_not_anothers, store_of
-from tailrace_spark.checkpoint_lock import require_unlocked
-from tailrace_spark.files import Files, LocalFiles, files_in, local_files
-from tailrace_spark.kafka_wait import await_kafka
-from tailrace_spark.lake_tables import chosen_sink
-from tailrace_spark.metrics import MetricsServer, StreamMetrics
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.report import Target
-from tailrace_spark.session import SparkOnce
+from tailrace_spark.cli.lake_sinks import chosen_sink
+from tailrace_spark.job.archive import write_archive
+from tailrace_spark.job.checkpoint import chosen_checkpoint, job_of, require_not_anothers, store_of
+from tailrace_spark.job.checkpoint_files import Files, LocalFiles, files_in, local_files
+from tailrace_spark.job.checkpoint_lock import require_unlocked
+from tailrace_spark.job.kafka_wait import await_kafka
+from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
+from tailrace_spark.job.progress import Target
+from tailrace_spark.job.session import SparkOnce
+from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import SINKS, jars_of, setting_of, sink_of
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from tailrace_common.closing import Closing
 from tailrace_schemas.errors import FencedError
-from tailrace_spark.files import LocalFiles
+from tailrace_spark.job.checkpoint_files import LocalFiles
 
 log = logging.getLogger("tailrace_spark")
 

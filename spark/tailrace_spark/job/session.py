@@ -20,7 +20,7 @@ from tailrace_common.java.find import java_home_for_spark
 from tailrace_common.java.jars import Progress, fetch_sets
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import is_secret_name
-from tailrace_spark.java_lines import json_stderr
+from tailrace_spark.job.java_lines import json_stderr
 
 log = logging.getLogger("tailrace_spark")
 

@@ -8,9 +8,9 @@ from typing import Final
 from uuid import uuid4
 
 from tailrace_schemas.errors import DataLossError, ServiceError
-from tailrace_spark.files import Files
-from tailrace_spark.offsets import Offsets, PlannedOffsets
-from tailrace_spark.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
+from tailrace_spark.batch.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
+from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.offsets import Offsets, PlannedOffsets
 from tailrace_spark.sinks.protocol import ProgressSink
 
 log = logging.getLogger("tailrace_spark")

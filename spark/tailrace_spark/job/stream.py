@@ -23,22 +23,23 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import DataLossError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batchlog import BatchLog
-from tailrace_spark.behind import read_to
-from tailrace_spark.checkpoint import job_of, require_own
-from tailrace_spark.checkpoint_lock import CheckpointLock, lock_checkpoint
-from tailrace_spark.counts import ends_of, marks_of, progress_of
-from tailrace_spark.dedupe import one_copy
-from tailrace_spark.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, quiet, reason
-from tailrace_spark.files import LocalFiles, files_in, write_promptly
-from tailrace_spark.hosts import KafkaHosts
-from tailrace_spark.losses import Loss
-from tailrace_spark.messages import read_messages, read_some, reads_topic, with_head
-from tailrace_spark.metrics import StreamMetrics
-from tailrace_spark.offsets import Plan, PlannedOffsets
-from tailrace_spark.parts import part_bytes, parts_of, with_values, without_large
-from tailrace_spark.pieces import pieces
-from tailrace_spark.report import Progress
+from tailrace_spark.job.checkpoint import job_of, require_own
+from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
+from tailrace_spark.job.checkpoint_lock import CheckpointLock, lock_checkpoint
+from tailrace_spark.job.counts import ends_of, marks_of, progress_of
+from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, quiet, reason
+from tailrace_spark.job.generation_log import BatchLog
+from tailrace_spark.job.hosts import KafkaHosts
+from tailrace_spark.job.lag import read_to
+from tailrace_spark.job.losses import Loss
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.offsets import Plan, PlannedOffsets
+from tailrace_spark.job.parts import part_bytes, parts_of, with_values, without_large
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.query_status import PROCESSING, last_progress, observed, show_status
+from tailrace_spark.job.sink_check import SinkCheck
+from tailrace_spark.job.topic_watch import TopicWatch
+from tailrace_spark.job.upkeep import Upkeep
 from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import AnnouncedSink, OrderedSink, ProgressSink, Sink, SweepingSink, UpdateSink
 from tailrace_spark.source.decode import pieces

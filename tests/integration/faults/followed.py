@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import TailraceError
-from tailrace_spark.pipeline import Stream
-from tailrace_spark.sinks.sql import SqlSink
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tailrace_spark.batch.delivery import At, DeadLetter, Piece, Place, Summary
-from tailrace_spark.sink_progress import SinkProgress
-from tailrace_spark.sinks.change_log import Batch, ChangeLogSink, Imaging, Outlet
+from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Imaging, Outlet
 
 
 class LetterOutlet(Outlet, Protocol):

@@ -14,12 +14,13 @@ from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
-from tailrace_spark.sink_progress import SinkProgress, progress_from_json, progress_to_json
-from tailrace_spark.sinks.change_log import Batch, LogRecord, letter_value
-from tailrace_spark.sinks.file_commits import Commits, is_new
-from tailrace_spark.sinks.file_formats import FormatWriter, JsonLines, Parquet
-from tailrace_spark.sinks.file_packs import Commit, CommittedFile, Ends
-from tailrace_spark.sinks.file_store import FileStore, answering, hidden
+from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
+from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.files.commits import Commits, is_new
+from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
+from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
+from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")

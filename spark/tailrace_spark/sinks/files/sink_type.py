@@ -10,10 +10,10 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.file_letters import ReplayingFilesOutlet
-    from tailrace_spark.sinks.file_store import FileStore
-    from tailrace_spark.sinks.image_store import images_for
-    from tailrace_spark.sinks.replaying_log import ProgressLogSink
+    from tailrace_spark.sinks.changelog.replayable import ProgressLogSink
+    from tailrace_spark.sinks.files.dead_letters import ReplayingFilesOutlet
+    from tailrace_spark.sinks.files.store import FileStore
+    from tailrace_spark.sinks.images.store import images_for
 
     return ProgressLogSink(ReplayingFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
-from tailrace_spark.checkpoint import Job, require_own
-from tailrace_spark.checkpoint_lock import lock_checkpoint
-from tailrace_spark.cli import stream
-from tailrace_spark.files import LocalFiles
+from tailrace_spark.cli.stream import stream
+from tailrace_spark.job.checkpoint import Job, require_own
+from tailrace_spark.job.checkpoint_files import LocalFiles
+from tailrace_spark.job.checkpoint_lock import lock_checkpoint
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tailrace_schemas.errors import FencedError
-from tailrace_spark.checkpoint_lock import CheckpointLock, lock_checkpoint, require_unlocked
+from tailrace_spark.job.checkpoint_lock import CheckpointLock, lock_checkpoint, require_unlocked
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tailrace_spark.checkpoint_lock import lock_checkpoint
+from tailrace_spark.job.checkpoint_lock import lock_checkpoint
 lock = lock_checkpoint(Path(sys.argv[1]), "c", now=0.0)
 print("locked", flush=True)
 sys.stdin.read()

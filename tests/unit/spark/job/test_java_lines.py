@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from tailrace_spark.java_lines import pass_on
+from tailrace_spark.job.java_lines import pass_on
 
 
 def test_json_lines_pass_and_others_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.kafka_wait import await_kafka
+from tailrace_spark.job.kafka_wait import await_kafka
 
 
 class Silence:

@@ -22,11 +22,11 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
-from tailrace_spark.sink_progress import SinkProgress
-from tailrace_spark.sinks.committed_files import CommittedFiles
-from tailrace_spark.sinks.file_formats import DEFINITION
-from tailrace_spark.sinks.file_store import FileStore, GoneError, hidden
-from tailrace_spark.sinks.files import day_of
+from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.files.formats import DEFINITION
+from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
 from tailrace_spark.sinks.protocol import ProgressSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
