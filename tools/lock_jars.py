@@ -68,19 +68,10 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         ),
         False,
     ),
-    # What the iceberg sink adds to Spark: everything in one jar, but what speaks to S3 and to catalogs in databases.
+    # For tests alone: the Spark that reads what pyiceberg wrote.
     "iceberg": (("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), False),
-    "iceberg-s3": (
-        (
-            "software.amazon.awssdk:kms:2.47.4",  # its classes are looked at, whether it is used or not
-            "software.amazon.awssdk:s3:2.47.4",
-            "software.amazon.awssdk:sts:2.47.4",
-        ),
-        True,
-    ),
     # For tests alone: the Spark that reads what delta-rs wrote. The rest that Delta's own pom names is for catalogs.
     "delta": (("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0"), False),
-    "postgresql": (("org.postgresql:postgresql:42.7.8",), False),
     # What tests of Iceberg's REST catalogs start: the servlet that Iceberg's own tests speak to. Of the newest version
     # that has it.
     "iceberg-rest": (
@@ -95,17 +86,6 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
     ),
 }
 
-# Set -> groups and artifacts that it does without: a client that nothing uses, and what pyspark has itself.
-WITHOUT: dict[str, tuple[str, ...]] = {
-    "iceberg-s3": (
-        "commons-codec",
-        "commons-logging",
-        "io.netty",
-        "org.slf4j",
-        "software.amazon.awssdk:netty-nio-client",
-    )
-}
-
 # Drivers of databases that no test writes to.
 LEFT_OUT = ("com.microsoft.sqlserver", "com.mysql", "com.oracle.database.jdbc", "org.mariadb.jdbc")
 
@@ -115,10 +95,7 @@ ARCHIVES: dict[str, tuple[str, ...]] = {"registry": ("io.apicurio:apicurio-regis
 
 def main() -> int:
     """Resolve every set with Maven and write the lock."""
-    sets = {
-        name: resolve(coordinates, transitive, WITHOUT.get(name, ()))
-        for name, (coordinates, transitive) in SETS.items()
-    }
+    sets = {name: resolve(coordinates, transitive) for name, (coordinates, transitive) in SETS.items()}
     sets |= {name: [archive(coordinate) for coordinate in coordinates] for name, coordinates in ARCHIVES.items()}
     LOCK.write_text(json.dumps({"sets": sets}, indent=1) + "\n")
     for name, jars in sets.items():
@@ -126,16 +103,14 @@ def main() -> int:
     return 0
 
 
-def resolve(
-    coordinates: tuple[str, ...], transitive: bool, without: tuple[str, ...] = ()
-) -> list[dict[str, str | int]]:
-    """The jars of one set, sorted by coordinate; not those of the groups and artifacts in `without`."""
+def resolve(coordinates: tuple[str, ...], transitive: bool) -> list[dict[str, str | int]]:
+    """The jars of one set, sorted by coordinate."""
     with tempfile.TemporaryDirectory() as directory:
         pom, listed = Path(directory, "pom.xml"), Path(directory, "list.txt")
         pom.write_text(pom_of(coordinates, transitive))
         options = ["-DincludeScope=runtime", "-DoutputAbsoluteArtifactFilename=true", f"-DoutputFile={listed}"]
         subprocess.run(["mvn", "-q", "-B", "-f", str(pom), LIST, *options], check=True)  # noqa: S603, S607
-        return sorted(jars_of(listed.read_text(), without), key=lambda jar: str(jar["coordinate"]))
+        return sorted(jars_of(listed.read_text()), key=lambda jar: str(jar["coordinate"]))
 
 
 def pom_of(coordinates: tuple[str, ...], transitive: bool) -> str:
@@ -153,7 +128,7 @@ def pom_of(coordinates: tuple[str, ...], transitive: bool) -> str:
     )
 
 
-def jars_of(listed: str, without: tuple[str, ...]) -> list[dict[str, str | int]]:
+def jars_of(listed: str) -> list[dict[str, str | int]]:
     """`group:artifact:jar[:classifier]:version:scope:path` lines as entries of the lock."""
     jars = []
     for line in listed.splitlines():
@@ -161,8 +136,6 @@ def jars_of(listed: str, without: tuple[str, ...]) -> list[dict[str, str | int]]
         if len(parts) < 6 or parts[2] != "jar" or parts[0] in LEFT_OUT:
             continue
         group, artifact, _, *classifier, version, _, path = parts
-        if group in without or f"{group}:{artifact}" in without:
-            continue
         data = Path(path).read_bytes()
         jars.append(
             {

@@ -18,7 +18,6 @@ from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tests import java_sources, mariadb, opensearch, postgres, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration.agents import cql
-from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
 from tests.integration.test_kafka_sink import Topics
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed
@@ -33,6 +32,7 @@ from tests.unit.spark.sinks.console.test_outlet import Printed
 from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.files.test_outlet import local
 from tests.unit.spark.sinks.http.test_outlet import Posted
+from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.rabbitmq.published import Published
 
@@ -99,8 +99,8 @@ MERGING: Final[Mapping[str, Way[Followed]]] = {
     ),
     "iceberg": Way(
         sink="iceberg",
-        server=lambda: f"Iceberg {ICEBERG_VERSION}",
-        new=lambda ground: IcebergTables(_iceberg(ground, mode="current", buckets=2), ground.spark()),
+        server=lambda: package("pyiceberg"),
+        new=lambda ground: IcebergTables(_iceberg(ground, mode="current", buckets=2)),
     ),
     "postgresql": Way(
         sink="sql",
@@ -130,8 +130,8 @@ CHANGE_LOGS: Final[Mapping[str, Way[Outside]]] = {
     ),
     "iceberg": Way(
         sink="iceberg",
-        server=lambda: f"Iceberg {ICEBERG_VERSION}",
-        new=lambda ground: IcebergHistory(_iceberg(ground), ground.spark()),
+        server=lambda: package("pyiceberg"),
+        new=lambda ground: IcebergHistory(_iceberg(ground)),
     ),
     "kafka": Way(
         sink="kafka",

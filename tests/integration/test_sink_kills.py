@@ -24,7 +24,6 @@ from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
 from tests.integration.feed import Feed
-from tests.integration.lake.iceberg import ICEBERG_VERSION, IcebergHistory
 from tests.integration.streams import StreamProcess
 from tests.integration.test_kafka_sink import Topics
 from tests.integration.test_stream_kills import IDS, ITEMS, LAST, Load, Row, Source, kills
@@ -35,6 +34,7 @@ from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, 
 from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.files.test_outlet import local
 from tests.unit.spark.sinks.http.test_outlet import Posted
+from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
 from tests.unit.spark.sinks.rabbitmq.published import Published
 
 Section = Mapping[str, object]
@@ -114,7 +114,7 @@ def _delta(ground: Ground) -> Target:
 
 def _iceberg(ground: Ground) -> Target:
     settings = IcebergSinkSettings(path=str(ground.directory()), mode="current", buckets=2)
-    return Merged(section_of(settings), IcebergTables(settings, ground.spark()))
+    return Merged(section_of(settings), IcebergTables(settings))
 
 
 def _opensearch(_: Ground) -> Target:
@@ -129,7 +129,7 @@ def _history(ground: Ground) -> Target:
 
 def _iceberg_history(ground: Ground) -> Target:
     settings = IcebergSinkSettings(path=str(ground.directory()))
-    return Logged(section_of(settings), IcebergHistory(settings, ground.spark()), ground.place)
+    return Logged(section_of(settings), IcebergHistory(settings), ground.place)
 
 
 def _files(ground: Ground) -> Target:
@@ -160,8 +160,8 @@ def _rabbitmq(ground: Ground) -> Target:
 TARGETS: Final[Mapping[str, Way[Target]]] = {
     "delta, current": Way(sink="delta", server=lambda: package("deltalake"), new=_delta),
     "delta, history": Way(sink="delta", server=lambda: package("deltalake"), new=_history),
-    "iceberg, current": Way(sink="iceberg", server=lambda: f"Iceberg {ICEBERG_VERSION}", new=_iceberg),
-    "iceberg, history": Way(sink="iceberg", server=lambda: f"Iceberg {ICEBERG_VERSION}", new=_iceberg_history),
+    "iceberg, current": Way(sink="iceberg", server=lambda: package("pyiceberg"), new=_iceberg),
+    "iceberg, history": Way(sink="iceberg", server=lambda: package("pyiceberg"), new=_iceberg_history),
     "files": Way(sink="files", server=lambda: package("pyarrow"), new=_files),
     "kafka": Way(sink="kafka", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_kafka),
     "http": Way(sink="http", server=lambda: "http.server", new=_http),

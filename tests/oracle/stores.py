@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
@@ -11,14 +10,11 @@ from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
-from tests.integration.lake.iceberg import FollowedIceberg
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
 from tests.unit.spark.sinks.opensearch.indexes import Searched
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class DeltaTables:
@@ -45,8 +41,8 @@ class DeltaTables:
 class IcebergTables:
     """Iceberg tables that follow, in a directory."""
 
-    def __init__(self, settings: IcebergSinkSettings, spark: SparkSession) -> None:
-        self._followed = FollowedIceberg(settings, spark)
+    def __init__(self, settings: IcebergSinkSettings) -> None:
+        self._followed = FollowedIceberg(settings)
 
     def open(self, clock: Callable[[], float]) -> SweepingSink:
         return self._followed.open(clock)

@@ -18,7 +18,7 @@ def start_spark(directory: Path) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # else it complains of every machine whose name is a loopback address
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {
-        "spark.jars": ",".join(map(str, fetch_sets("spark", "iceberg", "iceberg-s3", "postgresql", "delta"))),
+        "spark.jars": ",".join(map(str, fetch_sets("spark", "iceberg", "delta"))),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",

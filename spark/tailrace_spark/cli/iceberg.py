@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +12,9 @@ from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli.lake_sinks import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
-from tailrace_spark.job.session import SparkOnce
-from tailrace_spark.sinks.registry import jars_of
 
 if TYPE_CHECKING:
-    from tailrace_spark.sinks.iceberg.store import IcebergStore
+    from tailrace_spark.sinks.iceberg.maintenance import Maintenance
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,8 +34,8 @@ def tables(config: SettingsFile = None, sink: Sink = None) -> None:
 
     Example: tailrace iceberg tables -c tailrace.toml
     """
-    with _store(config, sink) as store:
-        print_rows((store.describe(name) for name in chosen_tables(store, None)), empty=NO_TABLES)
+    work = _maintenance(config, sink)
+    print_rows((work.describe(name) for name in chosen_tables(work.store, None)), empty=NO_TABLES)
 
 
 @app.command("compact")
@@ -50,8 +46,8 @@ def compact(config: SettingsFile = None, sink: Sink = None, table: TableNames = 
 
     Example: tailrace iceberg compact -c tailrace.toml
     """
-    with _store(config, sink) as store:
-        print_rows(({"table": name, **store.compact(name)} for name in chosen_tables(store, table)), empty=NO_TABLES)
+    work = _maintenance(config, sink)
+    print_rows(({"table": name, **work.compact(name)} for name in chosen_tables(work.store, table)), empty=NO_TABLES)
 
 
 @app.command("expire")
@@ -71,20 +67,32 @@ def expire(
 
     Example: tailrace iceberg expire -c tailrace.toml --dry-run
     """
-    with _store(config, sink) as store:
-        names = chosen_tables(store, table)
-        expired = ({"table": name, **store.expire(name, hours, dry_run=dry_run)} for name in names)
-        print_rows(expired, empty=NO_TABLES)
+    work = _maintenance(config, sink)
+    names = chosen_tables(work.store, table)
+    expired = ({"table": name, **work.expire(name, hours, dry_run=dry_run)} for name in names)
+    print_rows(expired, empty=NO_TABLES)
 
 
-@contextmanager
-def _store(config: Path | None, name: str | None) -> Iterator[IcebergStore]:
-    settings = settings_of(config)
-    chosen, section = chosen_sink(settings, name)
+@app.command("register")
+def register(config: SettingsFile = None, sink: Sink = None) -> None:
+    """Make the catalog know the tables that stand in the sink's directory without one.
+
+    Earlier versions of Tailrace, and Spark's hadoop catalog, left such tables. Stop whatever writes them first. From
+    then on readers ask the catalog: who reads the directory alone does not see later changes.
+
+    Example: tailrace iceberg register -c tailrace.toml
+    """
+    work = _maintenance(config, sink)
+    names = [name for name in work.store.hinted() if work.store.open(name, registered=False) is None]
+    print_rows((work.register(name) for name in names), empty="the catalog knows all tables of the directory")
+
+
+def _maintenance(config: Path | None, name: str | None) -> Maintenance:
+    chosen, section = chosen_sink(settings_of(config), name)
     if not isinstance(section, IcebergSinkSettings):
         raise SettingsError(f'sink.{chosen}: type = "{section.type}" has no Iceberg tables')
     require_installed(chosen, section)
+    from tailrace_spark.sinks.iceberg.maintenance import Maintenance
     from tailrace_spark.sinks.iceberg.store import IcebergStore
 
-    with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
-        yield IcebergStore(section, spark)
+    return Maintenance(IcebergStore(section))

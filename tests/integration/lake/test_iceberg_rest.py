@@ -15,10 +15,10 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tests import iceberg_rest, java_sources
-from tests.held import jar_version
-from tests.integration.lake.iceberg import ICEBERG_VERSION, NARROW, FollowedIceberg, IcebergHistory
+from tests.held import jar_version, package
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
+from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
+from tests.unit.spark.sinks.iceberg.stores import NARROW, FollowedIceberg, IcebergHistory
 from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract
 from tests.unit.spark.sinks.merging_contract import write
 
@@ -45,31 +45,31 @@ class TestHistoryOfARestCatalog(LakeHistoryContract):
 
     @pytest.fixture
     def server(self) -> str:
-        return f"Iceberg {ICEBERG_VERSION}, its REST catalog {jar_version('iceberg-rest', 'iceberg-core')}"
+        return f"{package('pyiceberg')}, Iceberg's REST catalog {jar_version('iceberg-rest', 'iceberg-core')}"
 
     @pytest.fixture
-    def stores(self, spark: SparkSession) -> Callable[[], IcebergHistory]:
-        return lambda: IcebergHistory(section(), spark)
+    def stores(self) -> Callable[[], IcebergHistory]:
+        return lambda: IcebergHistory(section())
 
 
-def test_tables_of_a_rest_catalog_follow_the_source(spark: SparkSession) -> None:
+def test_tables_of_a_rest_catalog_follow_the_source() -> None:
     """Also behind compaction and expiry; the catalog says where they are."""
-    followed, log = FollowedIceberg(section(mode="current"), spark), Log(PLAIN)
+    followed, log = FollowedIceberg(section(mode="current")), Log(PLAIN)
     write(followed, log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b"))
     write(followed, log.update((1,), (), 2, w=5), log.delete((2,), (), 2), log.insert((3,), (), 2, v="c"))
     assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 5), (3, "c", None)]
     assert followed.store.names() == ["shop.plain", "shop.plain-state"]
     for name in followed.store.names():
-        followed.store.compact(name)
-        assert followed.store.expire(name, 0, dry_run=False)["orphans"] == 0
+        followed.maintenance.compact(name)
+        assert followed.maintenance.expire(name, 0, dry_run=False)["orphans"] == 0
     write(followed, log.update((3,), (), 3, w=7))
     assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 5), (3, "c", 7)]
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_of_two_one_fails_and_finds_its_batch_done(spark: SparkSession, before: int) -> None:
+def test_of_two_one_fails_and_finds_its_batch_done(before: int) -> None:
     """The other is done when this one is staged, and the catalog is asked with what was true before."""
-    stored, topic, log = IcebergHistory(section(), spark), Topic(), Log(PLAIN)
+    stored, topic, log = IcebergHistory(section()), Topic(), Log(PLAIN)
     for number in range(before):
         deliver(stored, topic.piece(log.insert((number,), (), 1, v="x")))
     piece = topic.piece(log.insert((before,), (), 2, v="y"))
@@ -82,47 +82,37 @@ def test_of_two_one_fails_and_finds_its_batch_done(spark: SparkSession, before: 
             super().append(*args, **named)
 
     overtaken: list[bool] = []
-    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings, lambda: spark)))) as sink:
+    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
         with pytest.raises(ServiceError, match="another writer came first"):
             sink.write([piece])
         assert sink.write([piece]).rows == 0
     assert len(stored.records()) == before + 1
 
 
-def test_the_catalog_compares(spark: SparkSession) -> None:
-    """A snapshot that was compacted away in the moment between looking and committing."""
-    stored, topic, log = IcebergHistory(section(), spark), Topic(), Log(PLAIN)
-    deliver(stored, topic.piece(log.insert((0,), (), 1, v="x")))
-    piece = topic.piece(log.insert((1,), (), 2, v="y"))
-
-    class Stale(IcebergStore):
-        """Publishes over the table as it was before somebody else's commit."""
-
-        def _publish(self, *args: Any) -> None:
-            now = self._now
-
-            def stale(name: str) -> Any:
-                found = now(name)
-                found.java.operations().current()
-                if not overtaken:
-                    overtaken.append(True)
-                    stored.store._call("rewrite_data_files", name, "options => map('rewrite-all', 'true')")
-                return found
-
-            self._now = stale  # type: ignore[method-assign]  # for this one commit
-            super()._publish(*args)
-
-    overtaken: list[bool] = []
-    with closing(ChangeLogSink(LakeHistory(Stale(stored.settings, lambda: spark)))) as sink:
-        with pytest.raises(ServiceError, match=r"another writer came first: .*CommitFailedException"):
-            sink.write([piece])
-        assert sink.write([piece]).rows == 1
-    assert len(stored.records()) == 2
+def test_spark_reads_and_pyiceberg_goes_on(spark: SparkSession) -> None:
+    """Through one catalog: what the sink wrote, and what Spark's compaction made of it; null lists of structs too."""
+    stored, topic, log = IcebergHistory(section()), Topic(), Log(WIDE)
+    deliver(stored, topic.piece(log.insert((0,), (), 1, v="x"), log.insert((1,), (), 2, z=[{"key": "a", "value": 1}])))
+    session = spark.newSession()
+    settings = {"type": "rest", "uri": iceberg_rest.server().url, "warehouse": "lake", "cache-enabled": "false"}
+    session.conf.set("spark.sql.catalog.rest", "org.apache.iceberg.spark.SparkCatalog")
+    for name, value in settings.items():
+        session.conf.set(f"spark.sql.catalog.rest.{name}", value)
+    name = f"rest.{stored.settings.namespace}.shop.plain"
+    for _ in range(2):
+        rows = session.table(name).orderBy("offset").select("columns.v", "columns.z").collect()
+        assert [(row["v"], row["z"]) for row in rows] == [("x", None), (None, [("a", 1)])]
+        compacted = f"CALL rest.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+        session.sql(compacted).collect()
+    deliver(stored, topic.piece(log.insert((2,), (), 3, v="y")))
+    assert [record["columns"] for record in stored.records()] == [
+        {"v": "x"}, {"z": [{"key": "a", "value": 1}]}, {"v": "y"},
+    ]  # fmt: skip
 
 
-def test_a_catalog_that_does_not_answer_is_told_in_one_line(spark: SparkSession) -> None:
+def test_a_catalog_that_does_not_answer_is_told_in_one_line() -> None:
     catalog = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "me:hunter2hunter2"}
-    followed = FollowedIceberg(section(mode="current", catalog=catalog), spark)
+    followed = FollowedIceberg(section(mode="current", catalog=catalog))
     with pytest.raises(ServiceError, match="refused") as raised:
         write(followed, Log(PLAIN).insert((1,), (), 1, v="a"))
     assert "\n" not in str(raised.value)

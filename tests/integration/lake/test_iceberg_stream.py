@@ -1,4 +1,4 @@
-"""Iceberg tables behind a real Kafka and `tailrace stream`, which brings what Spark needs for them."""
+"""Iceberg tables behind a real Kafka and `tailrace stream`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
-from tests.integration.lake.iceberg import FollowedIceberg, IcebergHistory
 from tests.integration.processes import PROGRAM
 from tests.integration.test_change_log_sinks import PLAIN, by_key, history, states
 from tests.unit.spark.sinks.change_log_contract import changes_of
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory
 from tests.unit.spark.sinks.merging_contract import selected
 
 if TYPE_CHECKING:
@@ -45,10 +45,8 @@ def stream_once(config: Path, log: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_stream_writes_each_change_once(
-    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    """Also one that lost its checkpoint; the command brings what its Spark needs."""
+def test_a_stream_writes_each_change_once(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    """Also one that lost its checkpoint."""
     config, checkpoint, log = tmp_path / "t.toml", tmp_path / "checkpoint", tmp_path / "stream.log"
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
@@ -63,7 +61,7 @@ def test_a_stream_writes_each_change_once(
     feed.publish(second)
     shutil.rmtree(checkpoint)
     stream_once(config, log)
-    kept = IcebergHistory(IcebergSinkSettings(path=f"{tmp_path}/lake"), spark).records()
+    kept = IcebergHistory(IcebergSinkSettings(path=f"{tmp_path}/lake")).records()
     assert len(kept) == len(first) + len(second)
     changes = list(changes_of(kept, PLAIN).values())
     assert states(by_key(changes)) == states(by_key([*first, *second]))
@@ -85,8 +83,8 @@ def test_a_stream_keeps_a_table_equal_to_the_source(
     feed.announce()
     changes = [*history(10), *history(20)]
     feed.publish(changes)
-    with closing(open_sink("lake", settings.sink["lake"], prefix, session=lambda: spark)) as sink:
+    with closing(open_sink("lake", settings.sink["lake"], prefix)) as sink:
         sink.reach()
         Stream(spark, settings, sink).run(availableNow=True)
-    shown = FollowedIceberg(IcebergSinkSettings.model_validate(lake), spark)
+    shown = FollowedIceberg(IcebergSinkSettings.model_validate(lake))
     assert shown.rows(PLAIN, "id", "c", "v") == selected(PLAIN, changes, "id", "c", "v")

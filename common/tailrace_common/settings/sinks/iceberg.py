@@ -12,20 +12,46 @@ from tailrace_common.properties.passthrough import Properties, Scalar
 from tailrace_common.settings.sections.s3 import StoredSettings
 from tailrace_common.settings.sections.section import Positive
 
-_NAMED: Final = ("type", "catalog-impl")
+_NAMED: Final = ("type", "py-catalog-impl")
+_TYPES: Final = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery")
+_HOW: Final = "docs/sinks/iceberg.md says how tables move on"
+_OF_JAVA: Final = {
+    "catalog-impl": f"names a class of Java: the sink's catalogs are pyiceberg's, by type or py-catalog-impl; {_HOW}",
+    "io-impl": "names a class of Java: files are read and written by pyarrow",
+    "clients": "belongs to Iceberg's JDBC catalog",
+}
 
 
 class CatalogSettings(Properties):
-    """An Iceberg catalog's properties, by Iceberg's own names: `type`, `uri`, `jdbc.user`, `token`..."""
+    """An Iceberg catalog's properties, by pyiceberg's own names: `type`, `uri`, `token`..."""
 
-    owned: ClassVar[Mapping[str, str]] = {"cache-enabled": "what other writers did has to be seen at once"}
+    owned: ClassVar[Mapping[str, str]] = {"py-io-impl": "files are read and written by pyarrow"}
     examples: ClassVar[Mapping[str, Scalar]] = {"type": "rest", "uri": "https://catalog:8181"}
-    secrets: ClassVar[frozenset[str]] = frozenset({"token", "header.Authorization"})
+    secrets: ClassVar[frozenset[str]] = frozenset({"token", "uri", "header.Authorization"})
+    """A SQL catalog's `uri` has user and password."""
 
     @classmethod
     def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
         """A catalog takes no notice of names that it does not have, and each kind has others."""
+        if name in _OF_JAVA or name.startswith("jdbc."):
+            return _OF_JAVA.get(name, _OF_JAVA["clients"])
+        if name == "type" and value not in _TYPES:
+            return _type_fault(str(value))
         return misspelled(name, ICEBERG_CATALOG)
+
+
+def _type_fault(kind: str) -> str:
+    if kind == "jdbc":
+        return (
+            'jdbc is Iceberg\'s Java; the same catalog is type = "sql", '
+            'uri = "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE", and has the same tables'
+        )
+    if kind == "hadoop":
+        return (
+            "a directory without a catalog cannot tell which commit came first: leave [catalog] out for a catalog in "
+            f"SQLite beside the tables, and run `tailrace iceberg register`; {_HOW}"
+        )
+    return f"must be one of {', '.join(_TYPES)}"
 
 
 class IcebergSinkSettings(StoredSettings):
@@ -38,8 +64,8 @@ class IcebergSinkSettings(StoredSettings):
     )
     catalog: CatalogSettings = Field(
         default=CatalogSettings({}),
-        description="The catalog that knows the tables, by Iceberg's own names. Unset: the directory itself, on local "
-        "disks",
+        description="The catalog that knows the tables, by pyiceberg's own names. Unset: a SQLite database in the "
+        "directory, on local disks",
     )
     namespace: str | None = Field(
         default=None,
@@ -67,9 +93,9 @@ class IcebergSinkSettings(StoredSettings):
             )
         if "://" in self.path and not self.remote:
             raise ValueError(f"path is a directory or begins with s3://, unlike {self.path}")
-        if self.remote and self.catalog.root.get("type", "hadoop") == "hadoop" and "catalog-impl" not in named:
+        if self.remote and not named:
             raise ValueError(
-                'catalog is not set: on S3 one has to tell which commit came first, such as type = "jdbc" or "rest"'
+                'catalog is not set: on S3 one has to tell which commit came first, such as type = "sql" or "rest"'
             )
         if self.namespace is not None and not all(self.namespace.split(".")):
             raise ValueError("namespace must be names with dots between them")

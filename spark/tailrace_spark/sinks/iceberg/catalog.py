@@ -1,147 +1,146 @@
-"""Iceberg's catalog and tables in Spark's Java: what is asked of them. The one module that knows Iceberg's classes."""
+"""The Iceberg catalog of a sink: its properties, the tables that it knows, and its errors as ours."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
+from urllib.parse import unquote, urlsplit
+from weakref import finalize
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+import pyarrow as pa
+from pydantic import SecretStr
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.table import Table
 
-from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.lake.java_errors import java_class, java_said
+from tailrace_common.secrets import REDACTED, redact
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
+from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 CATALOG: Final = "tailrace"
-"""What the catalog is called in a store's session."""
-_SETTING: Final = f"spark.sql.catalog.{CATALOG}"
-# What they say is that somebody was faster, by an older version or a file that is no longer there.
-_OVERTAKEN: Final = ("CommitFailedException", "AlreadyExistsException", "ValidationException", "TABLE_OR_VIEW_ALREADY")
-_NOT_FOUND: Final = "NOT_FOUND"
-_GONE: Final = ("NoSuchTableException", "NoSuchNamespaceException", "NotFoundException")
+"""What the catalog is called. Tables of a SQL catalog are stored under this name, also those that Spark made."""
+DATABASE: Final = "catalog.db"
+"""The SQLite file in a directory that is its own catalog."""
+# Another writer was faster: the table has another snapshot, or exists, or a file that was read is no part of it.
+_OVERTAKEN: Final = (CommitFailedException, TableAlreadyExistsError, ValidationException)
+# What pyiceberg raises where rows do not fit the table's columns.
+_OF_THE_TABLE: Final = (ValueError, TypeError, pa.ArrowException)
+_LONGEST: Final = 400
 
 
-class Catalog:
-    """One catalog, in a session of its own: what is set there concerns nobody else who uses this Spark."""
+class IcebergCatalog:
+    """One catalog; it is connected when it is first asked. Everything raises ServiceError where it does not answer."""
 
-    def __init__(self, spark: SparkSession, properties: Mapping[str, str], secrets: Collection[str]) -> None:
-        """`secrets`: values that no message may have. Raises ServiceError where it cannot be reached."""
-        self.session = spark.newSession()
-        self._secrets = secrets
-        settings = {_SETTING: "org.apache.iceberg.spark.SparkCatalog", f"{_SETTING}.cache-enabled": "false"}
-        settings |= {f"{_SETTING}.{name}": value for name, value in properties.items()}
-        # Names are told apart as CQL does; times are said in UTC.
-        settings |= {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
-        for name, value in settings.items():
-            self.session.conf.set(name, value)
-        internals: Any = self.session  # PySpark has no public way to the Java that it drives
-        self._jvm = internals._jvm  # noqa: SLF001 - see above
-        self._new_array = internals.sparkContext._gateway.new_array  # noqa: SLF001
-        self._iceberg = self._jvm.org.apache.iceberg
-        with self.answering("the Iceberg catalog"):
-            self.session.sql(f"USE {CATALOG}")  # the catalog is made, with these settings
-            session = internals._jsparkSession  # noqa: SLF001
-            self._java = self._iceberg.spark.Spark3Util.loadIcebergCatalog(session, CATALOG)
+    def __init__(self, settings: IcebergSinkSettings, path: str) -> None:
+        """`path` is the warehouse: an absolute path, or s3://BUCKET/PATH."""
+        self.properties = catalog_properties(settings, path)
+        self._secrets = _secrets(settings)
+        self._connected: Catalog | None = None
 
-    def load(self, namespace: tuple[str, ...], name: str) -> Any | None:
-        """Iceberg's Table, as it is now; None where there is none."""
+    @property
+    def connected(self) -> Catalog:
+        """The catalog of pyiceberg."""
+        if self._connected is None:
+            try:
+                self._connected = load_catalog(CATALOG, **self.properties)
+            except Exception as error:  # each kind of catalog has a client of its own, with errors of its own
+                raise ServiceError(f"the Iceberg catalog: {self._message(error)}") from error
+            finalize(self, self._connected.close)  # its tables are read until nobody has one of them
+        return self._connected
+
+    def load(self, namespace: tuple[str, ...], name: str) -> Table | None:
+        """The table as it is now; None where there is none."""
         try:
-            return self._java.loadTable(self._identifier(namespace, name))
-        except Py4JJavaError as error:
-            if java_class(error).endswith(_GONE):
-                return None
-            raise
+            return self.connected.load_table(self.identifier(namespace, name))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
 
     def names(self, root: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Namespace and name of all tables in the namespaces right below `root`."""
         try:
-            found = [tuple(one.levels()) for one in self._java.listNamespaces(self._namespace(root))]
-        except Py4JJavaError as error:
-            if java_class(error).endswith(_GONE):
-                return
-            raise
-        for levels in found:
-            if len(levels) == len(root) + 1:
-                for one in self._java.listTables(self._namespace(levels)):
-                    yield levels[-1], one.name()
+            namespaces = self.connected.list_namespaces(root)
+        except NoSuchNamespaceError:
+            return
+        for namespace in namespaces:
+            levels = tuple(namespace)
+            if len(levels) == len(root) + 1 and levels[: len(root)] == root:
+                for identifier in self.connected.list_tables(levels):
+                    yield levels[-1], identifier[-1]
 
     def require_namespace(self, levels: tuple[str, ...]) -> None:
-        """Have a namespace, and those that it is in."""
+        """Make a namespace, and those that it is in, where they are not there."""
         for end in range(1, len(levels) + 1):
-            namespace = self._namespace(levels[:end])
             try:
-                if not self._java.namespaceExists(namespace):
-                    self._java.createNamespace(namespace)
-            except Py4JJavaError as error:
-                if not java_class(error).endswith("AlreadyExistsException"):
-                    raise
+                if not self.connected.namespace_exists(levels[:end]):
+                    self.connected.create_namespace(levels[:end])
+            except NamespaceAlreadyExistsError:
+                pass
 
-    def fields(self, table: Any) -> StructType:
-        """A table's columns as Spark has them, all of which may be null."""
-        converted = self._iceberg.spark.SparkSchemaUtil.convert(table.schema())
-        return StructType.fromJson(json.loads(converted.json()))
-
-    def widen(self, table: Any, fields: StructType) -> None:
-        """Add columns, and fields of columns, that a table does not have yet."""
-        java = self._jvm.org.apache.spark.sql.types.DataType.fromJson(fields.json())
-        table.updateSchema().unionByNameWith(self._iceberg.spark.SparkSchemaUtil.convert(java)).commit()
-
-    def publish(
-        self, table: Any, staged: str | None, noted: Mapping[str, str | None], versions: Mapping[str, str]
-    ) -> None:
-        """Make a staged snapshot what readers see, and note versions as properties, in one commit.
-
-        `table` is as it is now. `noted` is what its properties must be, None for none: else another writer was here.
-        Iceberg commits only where the table is still as this looked at. `staged`: what the snapshot was staged as;
-        None: nothing was. Raises ServiceError where the snapshot is not there, or not the next one.
-        """
-        operations = table.operations()
-        base = operations.current()
-        properties = base.properties()
-        if any(properties.get(name) != value for name, value in noted.items()):
-            raise ServiceError(f"{table.name()}: another writer came first")
-        build = self._iceberg.TableMetadata.buildFrom(base)
-        if staged is not None:
-            snapshot, current = _staged(base, staged), base.currentSnapshot()
-            before = None if current is None else current.snapshotId()
-            if snapshot is None or snapshot.parentId() != before:
-                raise ServiceError(f"{table.name()}: another writer came first, or it was compacted meanwhile")
-            build = build.setBranchSnapshot(snapshot.snapshotId(), "main")
-        operations.commit(base, build.setProperties(dict(versions)).build())
+    def identifier(self, namespace: tuple[str, ...], name: str) -> tuple[str, ...]:
+        """A table's name as pyiceberg takes it: catalogs but REST have one level of namespaces, joined by dots."""
+        if self.properties.get("type") == "rest":
+            return (*namespace, name)
+        return (".".join(namespace), name)
 
     @contextmanager
     def answering(self, where: str) -> Iterator[None]:
-        """What Spark and Iceberg raise, as ours: in one line, without credentials."""
+        """What pyiceberg and the clients below it raise, as ours: in one line, without credentials."""
         try:
             yield
-        except (Py4JError, PySparkException) as error:
-            said = java_said(error)
-            for secret in self._secrets:
-                said = said.replace(secret, "*****")
-            if any(name in said for name in _OVERTAKEN):
-                raise ServiceError(f"{where}: another writer came first: {said}") from error
-            refused = isinstance(error, AnalysisException) and _NOT_FOUND not in said
-            raise (TableRefusedError if refused else ServiceError)(f"{where}: {said}") from error
+        except TailraceError:
+            raise
+        except _OVERTAKEN as error:
+            raise ServiceError(f"{where}: another writer came first: {self._message(error)}") from error
+        except NoSuchTableError as error:
+            raise ServiceError(f"{where}: the table was dropped meanwhile: {self._message(error)}") from error
+        except _OF_THE_TABLE as error:
+            raise TableRefusedError(f"{where}: {self._message(error)}") from error
+        except Exception as error:  # of the catalog's client or the store's: SQLAlchemy, requests, boto3, thrift
+            raise ServiceError(f"{where}: {self._message(error)}") from error
 
-    def _namespace(self, levels: tuple[str, ...]) -> Any:
-        array = self._new_array(self._jvm.java.lang.String, len(levels))
-        for place, level in enumerate(levels):
-            array[place] = level
-        return self._iceberg.catalog.Namespace.of(array)
-
-    def _identifier(self, namespace: tuple[str, ...], name: str) -> Any:
-        return self._iceberg.catalog.TableIdentifier.of(self._namespace(namespace), name)
+    def _message(self, error: Exception) -> str:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        text = redact(text)
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _staged(base: Any, name: str) -> Any | None:
-    """The snapshot of a table's metadata that was staged under a name; it is among the newest."""
-    snapshots = base.snapshots()
-    for place in range(snapshots.size() - 1, -1, -1):
-        snapshot = snapshots.get(place)
-        if snapshot.summary().get("wap.id") == name:
-            return snapshot
-    return None
+def catalog_properties(settings: IcebergSinkSettings, path: str) -> dict[str, str]:
+    """The properties of pyiceberg's catalog and of its files, by pyiceberg's names."""
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.catalog.reveal().items()
+    }
+    if not given:
+        given = {"type": "sql", "uri": f"sqlite:///{path}/{DATABASE}"}
+    secret, key = settings.secret_key, settings.access_key
+    of_s3 = {
+        "s3.access-key-id": None if key is None else key.get_secret_value(),
+        "s3.secret-access-key": None if secret is None else secret.get_secret_value(),
+        "s3.region": settings.region,
+        "s3.endpoint": settings.endpoint,
+        # Some tries within half a minute; then the batch is delivered again, and says what it waits for.
+        "s3.connect-timeout": "10",
+        "s3.request-timeout": "30",
+    }
+    ours = {name: value for name, value in of_s3.items() if settings.remote and value is not None}
+    return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", "warehouse": path, **ours, **given}
+
+
+def _secrets(settings: IcebergSinkSettings) -> Collection[str]:
+    """Values that no message may have."""
+    given: Mapping[str, object] = settings.catalog.root
+    secrets = [value.get_secret_value() for value in given.values() if isinstance(value, SecretStr)]
+    password = urlsplit(str(settings.catalog.reveal().get("uri", ""))).password
+    keys = [key.get_secret_value() for key in (settings.access_key, settings.secret_key) if key is not None]
+    return sorted({*secrets, *keys, password or "", unquote(password or "")} - {""}, key=len, reverse=True)

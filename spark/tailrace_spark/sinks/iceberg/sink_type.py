@@ -1,4 +1,4 @@
-"""The type `iceberg`: Iceberg tables, through Spark."""
+"""The type `iceberg`: Iceberg tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> Rea
     from tailrace_spark.sinks.iceberg.store import IcebergStore
     from tailrace_spark.sinks.lake.dead_letters import lake_sink
 
-    return lake_sink(IcebergStore(settings, around.session), settings.mode, settings.buckets, around.ring_delay)
-
-
-def _jars(settings: IcebergSinkSettings) -> tuple[str, ...]:
-    database = str(settings.catalog.root.get("uri", "")).startswith("jdbc:postgresql:")
-    return ("iceberg", *(("iceberg-s3",) if settings.remote else ()), *(("postgresql",) if database else ()))
+    return lake_sink(IcebergStore(settings), settings.mode, settings.buckets, around.ring_delay)
 
 
 ICEBERG: Final = SinkType(
@@ -27,10 +22,9 @@ ICEBERG: Final = SinkType(
     kind=Kind.CHANGE_LOG,
     guarantee="Each change is a row of its table exactly once, whatever comes again, a micro-batch one commit of each "
     'table; with mode = "current" a table reads as SELECT reads the source.',
-    extra="spark",
-    packages=("pyarrow", "pyspark"),
+    extra="iceberg",
+    packages=("pyarrow", "pyiceberg", "sqlalchemy"),
     document="docs/sinks/iceberg.md",
     open=_open,
     where="path",
-    jars=_jars,
 )

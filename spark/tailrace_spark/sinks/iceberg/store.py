@@ -1,85 +1,120 @@
-"""Iceberg tables of a catalog, through Spark: what a sink does with them.
+"""Iceberg tables of a catalog, by pyiceberg: what a sink does with them.
 
-Rows are written into a snapshot that no reader sees; then one commit makes it the table's and notes the versions, as
-properties of the table, so that neither compaction nor the expiry of snapshots takes them away. What was staged and
-never became the table's goes when snapshots expire.
+A batch is one commit of each table, which adds and removes files and notes versions as properties of the table, so
+that neither compaction nor the expiry of snapshots loses them. The catalog refuses it where the table has another
+newest snapshot than the one that was read.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
+from itertools import pairwise
+from typing import Any, Final
 
 import pyarrow as pa
-from pydantic import SecretStr
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.transforms import IdentityTransform
 
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform, grown
-from tailrace_spark.sinks.iceberg.catalog import CATALOG, Catalog
-from tailrace_spark.sinks.lake.local_root import require_writable, taking_turns
-from tailrace_spark.sinks.lake.store import Condition, plain_type
+from tailrace_spark.sinks.iceberg.catalog import DATABASE, IcebergCatalog
+from tailrace_spark.sinks.iceberg.files import expression, plain_schema, read_rows, without, write_rows
+from tailrace_spark.sinks.lake.local_root import require_writable
+from tailrace_spark.sinks.lake.store import Condition, Number
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_STAGE: Final = "spark.wap.id"
-_MAY_STAGE: Final = "write.wap.enabled"
 _GONE: Final = "gone"
-_ORPHAN_HOURS: Final = 24  # what is younger may be of a batch that is being written
+_HINT: Final = "metadata/version-hint.text"
+"""The file by which Iceberg's Java finds the newest metadata of a table in a directory without a catalog."""
+REQUIRED: Final = {
+    # pyiceberg would make a refused commit again on the newer snapshot, and note versions over another writer's.
+    TableProperties.COMMIT_NUM_RETRIES: "0",
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",  # each batch leaves a version of the metadata
+}
 
 
 class IcebergStore:
-    """The Iceberg tables of a section's catalog; see `LakeStore` for the promises.
+    """The Iceberg tables of a section's catalog and namespace; see `LakeStore` for the promises."""
 
-    On local disks without a catalog those who write take turns, by a lock on the directory: there a commit renames a
-    file, and of two that do so at a time the first is lost.
-    """
-
-    def __init__(self, settings: IcebergSinkSettings, session: Callable[[], SparkSession]) -> None:
-        """`session` gives the Spark that writes; it is asked when it is first needed."""
+    def __init__(self, settings: IcebergSinkSettings, manifests: int = 20) -> None:
+        """`manifests`: so many of a table are merged, as a reader opens each."""
+        self._manifests = manifests
         self._remote = settings.remote
-        self._path = settings.path.rstrip("/") if self._remote else os.path.abspath(settings.path)
+        self._path = settings.path.rstrip("/") if settings.remote else os.path.abspath(settings.path)
+        self._directory_alone = not settings.catalog.root
         self._root = tuple(settings.namespace.split(".")) if settings.namespace else ()
         self._file_bytes = settings.file_mebibytes << 20
-        self._properties = catalog_properties(settings, self._path)
-        keys = (settings.access_key, settings.secret_key, *settings.catalog.root.values())
-        self._secrets = [one.get_secret_value() for one in keys if isinstance(one, SecretStr)]
-        self._session = session
-        self._known: Catalog | None = None
+        self.catalog = IcebergCatalog(settings, self._path)
 
     @property
-    def _catalog(self) -> Catalog:
-        if self._known is None:
-            self._known = Catalog(self._session(), self._properties, self._secrets)
-        return self._known
+    def path(self) -> str:
+        """The warehouse."""
+        return self._path
+
+    @property
+    def file_bytes(self) -> int:
+        """About how large a data file gets."""
+        return self._file_bytes
 
     def reach(self) -> None:
-        """See that the directory may be written, and the catalog answers. Raises ServiceError."""
+        """See that the directory may be written, and the catalog answers. Raises ServiceError, SettingsError."""
         if not self._remote:
             require_writable(self._path)
+        if unregistered := [name for name in self.hinted() if self.open(name, registered=False) is None]:
+            raise self._not_registered(unregistered[0])
         self.names()
 
-    def open(self, name: str) -> IcebergTable | None:
-        """The table of a name, as it is now; None where there is none."""
-        with self._catalog.answering(self.uri(name)):
-            java = self._catalog.load(*self._place(name))
-            return None if java is None else IcebergTable(self._catalog, java, self._quoted(name))
+    def open(self, name: str, *, registered: bool = True) -> IcebergTable | None:
+        """The table of a name, as it is now; None where there is none.
+
+        Raises SettingsError for a table that a directory has and its catalog does not know, unless `registered` is
+        False.
+        """
+        if not self._catalog_exists():
+            table = None
+        else:
+            with self.catalog.answering(self.uri(name)):
+                table = self.catalog.load(*self.split(name))
+        if table is not None:
+            return IcebergTable(self.catalog, table, self.uri(name))
+        if registered and self._directory_alone and os.path.exists(f"{self.location(name)}/{_HINT}"):
+            raise self._not_registered(name)
+        return None
 
     def names(self) -> list[str]:
         """The names of all tables, sorted: KEYSPACE.NAME, and those of states and dead letters."""
-        with self._catalog.answering(self._path):
-            return sorted(f"{keyspace}.{name}" for keyspace, name in self._catalog.names(self._root))
+        if not self._catalog_exists():
+            return []
+        with self.catalog.answering(self._path):
+            return sorted(f"{keyspace}.{name}" for keyspace, name in self.catalog.names(self._root))
+
+    def hinted(self) -> list[str]:
+        """The names of tables that stand in the directory as Iceberg's Java leaves them without a catalog, sorted."""
+        root = "/".join((self._path, *self._root))
+        if self._remote or not os.path.isdir(root):
+            return []
+        tables = [(keyspace, name) for keyspace in _folders(root) for name in _folders(f"{root}/{keyspace}")]
+        hinted = [names for names in tables if os.path.exists("/".join((root, *names, _HINT)))]
+        return sorted(f"{keyspace}.{name}" for keyspace, name in hinted)
 
     def uri(self, name: str) -> str:
         """The table's name in the catalog, and the warehouse."""
         return f"{'.'.join((*self._root, name))} in {self._path}"
+
+    def location(self, name: str) -> str:
+        """Where a table stands whose catalog does not decide that."""
+        namespace, rest = self.split(name)
+        return "/".join((self._path, *namespace, rest))
+
+    def split(self, name: str) -> tuple[tuple[str, ...], str]:
+        """The namespace and the name of a table; no keyspace has a dot in its name."""
+        keyspace, _, rest = name.partition(".")
+        return (*self._root, keyspace), rest
 
     def typed(self, schema: Any) -> Any:
         """The schema in types that Iceberg has: no whole numbers of less than 32 bits."""
@@ -96,18 +131,14 @@ class IcebergStore:
         says: str = "",
     ) -> None:
         """Add rows, and columns where they have more: see LakeStore."""
-        if table is None:
-            self._make(name, None, batches, versions, partitioned_by, says)
-            return
         rows = self._rows(batches)
-        with self._writing(name):
-            wider = grown(table.schema, rows.schema)
-            if wider is not None and wider != table.schema:
-                self._catalog.widen(self._now(name).java, self._frame(rows.schema.empty_table()).schema)
-            staged = None
-            if len(rows):
-                staged = self._staging(name, lambda: self._frame(rows).writeTo(self._quoted(name)).append())
-            self._publish(name, table, staged, versions)
+        if table is None:
+            self._make(name, rows, versions, partitioned_by, says)
+            return
+        with self._changing(name, table, versions) as transaction:
+            _widen(transaction, table.schema, rows.schema)
+            if len(rows) or versions:
+                self._commit_files(transaction, table, rows, [])
 
     def rewrite(
         self,
@@ -119,249 +150,211 @@ class IcebergStore:
         partitioned_by: str | None = None,
         says: str = "",
     ) -> None:
-        """As `append`, but with these rows and columns in place of all that are there.
-
-        Where another writer came in between, ServiceError is raised behind the commit: what it noted is what is there.
-        """
-        self._make(name, table, batches, versions, partitioned_by, says)
+        """As `append`, but with these rows and columns in place of all that are there."""
+        rows = self._rows(batches)
+        if table is None:
+            self._make(name, rows, versions, partitioned_by, says)
+            return
+        with self._changing(name, table, versions) as transaction:
+            removed = [task.file for task in table.iceberg.scan().plan_files()]
+            _replace_columns(transaction, table.schema, rows.schema)
+            self._commit_files(transaction, table, rows, removed)
 
     def merge(
         self, name: str, table: IcebergTable, rows: Any, named_by: Sequence[str], versions: Mapping[str, int]
     ) -> None:
-        """Put rows in place, or where they are not there, add them: see LakeStore."""
-        rows = self._rows(rows.to_reader())
-        within = ", ".join(str(number) for number in sorted(set(rows[named_by[0]].to_pylist()))) or "NULL"
-        same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in named_by)
-        columns = [column for column in rows.schema.names if column != _GONE]
+        """Put rows in place, or where they are not there, add them: see LakeStore.
 
-        def put() -> None:
-            source = f"tailrace_{uuid4().hex}"
-            self._frame(rows).createOrReplaceTempView(source)
-            try:
-                self._catalog.session.sql(
-                    f"MERGE INTO {self._quoted(name)} t USING {source} s"  # noqa: S608 - all names are quoted
-                    f" ON t.`{named_by[0]}` IN ({within}) AND {same}"
-                    f" WHEN MATCHED AND s.{_GONE} THEN DELETE"
-                    f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.`{column}` = s.`{column}`' for column in columns)}"
-                    f" WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(f'`{c}`' for c in columns)})"
-                    f" VALUES ({', '.join(f's.`{column}`' for column in columns)})"
-                )
-            finally:
-                self._catalog.session.catalog.dropTempView(source)
-
-        with self._writing(name):
-            self._publish(name, table, self._staging(name, put), versions)
-
-    def describe(self, name: str) -> dict[str, object]:
-        """What there is of a table: its snapshots, and its files and their bytes as of the newest."""
-        with self._catalog.answering(self.uri(name)):
-            java = self._now(name).java
-            newest = java.currentSnapshot()
-            said = {} if newest is None else dict(newest.summary())
-            files = [int(said.get(f"total-{kind}", 0)) for kind in ("data-files", "delete-files")]
-            return {
-                "table": name,
-                "snapshots": java.operations().current().snapshots().size(),
-                "files": sum(files),
-                "bytes": int(said.get("total-files-size", 0)),
-            }
-
-    def compact(self, name: str) -> dict[str, object]:
-        """Put a table's small files together, up to the size of the section; how many went, and how many came."""
-        options = f"map('target-file-size-bytes', '{self._file_bytes}', 'min-input-files', '2')"
-        with self._writing(name):
-            done = self._call("rewrite_data_files", name, f"options => {options}")
-            return {"removed": done["rewritten_data_files_count"], "added": done["added_data_files_count"]}
-
-    def expire(self, name: str, hours: int, *, dry_run: bool) -> dict[str, object]:
-        """Forget snapshots that are older than so many hours, with the files that only they have.
-
-        Also files that no snapshot has, of a day or more, as crashes leave them. With `dry_run`, only how many.
+        Only the files that have some of these rows are written again.
         """
-        now = datetime.now(UTC)
-        before, orphaned = (
-            f"TIMESTAMP '{now - timedelta(hours=ago):%Y-%m-%d %H:%M:%S.%f}'"
-            for ago in (hours, max(hours, _ORPHAN_HOURS))
-        )
-        with self._writing(name):
-            table, session = self._quoted(name), self._catalog.session
-            kept = session.table(f"{table}.refs").select("snapshot_id")
-            old = session.table(f"{table}.snapshots").where(f"committed_at < {before}")
-            count = old.join(kept, "snapshot_id", "left_anti").count()
-            if not dry_run:
-                self._call("expire_snapshots", name, f"older_than => {before}", "retain_last => 1")
-            listing = f"prefix_listing => {str(self._remote).lower()}"
-            asked = [f"older_than => {orphaned}", f"dry_run => {str(dry_run).lower()}", listing]
-            orphans = self._called("remove_orphan_files", name, *asked)
-            return {"snapshots": count, "orphans": len(orphans)}
+        with self._changing(name, table, versions) as transaction:
+            named = rows.select(list(named_by)).combine_chunks()
+            touched = Number(named_by[0]).among(sorted(set(named[named_by[0]].to_pylist())))
+            schema, iceberg = table.schema, table.iceberg
+            added = rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE])
+            parts, removed = [self._conformed(added, schema)], list[DataFile]()
+            for task in iceberg.scan(row_filter=expression(touched)).plan_files() if len(rows) else ():
+                others = without(iceberg, task, named)
+                if others is not None:
+                    removed.append(task.file)
+                    parts.append(others)
+            if removed or len(added) or versions:
+                self._commit_files(transaction, table, pa.concat_tables(parts), removed)
 
-    def _call(self, procedure: str, name: str, *given: str) -> Any:
-        [row] = self._called(procedure, name, *given)
-        return row
+    def commit_compacted(self, table: IcebergTable, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
+        """Put files in place of others that have the same rows, in one commit."""
+        with self._transaction(table, ()) as transaction:
+            _change_files(transaction, added, removed)
 
-    def _called(self, procedure: str, name: str, *given: str) -> list[Any]:
-        table = self._quoted(name).replace("'", "\\'")
-        said = ", ".join([f"table => '{table}'", *given])
-        return self._catalog.session.sql(f"CALL {CATALOG}.system.{procedure}({said})").collect()
-
-    def _make(
-        self,
-        name: str,
-        table: IcebergTable | None,
-        batches: Any,
-        versions: Mapping[str, int],
-        partitioned_by: str | None,
-        says: str,
-    ) -> None:
-        """A table of these rows alone, new or in place of another one, in one commit."""
+    def _make(self, name: str, rows: Any, versions: Mapping[str, int], partitioned_by: str | None, says: str) -> None:
+        """A new table of these rows: it is made without any, and then written in one commit."""
+        namespace, rest = self.split(name)
         properties = {
-            _MAY_STAGE: "true",
+            **REQUIRED,
             "comment": says,
-            "format-version": "2",
-            "write.target-file-size-bytes": str(self._file_bytes),
-            "write.metadata.delete-after-commit.enabled": "true",  # each batch leaves two
-            **{application: str(version) for application, version in versions.items()},
+            TableProperties.FORMAT_VERSION: "2",
+            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES: str(self._file_bytes),
         }
-        with self._writing(name):
-            self._catalog.require_namespace(self._place(name)[0])
-            writer = self._frame(self._rows(batches)).writeTo(self._quoted(name)).using("iceberg")
-            if partitioned_by is not None:
-                writer = writer.partitionedBy(F.col(partitioned_by))
-            for key, value in properties.items():
-                writer = writer.tableProperty(key, value)
-            if table is None:
-                writer.create()
-                return
-            self._require(table, self._now(name), versions)
-            writer.replace()
-            before = self._now(name).java.operations().current().previousFiles()
-            if before.size() == 0 or before.get(before.size() - 1).file() != table.metadata_file:
-                raise ServiceError(f"{self.uri(name)}: another writer came first")
-
-    def _staging(self, name: str, write: Callable[[], None]) -> str:
-        """Have what is written be staged; as what. Raises SettingsError where the table would show it at once."""
-        if self._now(name).java.properties().get(_MAY_STAGE) != "true":
-            raise SettingsError(f"{self.uri(name)}: set its property {_MAY_STAGE} to true again, as it was made")
-        staged = f"tailrace-{uuid4()}"
-        self._catalog.session.conf.set(_STAGE, staged)
-        try:
-            write()
-        finally:
-            self._catalog.session.conf.unset(_STAGE)
-        return staged
-
-    def _publish(self, name: str, table: IcebergTable, staged: str | None, versions: Mapping[str, int]) -> None:
-        if staged is None and not versions:
-            return
-        noted = {application: table.java.properties().get(application) for application in versions}
-        said = {application: str(version) for application, version in versions.items()}
-        self._catalog.publish(self._now(name).java, staged, noted, said)
+        if self._directory_alone:
+            os.makedirs(self._path, exist_ok=True)  # for the catalog in it
+        with self.catalog.answering(self.uri(name)):
+            self.catalog.require_namespace(namespace)
+            catalog = self.catalog.connected
+            location = None if self.catalog.properties.get("type") == "rest" else self.location(name)
+            identifier = self.catalog.identifier(namespace, rest)
+            creation = catalog.create_table_transaction(identifier, rows.schema, location, properties=properties)
+            with creation as transaction:
+                if partitioned_by is not None:
+                    with transaction.update_spec() as spec:
+                        spec.add_field(partitioned_by, IdentityTransform(), partitioned_by)
+        made = self.open(name)
+        if made is None or made.snapshot is not None:
+            raise ServiceError(f"{self.uri(name)}: another writer came first")
+        with self._changing(name, made, versions) as transaction:
+            self._commit_files(transaction, made, rows, [])
 
     @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        """While inside, no other process of ours writes where renaming is all there is; errors are ours."""
-        with self._catalog.answering(self.uri(name)):
-            if self._properties.get("type") != "hadoop":
-                yield
-                return
-            with taking_turns(self._path):
-                yield
+    def _changing(self, name: str, table: IcebergTable, versions: Mapping[str, int]) -> Iterator[Transaction]:
+        """What is done inside is one commit, on the table as it was opened, and notes versions; errors are ours."""
+        with self.catalog.answering(self.uri(name)), self._transaction(table, versions) as transaction:
+            yield transaction
+            if versions:
+                transaction.set_properties(_noted(versions))
 
-    def _require(self, table: IcebergTable, now: IcebergTable, versions: Mapping[str, int]) -> None:
-        if any(table.version_of(application) != now.version_of(application) for application in versions):
-            raise ServiceError(f"{now.quoted}: another writer came first")
+    def _transaction(self, table: IcebergTable, versions: Collection[str]) -> Transaction:
+        """A transaction on the table as it was opened; pyiceberg does not make it again where it is refused."""
+        iceberg = table.copy()
+        if any(iceberg.properties.get(key) != value for key, value in REQUIRED.items()):
+            with iceberg.transaction() as transaction:
+                transaction.set_properties(REQUIRED)
+            now = IcebergTable(self.catalog, iceberg, table.uri)
+            if now.snapshot != table.snapshot or any(now.version_of(one) != table.version_of(one) for one in versions):
+                raise ServiceError(f"{table.uri}: another writer came first")
+        return iceberg.transaction()
 
-    def _now(self, name: str) -> IcebergTable:
-        table = self.open(name)
-        if table is None:
-            raise ServiceError(f"{self.uri(name)} has gone")
-        return table
+    def _commit_files(
+        self, transaction: Transaction, table: IcebergTable, rows: Any, removed: Sequence[DataFile]
+    ) -> None:
+        """Have the transaction remove files, and add rows in new ones."""
+        added = write_rows(transaction.table_metadata, table.iceberg.io, rows, self._file_bytes)
+        _change_files(transaction, added, removed)
+        newest = transaction.table_metadata.current_snapshot()
+        if removed and newest is not None and len(newest.manifests(table.iceberg.io)) >= self._manifests:
+            _change_files(transaction, [], [])  # pyiceberg merges manifests where it appends, and only there
 
     def _rows(self, batches: Any) -> Any:
         """A pyarrow Table of a RecordBatchReader's rows, in types that Iceberg has."""
         schema = self.typed(batches.schema)
-        found = [conform(batch, schema) for batch in batches]
-        return pa.Table.from_batches(found) if found else schema.empty_table()
+        parts = [conform(batch, schema) for batch in batches]
+        return pa.Table.from_batches(parts) if parts else schema.empty_table()
 
-    def _frame(self, rows: Any) -> DataFrame:
-        return self._catalog.session.createDataFrame(rows)
+    def _conformed(self, rows: Any, schema: Any) -> Any:
+        """A pyarrow Table in the columns of a table, which may have more than it."""
+        rows = rows.combine_chunks()
+        parts = [conform(batch, schema) for batch in rows.to_batches()]
+        return pa.Table.from_batches(parts, schema)
 
-    def _place(self, name: str) -> tuple[tuple[str, ...], str]:
-        """The namespace and the name of a table; no keyspace has a dot in its name."""
-        keyspace, _, rest = name.partition(".")
-        return (*self._root, keyspace), rest
+    def _catalog_exists(self) -> bool:
+        """Whether there is something to ask: a directory's catalog is made with its first table."""
+        return not self._directory_alone or os.path.exists(f"{self._path}/{DATABASE}")
 
-    def _quoted(self, name: str) -> str:
-        namespace, rest = self._place(name)
-        return ".".join(f"`{part.replace('`', '``')}`" for part in (CATALOG, *namespace, rest))
+    def _not_registered(self, name: str) -> SettingsError:
+        return SettingsError(
+            f"{self.location(name)} is an Iceberg table that the catalog does not know, as earlier versions and "
+            "Spark's hadoop catalog leave it: stop whatever else writes it, and run `tailrace iceberg register`"
+        )
 
 
 class IcebergTable:
     """One table as it was when it was opened."""
 
-    def __init__(self, catalog: Catalog, java: Any, quoted: str) -> None:
-        """`java` is Iceberg's Table, `quoted` its name in SQL."""
-        self.java = java
-        self.quoted = quoted
+    def __init__(self, catalog: IcebergCatalog, iceberg: Table, uri: str) -> None:
+        """`iceberg` is pyiceberg's Table; `uri` names it in errors."""
+        self.iceberg = iceberg
+        self.uri = uri
         self._catalog = catalog
+
+    def copy(self) -> Table:
+        """The same table; a commit changes what a Table of pyiceberg has."""
+        one = self.iceberg
+        return Table(one.name(), one.metadata, one.metadata_location, one.io, one.catalog, one.config)
 
     @property
     def schema(self) -> Any:
         """Its pyarrow Schema: see LakeTable."""
-        there = to_arrow_schema(self._catalog.fields(self.java))
-        return pa.schema([pa.field(field.name, plain_type(field.type)) for field in there])
+        return plain_schema(self.iceberg.metadata)
+
+    @property
+    def snapshot(self) -> int | None:
+        """The id of its newest snapshot."""
+        newest = self.iceberg.current_snapshot()
+        return None if newest is None else newest.snapshot_id
 
     @property
     def overlaps(self) -> bool:
-        """No: Spark's jobs are this thread's, and to read in parts is a job each."""
-        return False
-
-    @property
-    def metadata_file(self) -> str:
-        """Where what is known of it stands."""
-        return str(self.java.operations().current().metadataFileLocation())
+        """Yes: files are read and understood outside of Python."""
+        return True
 
     def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
-        wanted = pa.schema([self.schema.field(column) for column in columns])
-        snapshot = self.java.currentSnapshot()
-        if snapshot is None:
-            return wanted.empty_table()
-        session = self._catalog.session
-        with self._catalog.answering(self.quoted):
-            found = session.read.option("versionAsOf", snapshot.snapshotId()).table(self.quoted).where(which.sql)
-            if keys is not None:
-                named = session.createDataFrame(pa.table({columns[0]: pa.array(sorted(keys), pa.binary())}))
-                found = found.join(F.broadcast(named), columns[0], "left_semi")
-            return found.select(*columns).toArrow().cast(wanted)
+        needed = list(dict.fromkeys([*columns, *(one.column for one in which.comparisons)]))
+        named = None if keys is None else pa.array(list(keys), pa.binary())
+        parts = list[Any]()
+        with self._catalog.answering(self.uri):
+            for file in self.iceberg.scan(row_filter=expression(which)).plan_files():
+                rows = read_rows(self.iceberg, [file], needed).filter(which.arrow)
+                parts.append(rows if named is None else rows.filter(pc.is_in(rows[columns[0]], named)))
+            return pa.concat_tables([read_rows(self.iceberg, [], needed), *parts]).select(list(columns))
 
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id, as a property; None: nothing."""
-        noted = self.java.properties().get(application)
+        noted = self.iceberg.properties.get(application)
         return None if noted is None else int(noted)
 
 
-def catalog_properties(settings: IcebergSinkSettings, path: str) -> dict[str, str]:
-    """What Iceberg's catalog is told; what is not said of S3 it finds as AWS's own tools do."""
-    given = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in settings.catalog.reveal().items()
-    }
-    ours = {"type": "hadoop"} if not given else {}
-    if given.get("type") == "jdbc":
-        ours["jdbc.schema-version"] = "V1"  # what other clients write too
-    if settings.remote:
-        secret, key = settings.secret_key, settings.access_key
-        said = {
-            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            "s3.access-key-id": None if key is None else key.get_secret_value(),
-            "s3.secret-access-key": None if secret is None else secret.get_secret_value(),
-            "client.region": settings.region,
-            "s3.endpoint": settings.endpoint,
-            "s3.path-style-access": "true" if settings.endpoint else None,
-        }
-        ours |= {name: value for name, value in said.items() if value is not None}
-    return {"warehouse": path, **ours, **given}
+def _noted(versions: Mapping[str, int]) -> dict[str, str]:
+    return {application: str(version) for application, version in versions.items()}
+
+
+def _change_files(transaction: Transaction, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
+    """Make one snapshot with files in place of others. The commit asks for the snapshot that was read."""
+    changes = transaction.update_snapshot()
+    with changes.overwrite() if removed else changes.merge_append() as snapshot:
+        for file in removed:
+            snapshot.delete_data_file(file)
+        for file in added:
+            snapshot.append_data_file(file)
+
+
+def _widen(transaction: Transaction, schema: Any, wanted: Any) -> None:
+    """Add the columns, and fields of columns, that only `wanted` has."""
+    wider = grown(schema, wanted)
+    if wider is not None and wider != schema:
+        with transaction.update_schema() as update:
+            update.union_by_name(wider)
+
+
+def _replace_columns(transaction: Transaction, schema: Any, wanted: Any) -> None:
+    """Have these columns alone, in this order; one of another type than before is another column."""
+    other = [field.name for field in schema if field.name not in wanted.names or wanted.field(field.name) != field]
+    if other:
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            for name in other:
+                update.delete_column((name,))
+    stays = [name for name in schema.names if name not in other]
+    if set(wanted.names) - set(stays):
+        with transaction.update_schema() as update:
+            update.union_by_name(wanted)
+    if [field.name for field in transaction.table_metadata.schema().fields] != wanted.names:
+        with transaction.update_schema() as update:
+            update.move_first((wanted.names[0],))
+            for before, name in pairwise(wanted.names):
+                update.move_after((name,), (before,))
+
+
+def _folders(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return [entry.name for entry in entries if entry.is_dir()]
 
 
 def _typed(of: Any) -> Any:

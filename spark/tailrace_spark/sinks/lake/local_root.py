@@ -1,17 +1,12 @@
-"""A lake's directory on local disks: that it may be written, what is in it, and a lock for those who take turns."""
+"""A lake's directory on local disks: that it may be written, and what is in it."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import PurePath
-from typing import Final
 
 from tailrace_schemas.errors import ServiceError
-
-_LOCK: Final = ".tailrace-lock"
 
 
 def require_writable(path: str) -> None:
@@ -27,12 +22,3 @@ def directories(path: str) -> list[str]:
     with suppress(FileNotFoundError), os.scandir(path) as found:
         return sorted(one.name for one in found if one.is_dir())
     return []
-
-
-@contextmanager
-def taking_turns(path: str) -> Iterator[None]:
-    """While inside, no other process is that asks for the same."""
-    os.makedirs(path, exist_ok=True)
-    with open(f"{path}/{_LOCK}", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

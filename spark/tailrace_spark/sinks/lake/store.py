@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import reduce
+from operator import and_, eq, gt, le, ne
+from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_COMPARE: Final = {"=": eq, "<>": ne, "<=": le, ">": gt}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A column of whole numbers, compared with numbers: several for `in` alone."""
+
+    column: str
+    operator: Literal["=", "<>", "<=", ">", "in"]
+    numbers: tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on columns of whole numbers, as a pyarrow Expression and in SQL."""
+    """A condition on columns of whole numbers: all comparisons hold."""
 
-    arrow: Any
-    sql: str
+    comparisons: tuple[Comparison, ...]
 
     def __and__(self, other: Condition) -> Condition:
-        return Condition(self.arrow & other.arrow, f"({self.sql}) AND ({other.sql})")
+        return Condition((*self.comparisons, *other.comparisons))
+
+    @property
+    def arrow(self) -> Any:
+        """The condition as a pyarrow Expression."""
+        return reduce(and_, map(_arrow, self.comparisons))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +46,26 @@ class Number:
 
     def equals(self, number: int) -> Condition:
         """Those rows that have this number."""
-        return Condition(pc.field(self.name) == number, f"`{self.name}` = {number}")
+        return self._condition("=", number)
 
     def differs(self, number: int) -> Condition:
         """Those rows that have another one."""
-        return Condition(pc.field(self.name) != number, f"`{self.name}` <> {number}")
+        return self._condition("<>", number)
 
     def at_most(self, number: int) -> Condition:
         """Those rows whose number is this one or less."""
-        return Condition(pc.field(self.name) <= number, f"`{self.name}` <= {number}")
+        return self._condition("<=", number)
 
     def above(self, number: int) -> Condition:
         """Those rows whose number is more than this one."""
-        return Condition(pc.field(self.name) > number, f"`{self.name}` > {number}")
+        return self._condition(">", number)
 
     def among(self, numbers: Iterable[int]) -> Condition:
         """Those rows that have one of these numbers."""
-        listed = list(numbers)
-        said = ", ".join(map(str, listed)) or "NULL"
-        return Condition(pc.field(self.name).isin(listed), f"`{self.name}` IN ({said})")
+        return self._condition("in", *numbers)
+
+    def _condition(self, operator: Literal["=", "<>", "<=", ">", "in"], *numbers: int) -> Condition:
+        return Condition((Comparison(self.name, operator, numbers),))
 
 
 class LakeTable(Protocol):
@@ -127,6 +145,13 @@ class LakeStore(Protocol):
         `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
         `named_by` are the columns that name a row, the one that the table is partitioned by first, of whole numbers.
         """
+
+
+def _arrow(comparison: Comparison) -> Any:
+    column, numbers = pc.field(comparison.column), comparison.numbers
+    if comparison.operator == "in":
+        return column.isin(list(numbers))
+    return _COMPARE[comparison.operator](column, numbers[0])
 
 
 def plain_type(of: Any) -> Any:

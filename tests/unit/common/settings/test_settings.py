@@ -271,9 +271,9 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
             'stream.spark.spark.dynamicallocation.enabled: did you mean "spark.dynamicAllocation.enabled"?',
         ),
         (
-            "[sink.a]\ntype = 'iceberg'\npath = '/x'\ncatalog = { type = 'jdbc', jdbc_user = 'u' }",
+            "[sink.a]\ntype = 'iceberg'\npath = '/x'\ncatalog = { type = 'rest', credentials = 'u' }",
             {},
-            't.toml: sink.a.catalog.jdbc_user: did you mean "jdbc.user"?',
+            't.toml: sink.a.catalog.credentials: did you mean "credential"?',
         ),
         ("kafka = 1", {}, "must be a table of names and values"),
         ("cluster = 1", {"CLUSTER__PORT": "1"}, "TAILRACE_CLUSTER__PORT: cluster is a value in the file, not a table"),

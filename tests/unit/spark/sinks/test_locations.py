@@ -40,7 +40,7 @@ SECTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("files", {"path": "s3://bucket/changes", **FILE}, "s3://bucket/changes"),
     ("delta", {"path": "s3://bucket/changes", **FILE}, "s3://bucket/changes"),
     ("iceberg", {"path": "s3://bucket/lake", **FILE, "catalog": {
-        "type": "rest", "uri": f"https://{SECRET}@catalog/{SECRET}", "token": SECRET, "jdbc.password": SECRET,
+        "type": "rest", "uri": f"https://{SECRET}@catalog/{SECRET}", "token": SECRET, "s3.secret-access-key": SECRET,
     }}, "s3://bucket/lake"),
     ("opensearch", {"url": f"https://search:9200/{SECRET}", "api_key": SECRET}, "https://search:9200"),
     ("console", {}, "stdout"),
@@ -143,10 +143,10 @@ def test_a_checkpoint_tells_endpoints_of_one_host_apart() -> None:
 
 def test_a_checkpoint_tells_catalogs_and_namespaces_of_one_warehouse_apart() -> None:
     """The tables of one have not what those of another have."""
-    jdbc: dict[str, Any] = {"type": "jdbc", "uri": "jdbc:postgresql://a/x"}
+    database: dict[str, Any] = {"type": "sql", "uri": "postgresql+psycopg://a/x"}
     rest: dict[str, Any] = {"type": "rest", "uri": "https://a"}
     said: list[dict[str, Any]] = [
-        {}, {"namespace": "raw"}, {"namespace": "more"}, {"catalog": jdbc}, {"catalog": {**jdbc, "uri": "jdbc:y"}},
+        {}, {"namespace": "raw"}, {"namespace": "more"}, {"catalog": database}, {"catalog": {**database, "uri": "postgresql+psycopg://a/y"}},
         {"catalog": rest}, {"catalog": {**rest, "warehouse": "b"}}, {"catalog": {**rest, "warehouse": "c"}},
     ]  # fmt: skip
     stores = [store_of(identity_of(section("iceberg", {"path": "/lake", **one}))) for one in said]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -14,30 +13,11 @@ from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli import iceberg as iceberg_command
 from tailrace_spark.cli.check import check_stream
-from tests.integration.lake.iceberg import FollowedIceberg
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
 from tests.unit.spark.sinks.merging_contract import write
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.spark.sinks.test_documents import run as run_example
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-class Shared:
-    """The run's session, which ends with the run."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-
-    def __enter__(self) -> Shared:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __call__(self) -> SparkSession:
-        return self._session
 
 
 def run(path: Path, *words: str) -> list[dict[str, object]]:
@@ -48,13 +28,9 @@ def run(path: Path, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.long
-def test_tables_are_listed_compacted_and_expired(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(iceberg_command, "SparkOnce", lambda *_: Shared(spark))
+def test_tables_are_listed_compacted_and_expired(tmp_path: Path) -> None:
     section = IcebergSinkSettings(path=str(tmp_path / "lake"), mode="current", buckets=1)
-    followed = FollowedIceberg(section, spark)
+    followed = FollowedIceberg(section)
     for number in range(2):
         write(followed, Log(PLAIN).insert((number,), (), 1, v="a"))
     (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{section.path}"\nmode = "current"\n')
@@ -76,8 +52,8 @@ def test_another_sink_has_no_iceberg_tables(tmp_path: Path) -> None:
         run(tmp_path, "tables")
 
 
-def test_the_example_writes_and_reads(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("iceberg", path=str(tmp_path), spark=spark)
+def test_the_example_writes_and_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_example("iceberg", path=str(tmp_path))
     assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
 
 
@@ -86,3 +62,20 @@ def test_a_check_tells_what_cannot_be_reached_before_spark_starts(tmp_path: Path
     (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{tmp_path}/file/below"\n')
     checks = {one.name: one for one in check_stream(load_settings(tmp_path / "t.toml", {}))}
     assert "is no directory that this user may write" in str(checks["sink x"])
+
+
+def test_tables_without_a_catalog_are_registered(tmp_path: Path) -> None:
+    section = IcebergSinkSettings(path=str(tmp_path / "lake"), mode="current", buckets=1)
+    followed = FollowedIceberg(section)
+    write(followed, Log(PLAIN).insert((1,), (), 1, v="a"))
+    for name in followed.store.names():
+        newest = Path(followed.table(name).metadata_location)
+        newest.rename(newest.with_name("v1.metadata.json"))
+        newest.with_name("version-hint.text").write_text("1")
+    Path(section.path, "catalog.db").unlink()
+    (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{section.path}"\nmode = "current"\n')
+    assert run(tmp_path, "tables") == []
+    assert [one["table"] for one in run(tmp_path, "register")] == ["shop.plain", "shop.plain-state"]
+    assert run(tmp_path, "register") == []
+    write(FollowedIceberg(section), Log(PLAIN).insert((2,), (), 1, v="b"))
+    assert FollowedIceberg(section).rows(PLAIN, "id", "v") == [(1, "a"), (2, "b")]

@@ -2,90 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from pyiceberg.table import Table as PyIcebergTable
 
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
+from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.iceberg.catalog import CATALOG
+from tailrace_spark.sinks.iceberg.files import read_rows
+from tailrace_spark.sinks.iceberg.maintenance import Maintenance
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake.records import change_records
+from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tests.held import jar_version
-from tests.unit.spark.sinks.delta.stores import Following
+from tailrace_spark.sinks.protocol import LetterSink
+from tests.unit.spark.sinks.delta.stores import Dying, Following
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 NARROW: Final = {"int8": "int32", "int16": "int32"}
 """Numbers that Iceberg has nothing as narrow for."""
-ICEBERG_VERSION: Final = jar_version("iceberg", "iceberg-spark-runtime-4.1_2.13")
-
-
-class Dying(IcebergStore):
-    """Another store until so many steps have been made: each write is three, before it, staged, and when it is done."""
-
-    def __init__(
-        self, settings: IcebergSinkSettings, session: Callable[[], SparkSession], steps: int, *, revives: bool = False
-    ) -> None:
-        """With `revives` one step fails alone, as of a store that does not answer for a moment."""
-        super().__init__(settings, session)
-        self._left = steps
-        self._revives = revives
-
-    @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        self._step()
-        with super()._writing(name):
-            yield
-        self._step()
-
-    def _staging(self, *args: Any, **named: Any) -> str:
-        staged = super()._staging(*args, **named)
-        self._step()
-        return staged
-
-    def _step(self) -> None:
-        if self._left == 0:
-            self._left -= self._revives
-            raise ServiceError("the process is dead")
-        self._left -= 1
 
 
 class Lake:
-    """A path that an iceberg sink writes below, as Spark reads it."""
+    """A path that an iceberg sink writes below, as any reader sees it."""
 
-    def __init__(self, settings: IcebergSinkSettings, spark: SparkSession) -> None:
+    def __init__(self, settings: IcebergSinkSettings) -> None:
         self.settings = settings
-        self.spark = spark
-        self.store = IcebergStore(settings, lambda: spark)
+        self.store = IcebergStore(settings)
+        self.maintenance = Maintenance(self.store)
 
-    def opened(self, dies_after: int | None = None, *, revives: bool = False) -> IcebergStore:
+    def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
         """The store of another process."""
-        if dies_after is None:
-            return IcebergStore(self.settings, lambda: self.spark)
-        return Dying(self.settings, lambda: self.spark, dies_after, revives=revives)
+        store: LakeStore = IcebergStore(self.settings)
+        return store if dies_after is None else cast("LakeStore", Dying(store, dies_after, revives=revives))
+
+    def table(self, name: str) -> PyIcebergTable:
+        """As anybody else opens it."""
+        opened = self.store.open(name)
+        assert opened is not None
+        return opened.iceberg
 
     def rows_of(self, name: str) -> Any | None:
         """A pyarrow Table of all rows; None where there is no such table."""
-        if self.store.open(name) is None:
+        opened = self.store.open(name)
+        if opened is None:
             return None
-        return self.store._catalog.session.table(self.store._quoted(name)).toArrow()
+        return read_rows(opened.iceberg)
 
     def dead_letter_rows(self) -> Sequence[Mapping[str, Any]]:
         rows = self.rows_of(DEAD_LETTERS)
         return [] if rows is None else rows.to_pylist()
-
-    def sql(self, text: str) -> list[Any]:
-        """What a statement answers; `{0}` is the catalog."""
-        return self.store._catalog.session.sql(text.format(CATALOG)).collect()
 
 
 class IcebergHistory(Lake):
@@ -103,7 +74,7 @@ class IcebergHistory(Lake):
         return None if found is None else found.sort_by(places)
 
     def days(self, name: str) -> set[str]:
-        return {str(row[0]["day"]) for row in self.sql(f"SELECT partition FROM {self.store._quoted(name)}.partitions")}
+        return {str(row["partition"]["day"]) for row in self.table(name).inspect.partitions().to_pylist()}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         names = [name for name in self.store.names() if name != DEAD_LETTERS]
@@ -140,22 +111,38 @@ class FollowedIceberg(Lake, Following):
         return [name for name in found.schema.names if name not in HIDDEN]
 
     def everything(self) -> object:
-        """By name the newest snapshot and all rows."""
+        """By name the newest metadata and all rows."""
         found = {}
         for name in self.store.names():
-            table, rows = self.store.open(name), self.rows_of(name)
-            assert table is not None
+            rows = self.rows_of(name)
             assert rows is not None
-            found[name] = (table.metadata_file, by_repr(tuple(row.items()) for row in rows.to_pylist()))
+            found[name] = (self.table(name).metadata_location, by_repr(tuple(row.items()) for row in rows.to_pylist()))
         return found
 
     def compact(self) -> None:
         for name in self.store.names():
-            self.store.compact(name)
-            self.store.expire(name, 0, dry_run=False)
+            self.maintenance.compact(name)
+            self.maintenance.expire(name, 0, dry_run=False)
 
     def histories(self) -> IcebergHistory:
-        return IcebergHistory(self.settings, self.spark)
+        return IcebergHistory(self.settings)
 
     def dead_letters(self) -> int:
         return len(self.dead_letter_rows())
+
+
+class LetteredIceberg(Lake):
+    """Tables there of either mode, whose letters can be written again."""
+
+    exactly_once = True
+
+    def open(self, dies_after: int | None = None) -> LetterSink:
+        store = self.opened(dies_after)
+        if self.settings.mode == "current":
+            return ReplayingCurrent(store, self.settings.buckets)
+        return ReplayingLogSink(ReplayingHistory(store))
+
+    def ids(self) -> Sequence[int]:
+        rows = self.rows_of("shop.plain")
+        found = [] if rows is None else rows.to_pylist()
+        return [one["key"]["id"] if self.settings.mode == "history" else one["id"] for one in found]

@@ -1,0 +1,208 @@
+"""Data files of Iceberg tables: rows read from some of them, and rows written as new ones.
+
+What is written is no part of its table until a commit names it, so any process may write, and one commits. Rows go to
+and from Parquet as they are: pyiceberg's own conversion makes an empty list of a null one where its elements are
+structs (apache/iceberg-python, "Null list<struct<...>> is written and read as an empty list").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    In,
+    LessThanOrEqual,
+    NotEqualTo,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.io.pyarrow import ArrowScan, bin_pack_arrow_table, schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.arrow.types import conform
+from tailrace_spark.sinks.lake.store import Comparison, Condition, plain_type
+
+_COMPARE: Final[dict[str, Any]] = {"=": EqualTo, "<>": NotEqualTo, "<=": LessThanOrEqual, ">": GreaterThan}
+_ROW: Final = "__row"
+_FIELD_ID: Final = b"PARQUET:field_id"
+
+
+def expression(condition: Condition) -> BooleanExpression:
+    """A condition as pyiceberg has it."""
+    parts = [_expression(comparison) for comparison in condition.comparisons]
+    return And(*parts) if len(parts) > 1 else parts[0]
+
+
+def _expression(comparison: Comparison) -> BooleanExpression:
+    if comparison.operator == "in":
+        # Its constructor gives another expression where the numbers are one or none, which mypy does not see.
+        return In(comparison.column, comparison.numbers)  # type: ignore[call-arg, arg-type]
+    made: BooleanExpression = _COMPARE[comparison.operator](comparison.column, comparison.numbers[0])
+    return made
+
+
+def plain_schema(metadata: TableMetadata) -> Any:
+    """The pyarrow Schema of a table, in plain types: see LakeTable."""
+    columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in columns])
+
+
+def read_rows(table: Table, files: Iterable[FileScanTask] | None = None, columns: Sequence[str] | None = None) -> Any:
+    """A pyarrow Table of all rows of some files, or of the table, of these columns or all, in plain types.
+
+    Raises SettingsError for files that another program left, and that have to be compacted by it first.
+    """
+    wanted = plain_schema(table.metadata)
+    if columns is not None:
+        wanted = pa.schema([wanted.field(column) for column in columns])
+    parts = [_read_file(table, file, wanted) for file in (table.scan().plan_files() if files is None else files)]
+    return pa.concat_tables([wanted.empty_table(), *parts])
+
+
+def _read_file(table: Table, task: FileScanTask, wanted: Any) -> Any:
+    if task.delete_files:
+        return _read_undeleted(table, task, wanted)
+    with table.io.new_input(task.file.file_path).open() as stream:
+        parquet = pq.ParquetFile(stream)
+        stored = parquet.schema_arrow
+        _require_same_columns(table, task, stored)
+        rows = parquet.read([name for name in wanted.names if name in stored.names])
+    plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in rows.schema])
+    batches = rows.cast(plain).combine_chunks().to_batches()
+    return pa.Table.from_batches([conform(batch, wanted) for batch in batches], wanted)
+
+
+def _read_undeleted(table: Table, task: FileScanTask, wanted: Any) -> Any:
+    """The rows of a file some of which are deleted by other files, as other engines write them."""
+    if any(_has_lists_of_structs(field.type) for field in wanted):
+        raise SettingsError(
+            f"{'.'.join(table.name())} has delete files (merge-on-read) and lists of structs, which the sink cannot "
+            "read together: compact it by the engine that wrote these (Spark: rewrite_data_files)"
+        )
+    schema = table.schema().select(*wanted.names)
+    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task]).select(wanted.names).cast(wanted)
+
+
+def _has_lists_of_structs(of: Any) -> bool:
+    if pa.types.is_struct(of):
+        return any(_has_lists_of_structs(field.type) for field in of)
+    return pa.types.is_list(of) and (pa.types.is_struct(of.value_type) or _has_lists_of_structs(of.value_type))
+
+
+def _require_same_columns(table: Table, task: FileScanTask, stored: Any) -> None:
+    """Columns are looked up by name, and a table's columns are never renamed by a sink: but by somebody else."""
+    for field in stored:
+        number = (field.metadata or {}).get(_FIELD_ID)
+        column = table.schema().find_column_name(int(number)) if number is not None else field.name
+        if column not in (None, field.name):
+            raise SettingsError(
+                f"{task.file.file_path}: the column {field.name} is called {column} now: a sink's tables keep the "
+                "names of their columns; rename it back"
+            )
+
+
+def without(table: Table, file: FileScanTask, named: Any) -> Any | None:
+    """The rows of a file but those that `named` names: its columns are equal. None where the file has none of these."""
+    names = read_rows(table, [file], named.schema.names)
+    numbers = pa.array(range(len(names)), pa.int64())
+    joined = names.append_column(_ROW, numbers).join(named, named.schema.names, join_type="left semi")
+    if not len(joined):
+        return None
+    others = pc.invert(pc.is_in(numbers, joined[_ROW].combine_chunks()))
+    return read_rows(table, [file]).filter(others)
+
+
+def write_rows(metadata: TableMetadata, io: FileIO, rows: Any, file_bytes: int) -> list[DataFile]:
+    """Write the rows of a pyarrow Table as data files of a table: by its partitions, of about this size in memory.
+
+    Columns of the table that the rows do not have are null.
+    """
+    target = _with_field_ids(schema_to_pyarrow(metadata.schema()))
+    parts = [
+        (key, pa.Table.from_batches(batches))
+        for key, some in _by_partition(metadata, rows)
+        for batches in bin_pack_arrow_table(some, file_bytes)
+    ]
+    executor = ExecutorFactory.get_or_create()
+    return list(executor.map(lambda part: _write_file(metadata, io, target, *part), parts))
+
+
+def _write_file(metadata: TableMetadata, io: FileIO, target: Any, key: PartitionKey | None, rows: Any) -> DataFile:
+    batches = rows.combine_chunks().to_batches()
+    columns = pa.Table.from_batches([conform(_unsliced(batch), target) for batch in batches], target).columns
+    locations = load_location_provider(metadata.location, metadata.properties)
+    path = locations.new_data_location(f"{uuid4()}.parquet", key)
+    output = io.new_output(path)
+    with FileFormatFactory.get(FileFormat.PARQUET).create_writer(
+        output, metadata.schema(), metadata.properties
+    ) as writer:
+        writer.write(pa.Table.from_arrays(columns, schema=target))
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record() if key is None else key.partition,
+        file_size_in_bytes=len(output),
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **writer.result().to_serialized_dict(),
+    )
+
+
+def _unsliced(batch: Any) -> Any:
+    """The batch without slices, which `conform` does not take."""
+    return pa.RecordBatch.from_arrays([pa.concat_arrays([array]) for array in batch.columns], schema=batch.schema)
+
+
+def _with_field_ids(schema: Any) -> Any:
+    """A pyarrow Schema of pyiceberg's, with its fields' ids, in plain types."""
+    return pa.schema([_plain_field(field) for field in schema])
+
+
+def _plain_field(field: Any) -> Any:
+    return field.with_type(_plain_with_ids(field.type))
+
+
+def _plain_with_ids(of: Any) -> Any:
+    if pa.types.is_struct(of):
+        return pa.struct([_plain_field(field) for field in of])
+    if pa.types.is_list(of) or pa.types.is_large_list(of):
+        return pa.list_(_plain_field(of.value_field))
+    return plain_type(of)
+
+
+def _by_partition(metadata: TableMetadata, rows: Any) -> Iterator[tuple[PartitionKey | None, Any]]:
+    """The rows of each partition that has some."""
+    spec, schema = metadata.spec(), metadata.schema()
+    if not len(rows):
+        return
+    if spec.is_unpartitioned():
+        yield None, rows
+        return
+    [field, *others] = spec.fields
+    if others or not isinstance(field.transform, IdentityTransform):
+        raise SettingsError(f"{metadata.location}: its partitions are not those that the sink made: {spec}")
+    values = rows[schema.find_column_name(field.source_id)]
+    for value in pc.unique(values):
+        key = PartitionKey([PartitionFieldValue(field, value.as_py())], spec, schema)
+        yield key, rows.filter(pc.equal(values, value))

@@ -1,0 +1,299 @@
+"""Histories in Iceberg tables: the contract of change logs in a directory, what stands there, and its upkeep."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from tailrace_common.settings import load_settings
+from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.iceberg.maintenance import Maintenance
+from tailrace_spark.sinks.iceberg.store import IcebergStore
+from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.registry import open_sink
+from tests.held import package
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import (
+    PLAIN,
+    WIDE,
+    Topic,
+    batches,
+    changes_of,
+    deliver,
+    delivered_by,
+)
+from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, LetteredIceberg
+from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
+from tests.unit.spark.sinks.letters_contract import LettersContract
+
+Stores = Callable[..., IcebergHistory]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Stores:
+    """Makes stores: directories as sinks of their own have them."""
+    numbers = count()
+
+    def new(**more: object) -> IcebergHistory:
+        path = {"path": str(tmp_path / str(next(numbers)))}
+        return IcebergHistory(IcebergSinkSettings.model_validate({**path, **more}))
+
+    return new
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+class TestIcebergHistory(LakeHistoryContract):
+    sink = "iceberg"
+    narrow: ClassVar = NARROW
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('pyiceberg')}, a directory"
+
+    @pytest.fixture
+    def stores(self, local: Stores) -> Stores:
+        return local
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["history", "current"])
+class TestIcebergLetters(LettersContract):
+    sink = "iceberg"
+
+    @pytest.fixture
+    def stores(self, tmp_path: Path, mode: str) -> Callable[[], LetteredIceberg]:
+        numbers = count()
+
+        def new() -> LetteredIceberg:
+            section = {"path": str(tmp_path / str(next(numbers))), "mode": mode, "buckets": 2}
+            return LetteredIceberg(IcebergSinkSettings.model_validate(section))
+
+        return new
+
+
+def test_a_history_has_each_change_once(local: Stores) -> None:
+    """Batches that come again too, also after a step that failed."""
+    stored, topic = local(), Topic()
+    for batch in batches(topic):
+        with closing(stored.open(dies_after=1, revives=True)) as sink:
+            with pytest.raises(ServiceError, match="the process is dead"):
+                sink.write(batch)
+            sink.write(batch)
+        assert deliver(stored, *batch).rows == 0
+    again = [piece for batch in batches(Topic()) for piece in batch]
+    assert changes_of(stored.records(), PLAIN).keys() == delivered_by(*again).keys()
+    assert len(stored.dead_letters()) == sum(len(piece.dead_letters) for piece in again)
+
+
+def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done(local: Stores) -> None:
+    two_at_a_time(local())
+
+
+def test_a_refused_commit_is_not_made_again_over_another_writer_s(local: Stores) -> None:
+    """pyiceberg does that by itself, on the newer snapshot, unless the table's properties say no: also of one whose
+    owner changed that, or that another program made."""
+    stored, topic, log = local(), Topic(), Log(PLAIN)
+    deliver(stored, topic.piece(log.insert((0,), (), 1, v="x")))
+    with stored.table("shop.plain").transaction() as transaction:
+        transaction.remove_properties("commit.retry.num-retries")
+    piece = topic.piece(log.insert((1,), (), 2, v="y"))
+
+    class Overtaken(IcebergStore):
+        def append(self, *args: Any, **named: Any) -> None:
+            if not overtaken:
+                overtaken.append(True)
+                deliver(stored, piece)
+            super().append(*args, **named)
+
+    overtaken: list[bool] = []
+    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
+        with pytest.raises(ServiceError, match="another writer came first"):
+            sink.write([piece])
+        assert sink.write([piece]).rows == 0
+    assert len(stored.records()) == 2
+    assert stored.table("shop.plain").properties["commit.retry.num-retries"] == "0"
+
+
+def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
+    stored, topic, log = local(), Topic(), Log(PLAIN)
+    for number in range(2):
+        deliver(stored, topic.piece(log.insert((number,), (), 1, v="x")))
+    piece = topic.piece(log.insert((2,), (), 2, v="y"))
+
+    class Overtaken(IcebergStore):
+        def append(self, *args: Any, **named: Any) -> None:
+            if not overtaken:
+                overtaken.append(stored.maintenance.compact("shop.plain"))
+            super().append(*args, **named)
+
+    overtaken: list[object] = []
+    with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
+        with pytest.raises(ServiceError, match="another writer came first"):
+            sink.write([piece])
+        assert sink.write([piece]).rows == 1
+    assert overtaken == [{"removed": 2, "added": 1}]
+    assert len(stored.records()) == 3
+    assert stored.maintenance.describe("shop.plain")["files"] == 2
+
+
+def test_what_is_noted_outlives_compaction_and_expiry(local: Stores) -> None:
+    """Both as `tailrace iceberg` does them. Files that only expired snapshots have are removed."""
+    stored, topic, log = local(), Topic(), Log(PLAIN)
+    pieces = [topic.piece(log.insert((0,), (), number, v="x")) for number in range(3)]
+    for piece in pieces:
+        deliver(stored, piece)
+    work = Maintenance(stored.store, lambda: datetime.now(UTC) + timedelta(seconds=5))
+    assert work.compact("shop.plain") == {"removed": 3, "added": 1}
+    assert work.compact("shop.plain") == {"removed": 0, "added": 0}
+    files = _data_files(stored)
+    assert work.expire("shop.plain", 0, dry_run=True) == {"snapshots": 3, "orphans": 0}
+    assert _data_files(stored) == files
+    assert work.expire("shop.plain", 0, dry_run=False) == {"snapshots": 3, "orphans": 0}
+    assert (len(files), len(_data_files(stored))) == (4, 1)
+    assert work.describe("shop.plain")["snapshots"] == 1
+    assert deliver(stored, *pieces).rows == 0
+    assert len(stored.records()) == 3
+
+
+def test_what_a_crash_left_is_removed_when_it_is_a_day_old(local: Stores) -> None:
+    stored, topic, log = local(), Topic(), Log(PLAIN)
+    deliver(stored, topic.piece(log.insert((0,), (), 1, v="x")))
+    data, *_ = _data_files(stored)
+    lost = data.with_name("lost.parquet")
+    shutil.copy(data, lost)
+    for hours, orphans in ((0, 0), (23, 0), (25, 1)):
+        work = Maintenance(stored.store, partial(_later, hours))
+        assert work.expire("shop.plain", 1, dry_run=False)["orphans"] == orphans
+        assert lost.exists() == (not orphans)
+    assert len(stored.records()) == 1
+
+
+def _later(hours: int) -> datetime:
+    return datetime.now(UTC) + timedelta(hours=hours)
+
+
+def _data_files(stored: IcebergHistory) -> list[Path]:
+    return sorted(Path(stored.settings.path, "shop/plain/data").rglob("*.parquet"))
+
+
+def test_types_are_arrows(local: Stores) -> None:
+    """What a store says of a table's columns is what they were made of, but for narrow numbers."""
+    made = pa.schema(
+        [("a", pa.int8()), ("s", pa.struct([("l", pa.list_(pa.int16()))])), ("t", pa.timestamp("us", "UTC"))]
+    )
+    store = local().store
+    store.append("shop.x", None, pa.RecordBatchReader.from_batches(made, []), {"one": 1})
+    opened = store.open("shop.x")
+    assert opened is not None
+    assert opened.schema == store.typed(made)
+    assert opened.version_of("one") == 1
+    assert opened.version_of("two") is None
+
+
+@pytest.mark.parametrize("namespace", [None, "raw.cassandra"])
+def test_a_directory_without_a_catalog_is_refused_until_its_tables_are_registered(
+    local: Stores, namespace: str | None
+) -> None:
+    """As earlier versions left it, by Iceberg's hadoop catalog: no second table is written beside one."""
+    before, topic, log = local(namespace=namespace), Topic(), Log(PLAIN)
+    pieces = [topic.piece(log.insert((number,), (), 1, v="x"), letters=1) for number in range(2)]
+    deliver(before, pieces[0])
+    _as_a_directory_alone(before)
+    stored = IcebergHistory(before.settings)
+    for refused in (stored.store.reach, lambda: deliver(stored, *pieces)):
+        with pytest.raises(SettingsError, match=r"does not know.* run `tailrace iceberg register`"):
+            refused()
+    assert stored.store.names() == []
+    assert stored.store.hinted() == ["shop.plain", "tailrace.dead-letters"]
+    for name in stored.store.hinted():
+        assert str(stored.maintenance.register(name)["metadata"]).endswith("/metadata/v12.metadata.json")
+    stored.store.reach()
+    assert deliver(stored, *pieces).rows == 1
+    assert len(stored.records()) == len(stored.dead_letters()) == 2
+
+
+def _as_a_directory_alone(stored: IcebergHistory) -> None:
+    for name in stored.store.names():
+        newest = Path(stored.table(name).metadata_location)
+        for version in (3, 12):
+            shutil.copy(newest, newest.with_name(f"v{version}.metadata.json"))
+        newest.with_name("version-hint.text").write_text("12")
+    Path(stored.settings.path, "catalog.db").unlink()
+
+
+def test_any_pyiceberg_opens_the_directory_s_catalog(local: Stores) -> None:
+    stored = local()
+    deliver(stored, Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a")))
+    uri = f"sqlite:///{stored.settings.path}/catalog.db"
+    rows = load_catalog("tailrace", type="sql", uri=uri).load_table("shop.plain").scan().to_arrow()
+    assert rows["columns"].to_pylist() == [{"v": "a", "w": None}]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", 'sink.x.path is not set; give path = "/var/lib/tailrace/lake" or the like'),
+        ('path = "s3://b/x"', "catalog is not set: on S3 one has to tell which commit came first"),
+        ('path = "gs://b/x"', "path is a directory or begins with s3://, unlike gs://b/x"),
+        ('path = "a"\ncatalog = {uri = "x"}', "catalog needs one of type and py-catalog-impl"),
+        ('path = "a"\ncatalog = {type = "hadoop"}', "leave [catalog] out for a catalog in SQLite beside the tables"),
+        ('path = "a"\ncatalog = {type = "jdbc", uri = "jdbc:x"}', 'the same catalog is type = "sql"'),
+        ('path = "a"\ncatalog = {type = "sql", jdbc.user = "x"}', "belongs to Iceberg's JDBC catalog"),
+        ('path = "a"\ncatalog = {catalog-impl = "org.x"}', "names a class of Java"),
+        ('path = "a"\ncatalog = {type = "nessie"}', "must be one of sql, rest, hive, glue"),
+        ('path = "a"\ncatalog = {type = "rest", credentials = "x"}', 'did you mean "credential"?'),
+        ('path = "a"\ncatalog = {type = "sql", warehouse = "x"}', "catalog.warehouse is not yours to set"),
+        ('path = "a"\ncatalog = {type = "sql", py-io-impl = "x"}', "py-io-impl is not yours to set"),
+        ('path = "a"\nnamespace = "a..b"', "namespace must be names with dots between them"),
+        ('path = "a"\naccess_key = "hunter2"', "access_key and secret_key are given both or not at all"),
+        ('path = "a"\nmode = "future"', "sink.x.mode"),
+    ],
+)
+def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(f'[sink.x]\ntype = "iceberg"\n{lines}\n', encoding="utf-8")
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path, {})
+    assert message in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_catalog_that_does_not_answer_is_told_in_one_line_without_credentials(tmp_path: Path) -> None:
+    for catalog in (
+        {"type": "sql", "uri": "postgresql+psycopg://me:hunter%402@127.0.0.1:1/x"},
+        {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "me:hunter@2"},
+        {"py-catalog-impl": "no.such.Catalog", "token": "hunter@2"},
+    ):
+        section = IcebergSinkSettings.model_validate({"path": str(tmp_path), "catalog": catalog})
+        with closing(open_sink("x", section, "p")) as sink, pytest.raises(ServiceError) as raised:
+            sink.reach()
+        shown = str(raised.value) + repr(section)
+        assert "\n" not in str(raised.value)
+        assert not [secret for secret in ("hunter@2", "hunter%402") if secret in shown]
+
+
+def test_null_lists_of_structs_stay_null(local: Stores) -> None:
+    """pyiceberg's own conversion makes empty lists of these, as it writes and as it reads. Also as files are merged."""
+    stored, topic, log = local(), Topic(), Log(WIDE)
+    for number, entries in enumerate((None, [], [{"key": "a", "value": 1}])):
+        values = {} if entries is None else {"z": entries}
+        deliver(stored, topic.piece(log.insert((number,), (), 1, v="x", **values)))
+    for _ in range(2):
+        assert [row["z"] for row in stored.rows("shop.plain")["columns"].to_pylist()] == [
+            None, [], [{"key": "a", "value": 1}],
+        ]  # fmt: skip
+        assert stored.maintenance.compact("shop.plain")["added"] in (0, 1)
