@@ -20,7 +20,7 @@ COMPILED := build/compiled
 
 .PHONY: help demo test test-long check unit unit-compiled integration contracts bench bench-agent fuzz soak breakages record compiled generated clean
 
-help: ## Say what can be made
+help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
 
 $(STAMP):
@@ -45,11 +45,12 @@ test: check ## Everything that a change must pass: check, units pure and compile
 	status=0; $(MAKE) --no-print-directory integration || status=$$?; \
 	for one in $$units; do wait "$$one" || status=$$?; done; exit "$$status"
 
-check: $(STAMP) ## Style, types, layers, generated files
+check: $(STAMP) ## Style, types, layers, words, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/words.py
 	$(BIN)/python tools/generate.py --check
 
 unit: $(STAMP) ## The unit tests, on pure code

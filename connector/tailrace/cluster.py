@@ -263,6 +263,13 @@ class LiveCluster:
         peers = self._rows("SELECT host_id, peer AS address FROM system.peers_v2")
         return {str(row["host_id"]): str(row["address"]) for row in (*local, *peers) if row["host_id"] is not None}
 
+    def known_address(self, host: str) -> str | None:
+        """The address of a host id; None where this node knows none, or does not answer."""
+        try:
+            return self.addresses().get(host)
+        except ServiceError:
+            return None
+
     def execute(self, statement: str) -> Sequence[Mapping[str, Any]]:
         """Run any CQL statement; its rows by column name, empty where it returns none. Raises ServiceError."""
         return self._rows(statement)

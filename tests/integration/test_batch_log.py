@@ -39,7 +39,7 @@ def test_what_was_known_then_is_used_again(files: Files, caplog: pytest.LogCaptu
     assert not caplog.records
     # Of a ring that is long gone a generation may have gone too: newer ones stay out all the same.
     assert BatchLog(files).used(7, [B, C], 95) == ([B], 20)
-    assert "batch 7: of the generations it used, 1 are gone" in caplog.text
+    assert "batch 7 is a retry: 1 of the generations it used were removed" in caplog.text
     assert BatchLog(files).used(7, [C], 99) == ([C], 99)
     assert BatchLog(files).used(7, [A, B, C], 120) == ([C], 99)
 

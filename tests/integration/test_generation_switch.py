@@ -196,7 +196,7 @@ def first_and_second(spark: SparkSession, feed: Feed, sink: Recording, load: Loa
     """
     began = now_ms() - FAR_MS
     load.write(began, now_ms())
-    until(lambda: status_of(spark).startswith("Holding batch 0 for the generations: "))
+    until(lambda: status_of(spark).startswith("Batch 0 waits for the generations: "))
     commit = feed.announce_half(began)
     until(lambda: "no valid generation" in status_of(spark))
     assert not sink.batches
@@ -217,7 +217,7 @@ def check_the_wait(progress: list[Progress], caplog: pytest.LogCaptureFixture) -
     assert any("no valid generation" in why for why in first.held_for)
     assert "held 0.0 s" not in str(first)
     assert "no valid generation is published yet" in str(first)
-    assert "holding batch 0 for the generations: " in caplog.text
+    assert "batch 0 waits for the generations: " in caplog.text
     assert {(one.held_seconds, one.held_for) for one in others} == {(0.0, ())}
 
 

@@ -336,9 +336,9 @@ def test_it_waits_for_topics_and_the_first_generation(
     running.start()
     try:
         feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
-        until(lambda: "Holding batch 0 for the generations: Kafka: " in status_of(spark))
+        until(lambda: "Batch 0 waits for the generations: Kafka: " in status_of(spark))
         commit = feed.announce_half()
-        until(lambda: "Holding batch 0 for the generations: no valid generation" in status_of(spark))
+        until(lambda: "Batch 0 waits for the generations: no valid generation" in status_of(spark))
         assert not seen.is_set(), "without a generation nothing may be written"
         until(lambda: "no valid generation is published yet" in str(metrics.status()["held"]))
         commit()

@@ -87,7 +87,7 @@ def test_a_held_batch_ends_without_a_word_of_java(
     """Without a generation every batch is held; signals come to the process, or from terminals, to its group."""
     feed.publish([LOG.insert((1,), (), 5_000_000, v="a")])
     with StreamProcess(tmp_path, kafka, prefix, f"sqlite:///{tmp_path}/sink.db") as stream:
-        stream.until(lambda: "holding batch 0 for the generations" in stream.log.read_text())
+        stream.until(lambda: "batch 0 waits for the generations" in stream.log.read_text())
         (os.killpg if group else os.kill)(stream.process.pid, number)
         assert stream.ended(60) == 0, stream.words()
     said = stream.log.read_text().partition("finishing the current batch")[2].strip().splitlines()

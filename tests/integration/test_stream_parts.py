@@ -185,5 +185,5 @@ def test_1200_rows_of_a_megabyte_reach_the_database(feed: Feed, kafka: LocalKafk
         stream.until(lambda: written() == count, 900)
         assert stream.stop() == 0, stream.words()
     assert database.select("SELECT min(length(v)), max(length(v)) FROM shop_plain") == [(size, size)]
-    assert " MiB are written in " in stream.log.read_text()
+    assert " MiB) is written in " in stream.log.read_text()
     database.engine.dispose()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
+from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from tailrace_common.secrets import redact
+
+_BORDER: Final = 3  # of a column: a line and a blank on each side
 
 
 def on_terminal() -> bool:
@@ -31,12 +36,14 @@ def print_rows(
     rows: Iterable[Mapping[str, object]],
     *,
     title: str | None = None,
+    headings: Mapping[str, str] | None = None,
     always_json: bool = False,
     empty: str | None = None,
 ) -> None:
     """Rows of the same keys: a table with the keys as heads on a terminal, else or `always_json` one JSON line each.
 
-    `empty`: the words for a list without rows, on stderr.
+    A terminal that is too narrow for a table without broken words gets a block of lines for each row. `headings`: words
+    for some of the keys, for people. `empty`: the words for a list without rows, on stderr.
     """
     if always_json or not on_terminal():
         count = 0
@@ -45,16 +52,55 @@ def print_rows(
             count += 1
         _say_empty(count, empty)
         return
-    table: RichTable | None = None
+    cells = [{(headings or {}).get(name, name): _cell(value) for name, value in row.items()} for row in rows]
+    if cells:
+        _print_table(cells, title)
+    _say_empty(len(cells), empty)
+
+
+def _print_table(rows: Sequence[Mapping[str, str]], title: str | None) -> None:
+    console = Console(markup=False, highlight=False)
+    columns = {name: [name, *(row[name] for row in rows)] for name in rows[0]}
+    widths = _column_widths(list(columns.values()), console.width - _BORDER * len(columns) - 1)
+    if widths is None:
+        _print_blocks(console, rows, title)
+        return
+    table = RichTable(title=title, title_justify="left")
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, width=width, overflow="fold")
     for row in rows:
-        if table is None:
-            table = RichTable(title=title, title_justify="left")
-            for name in row:
-                table.add_column(name, overflow="fold")  # values are data: never cut short
-        table.add_row(*(_cell(value) for value in row.values()))
-    if table is not None:
-        Console(markup=False, highlight=False).print(table)
-    _say_empty(0 if table is None else table.row_count, empty)
+        table.add_row(*row.values())
+    console.print(table)
+
+
+def _column_widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Widths that break no word, and fold the widest columns first; None where there is too little room for that."""
+    least = [max(cell_len(word) for cell in cells for word in [*cell.split(), ""]) for cells in columns]
+    widths = [max(cell_len(line) for cell in cells for line in [*cell.splitlines(), ""]) for cells in columns]
+    if sum(least) > room:
+        return None
+    while (excess := sum(widths) - room) > 0:
+        foldable = [index for index, width in enumerate(widths) if width > least[index]]
+        widest = max(foldable, key=lambda index: widths[index])
+        others = [widths[index] for index in foldable if index != widest]
+        floor = max(least[widest], max(others, default=0) - 1)
+        widths[widest] -= max(1, min(excess, widths[widest] - floor))
+    return widths
+
+
+def _print_blocks(console: Console, rows: Sequence[Mapping[str, str]], title: str | None) -> None:
+    if title is not None:
+        console.print(title)
+    indent = max(cell_len(name) for name in rows[0]) + 2
+    for number, row in enumerate(rows):
+        if number:
+            console.print()
+        for name, cell in row.items():
+            if cell:
+                lines = wrap(cell, max(1, console.width - indent), break_long_words=False, break_on_hyphens=False)
+                console.print(f"{name:{indent}}{lines[0]}", soft_wrap=True)
+                for line in lines[1:]:
+                    console.print(f"{'':{indent}}{line}", soft_wrap=True)
 
 
 def _say_empty(count: int, words: str | None) -> None:

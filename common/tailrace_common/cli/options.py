@@ -44,7 +44,7 @@ def settings_file(environ: Mapping[str, str], places: Sequence[Path] = PLACES) -
     for place in places:
         if place.exists():
             if named and Path(named).absolute() != place.absolute():
-                _LOG.warning("%s=%s is not read: %s exists, and comes before it", VARIABLE, named, place)
+                _LOG.warning("%s=%s is ignored: %s exists and takes precedence", VARIABLE, named, place)
             return place
     return Path(named) if named else None
 

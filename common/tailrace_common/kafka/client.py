@@ -38,11 +38,15 @@ class ClientErrors:
 
     def __init__(self) -> None:
         self.last = ""
+        self.all_down = False
+        """Whether no broker could be connected to."""
 
     def __call__(self, error: KafkaError) -> None:
         if error.code() != _ALL_DOWN:
             self.last = redact(error.str())
-        elif not self.last:  # else the reason came before it
+            return
+        self.all_down = True
+        if not self.last:  # else the reason came before it
             self.last = f"{error.str()}: are bootstrap.servers and security.protocol right?"
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
+from tailrace_common.kafka.contact import FirstContact
 from tailrace_common.kafka.reader import READING
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
@@ -28,6 +29,7 @@ class RecordFetcher(Closing):
         self._config = config
         self._timeout = timeout
         self._errors = ClientErrors()
+        self._contact = FirstContact(config, self._errors, lambda: self._consumer().poll(0))
         self._client: Consumer | None = None
         self._partitions: dict[str, frozenset[int]] = {}
 
@@ -59,13 +61,14 @@ class RecordFetcher(Closing):
         """Of what is not there librdkafka's consumer says nothing: it waits."""
         if topic not in self._partitions:
             try:
-                found = consumer.list_topics(topic, timeout=self._timeout).topics[topic]
+                listed = self._contact.ask(lambda seconds: consumer.list_topics(topic, timeout=seconds), self._timeout)
             except KafkaException as error:
                 consumer.poll(0)  # calls error_cb, which knows why
                 raise service_error(f"asking for {topic}", error.args[0], self._errors) from error
-            if found.error is not None:
+            metadata = listed.topics[topic]
+            if metadata.error is not None:
                 return False
-            self._partitions[topic] = frozenset(found.partitions)
+            self._partitions[topic] = frozenset(metadata.partitions)
         return partition in self._partitions[topic]
 
     def close(self) -> None:

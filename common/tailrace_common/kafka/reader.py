@@ -16,6 +16,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.closing import Closing
+from tailrace_common.kafka.client import ClientErrors
+from tailrace_common.kafka.contact import FirstContact, UnreachableError
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
@@ -29,6 +31,7 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger("tailrace.kafka")
 _POLL_SECONDS: Final = 0.1
 _REQUEST_SECONDS: Final = 10.0
+_GRACE_SECONDS: Final = 1.0  # after which librdkafka's own time-out has come
 # A broker that comes back is found within a second, not ten; what librdkafka says of each attempt, errors say at last.
 _PROMPT: Final[Mapping[str, Scalar]] = {"reconnect.backoff.max.ms": 1_000, "log_level": 2}
 # A topic that was just created is not known to every broker at once.
@@ -37,7 +40,6 @@ _APPEARS_SECONDS: Final = 5.0
 _SOON: Final[Mapping[str, float]] = {"wait_initial": 0.01, "wait_max": 0.2, "wait_jitter": 0.01}
 # librdkafka's own error codes are documented, in spite of the underscore.
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
-_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 _MISSING: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -109,7 +111,8 @@ class PartitionReader(Closing):
         self._where = TopicPartition(topic, partition)
         self._timeout = timeout
         self._clock = clock
-        self._last_error = ""
+        self._errors = ClientErrors()
+        self._contact = FirstContact(config, self._errors, self._serve)
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
         self.next_offset = 0
@@ -140,7 +143,7 @@ class PartitionReader(Closing):
                 deadline = self._clock() + self._timeout
             elif self._clock() > deadline:
                 self.close()  # the next attempt connects again, and reads on
-                raise ServiceError(_stuck(str(self), self.next_offset, end, self._timeout, self._last_error))
+                raise ServiceError(_stuck(str(self), self.next_offset, end, self._timeout, self._errors))
 
     def poll(self, seconds: float) -> Record | None:
         """The next committed record, waiting at most so long for it; None when there was none. Raises ServiceError."""
@@ -171,7 +174,7 @@ class PartitionReader(Closing):
         if error.code() == _AT_END:
             self.next_offset = max(self.next_offset, message.offset())
         elif error.code() in _MISSING or error.retriable():
-            self._remember(error)
+            self._errors(error)
         elif error.code() not in _HARMLESS:
             raise ServiceError(f"Kafka: reading {self}: {redact(error.str())}")
         return None
@@ -187,35 +190,36 @@ class PartitionReader(Closing):
     def _end(self) -> int:
         """The high watermark. Of the consumer it could not be asked: a read_committed one is told the stable end."""
         if self._admin is None:
+            self._errors.all_down = False
             self._admin = _made(lambda: AdminClient(self._with({}), logger=_LOG))
         try:
             for attempt in stamina.retry_context(
                 on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None, **_SOON
             ):
                 with attempt:
-                    asked = self._admin.list_offsets(
+                    seconds = min(self._timeout, _REQUEST_SECONDS)
+                    future = self._admin.list_offsets(
                         {self._where: OffsetSpec.latest()},  # type: ignore[no-untyped-call]  # theirs
                         isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                        request_timeout=min(self._timeout, _REQUEST_SECONDS),
-                    )
-                    return int(asked[self._where].result().offset)
+                        request_timeout=seconds,
+                    )[self._where]
+                    return int(self._contact.ask(future.result, seconds + _GRACE_SECONDS).offset)
+        except UnreachableError:
+            self._admin = None
+            raise
         except KafkaException as exception:
             # A client that asked while a broker came back goes on answering, for minutes, what it was told then.
             self._admin = None
-            raise ServiceError(
-                f"Kafka: the end of {self}: {_explain(exception.args[0], self._last_error)}"
-            ) from exception
+            raise ServiceError(f"Kafka: the end of {self}: {_explain(exception.args[0], self._errors)}") from exception
         raise AssertionError("the retries end with a result or an exception")
 
     def _with(self, own: Mapping[str, Scalar]) -> dict[str, Any]:
-        return {**_PROMPT, **self._config, **own, "error_cb": self._remember}
+        return {**_PROMPT, **self._config, **own, "error_cb": self._errors}
 
-    def _remember(self, error: KafkaError) -> None:
-        """Of a wrong password, or a broker that is gone, this is the only trace."""
-        if error.code() != _ALL_DOWN:
-            self._last_error = redact(error.str())
-        elif not self._last_error:  # else the reason came before it
-            self._last_error = f"{error.str()}: are bootstrap.servers and security.protocol right?"
+    def _serve(self) -> None:
+        """Have the client call `_errors`: of a wrong password, or a broker that is gone, that is the only trace."""
+        if self._admin is not None:
+            self._admin.poll(0)
 
 
 class TopicReader(Closing):
@@ -238,14 +242,15 @@ class TopicReader(Closing):
         self._topic = topic
         self._timeout = timeout
         self._clock = clock
-        self._last_error = ""
+        self._errors = ClientErrors()
         self._admin: AdminClient = _made(
-            lambda: AdminClient({**config, "error_cb": self._remember}, logger=_LOG)  # type: ignore[dict-item]  # theirs
+            lambda: AdminClient({**_PROMPT, **config, "error_cb": self._errors}, logger=_LOG)  # type: ignore[dict-item]  # theirs
         )
+        self._contact = FirstContact(config, self._errors, lambda: self._admin.poll(0))
         self._next: dict[int, int] = dict.fromkeys(self._partitions(), 0)
         if not beginning:
             self._next = self._ends(IsolationLevel.READ_COMMITTED)
-        whole: dict[str, Any] = {"group.id": "tailrace-reader", **config, **READING, "error_cb": self._remember}
+        whole: dict[str, Any] = {"group.id": "tailrace-reader", **config, **READING, "error_cb": self._errors}
         self._consumer: Consumer = _made(lambda: Consumer(whole, logger=_LOG))
         self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in self._next.items()])
 
@@ -266,7 +271,7 @@ class TopicReader(Closing):
             elif self._clock() > deadline:
                 number = behind[0]
                 where = f"{self._topic}[{number}]"
-                raise ServiceError(_stuck(where, self._next[number], ends[number], self._timeout, self._last_error))
+                raise ServiceError(_stuck(where, self._next[number], ends[number], self._timeout, self._errors))
 
     def poll(self, seconds: float) -> tuple[int, Record] | None:
         """Partition and next committed record, waiting at most so long; None when there was none, or other news.
@@ -283,7 +288,7 @@ class TopicReader(Closing):
         if error.code() == _AT_END:
             self._next[number] = max(self._next[number], message.offset())
         elif error.code() in _MISSING or error.retriable():
-            self._remember(error)
+            self._errors(error)
         elif error.code() not in _HARMLESS:
             raise ServiceError(f"Kafka: reading {self._topic}: {redact(error.str())}")
         return None
@@ -294,7 +299,10 @@ class TopicReader(Closing):
 
     def _partitions(self) -> tuple[int, ...]:
         def ask() -> tuple[int, ...]:
-            metadata = self._admin.list_topics(self._topic, timeout=_REQUEST_SECONDS).topics[self._topic]
+            topics = self._contact.ask(
+                lambda seconds: self._admin.list_topics(self._topic, timeout=seconds), _REQUEST_SECONDS
+            ).topics
+            metadata = topics[self._topic]
             if metadata.error is not None:
                 raise KafkaException(metadata.error)
             return tuple(sorted(metadata.partitions))
@@ -326,24 +334,21 @@ class TopicReader(Closing):
         except KafkaException as exception:
             self._admin.poll(0)  # calls error_cb, which knows why
             raise ServiceError(
-                f"Kafka: topic {self._topic}: {_explain(exception.args[0], self._last_error)}"
+                f"Kafka: topic {self._topic}: {_explain(exception.args[0], self._errors)}"
             ) from exception
         raise AssertionError("the retries end with a result or an exception")
 
-    def _remember(self, error: KafkaError) -> None:
-        self._last_error = redact(error.str())
 
-
-def _explain(error: KafkaError, last: str) -> str:
+def _explain(error: KafkaError, errors: ClientErrors) -> str:
     if error.code() in _MISSING:
         return "there is no such topic or partition, or it has no leader"
-    return f"{redact(error.str())}{f'; the last error of its connections: {last}' if last else ''}"
+    return f"{redact(error.str())}{errors}"
 
 
-def _stuck(where: str, reached: int, end: int, timeout: float, last: str) -> str:
+def _stuck(where: str, reached: int, end: int, timeout: float, errors: ClientErrors) -> str:
     return (
         f"Kafka: {where} was read up to offset {reached} of {end}, then nothing came for {timeout:g} s: a broker does"
-        f" not answer, or a producer keeps a transaction open{f'; the last error: {last}' if last else ''}"
+        f" not answer, or a producer keeps a transaction open{errors}"
     )
 
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.kafka.contact import FirstContact
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
 
@@ -30,11 +31,12 @@ class TopicMaker:
         self._config = dict(config)
         self._timeout = timeout
         self._errors = ClientErrors()
+        self._contact = FirstContact(config, self._errors, lambda: self._admin.poll(0))
         self._client: AdminClient | None = None
 
     def partitions(self) -> dict[str, int]:
         """How many partitions each topic has that is there. Raises ServiceError, SettingsError."""
-        topics = metadata_of(self._admin, self._timeout, self._errors).topics
+        topics = metadata_of(self._admin, self._timeout, self._errors, self._contact).topics
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def ensure(self, topic: str, partitions: int, settings: Mapping[str, str]) -> int:
@@ -71,10 +73,10 @@ class TopicMaker:
         return self._client
 
 
-def metadata_of(client: AdminClient, timeout: int, errors: ClientErrors) -> ClusterMetadata:
+def metadata_of(client: AdminClient, timeout: int, errors: ClientErrors, contact: FirstContact) -> ClusterMetadata:
     """Topics and brokers. Raises ServiceError, with what the client's connections said last."""
     try:
-        return client.list_topics(timeout=timeout)
+        return contact.ask(lambda seconds: client.list_topics(timeout=seconds), timeout)
     except KafkaException as error:
         client.poll(0)  # calls error_cb, which knows why
         raise service_error("listing topics", error.args[0], errors) from error

@@ -125,7 +125,7 @@ class KafkaTransactions(KafkaProducer):
             super().close()
         except KafkaException as error:
             if answer_to(error.args[0].code()) is not Answer.FENCED:
-                LOG.info("a transaction is left for the next start to abort: %s", error.args[0].str())
+                LOG.info("could not abort the open transaction; the next start aborts it: %s", error.args[0].str())
         self._producer = None
 
     def _fenced(self, doing: str, error: KafkaError) -> Exception:

@@ -102,7 +102,7 @@ class AgentSettings(CdcRawSettings):
     )
     progress_seconds: Seconds = Field(default=10, description="The least time between two progress records of a host")
     park_seconds: Seconds = Field(
-        default=3600, description="A mutation that nothing explains is told in a dead letter after so long"
+        default=3600, description="Seconds until a parked mutation is reported as a dead letter; it stays parked"
     )
     dead_letter_payloads: bool = Field(
         default=False, description="Put such a mutation's bytes into dead letters too. They may be anybody's"

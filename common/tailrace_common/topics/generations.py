@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final, Protocol, Self
 
 from tailrace_common.closing import Closing
@@ -59,9 +60,9 @@ class GenerationReader(Closing):
             if isinstance(found, Ignored):
                 _LOG.debug("generations: ignored the record at offset %d: %s", found.offset, found.reason)
             elif isinstance(found, Expired):
-                _LOG.info("generations: those before %d are gone: %s", found.oldest, found.gone)
+                _LOG.info("generations before %s were removed by retention: %s", _utc(found.oldest), found.gone)
             elif found is not None:
-                _LOG.info("generations: %s operates from %d on", found.uuid, found.timestamp)
+                _LOG.info("generation %s is in effect from %s on", found.uuid, _utc(found.timestamp))
         self.known_until = int(began * 1000) + LEEWAY_MS
         return self._log.published
 
@@ -88,3 +89,7 @@ class GenerationReader(Closing):
     def close(self) -> None:
         """Close the source."""
         self._source.close()
+
+
+def _utc(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

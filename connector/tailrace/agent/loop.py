@@ -404,7 +404,7 @@ class _Run:
             self._held = False
             self._backoff.reset()
             self._parts.health.recover("held")
-            _LOG.info("going on: the mutation that held everything can be published")
+            _LOG.info("resumed: the blocking mutation can now be published")
 
     def _hold(self, entry: Entry, reason: str) -> None:
         """Publish nothing from this mutation on, release nothing, and try again: soon, then less often."""

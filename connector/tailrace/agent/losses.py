@@ -95,7 +95,7 @@ class Losses:
         try:
             loss = None if value is None else decode_loss(key, value)
         except CorruptError as error:
-            _LOG.warning("%s; it is left out", error)
+            _LOG.warning("a loss record is skipped, as it cannot be read: %s", error)
             return
         if loss is not None and (loss.cluster, loss.host) != (self._parts.cluster, self._host):
             return
@@ -105,7 +105,7 @@ class Losses:
         elif self._open.pop(key, None) is not None:
             id = key.decode().removeprefix(f"{self._parts.cluster}/{self._host}/")
             self._parts.health.recover(cause_of(id))
-            _LOG.info("the loss %s is acknowledged", id)
+            _LOG.info("loss %s was acknowledged", id)
 
     def _show(self) -> None:
         self._parts.health.gauge(unacknowledged_losses=len(self._open))

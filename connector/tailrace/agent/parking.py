@@ -132,7 +132,9 @@ class Parking:
                 self._put(entry, error.table_id, str(error))
             return
         except DecodeError as error:
-            _LOG.warning("parked at %s in %s: %s", entry.position, entry.file, error)
+            _LOG.warning(
+                "the mutation at %s in %s stays parked, as it cannot be decoded: %s", entry.position, entry.file, error
+            )
             return
         self._transaction.make_room(outgoing.size, self._commit)
         outgoing.send(self._transaction.send_some)
@@ -155,7 +157,7 @@ class Parking:
             self._state.bury(lot)
             self._parts.health.count(dead_letters=1)
             _LOG.error(
-                "%d mutations parked in segment %d since %d go to dead letters: %s",
+                "%d mutations of segment %d, parked since %d, are reported as a dead letter and stay parked: %s",
                 *(len(lot.offsets), lot.segment, lot.since, lot.reason),
             )
             if lost:
@@ -193,7 +195,12 @@ class Parking:
         at = entry.position
         checksum = dict(self._capture.open_segments()).get(at.segment, 0)
         if self._state.park(at, checksum, table, self._parts.milliseconds(), reason):
-            _LOG.error("parked from %s in %s on: %s", at, entry.file, reason)
+            _LOG.error(
+                "parked mutations from %s in %s on; their segment is kept, other tables go on: %s",
+                at,
+                entry.file,
+                reason,
+            )
         self._parts.health.count(parked=1)
 
     def _tell(self) -> None:

@@ -74,7 +74,7 @@ def selection_words(fit: Coverage, *, release_unselected: bool) -> str:
         clauses.append(f"nothing is published, and changes of {tables} are parked, their segments kept: {KEPT}")
     elif fit.untaken and not release_unselected:
         clauses.append(
-            f"{fit.untaken_words()}: such changes are not published, and their segments are released. Name the table "
+            f"{fit.untaken_words()}: such changes are not published, and their segments are released. Name each table "
             "in tables.include, or in tables.exclude if it is left out on purpose"
         )
     return "; ".join(clauses)

@@ -183,7 +183,7 @@ class Translation:
         self.learned += 1
         self._backoff.reset()
         if health.recover("schema"):
-            _LOG.info("the schema can be read again")
+            _LOG.info("Cassandra's schema can be read again: publishing goes on")
         return True
 
     def _messages(self, entry: Entry, pieces: _Pieces | None) -> list[Message]:

@@ -20,7 +20,7 @@ from tailrace.agent.outage import Outage
 from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
 from tailrace.assembly.cdc_raw import Care
-from tailrace.assembly.introduction import introduce
+from tailrace.assembly.introduction import introduce, services_of
 from tailrace.assembly.mirror import mirroring
 from tailrace.assembly.node_settings import NodeSettings, read_node_settings, require_node_directory
 from tailrace.assembly.own_directory import own_directory
@@ -118,19 +118,20 @@ class AgentStart:
                 hint(changed)
 
         topics = topics_of(self.settings)  # it connects while Cassandra is asked
-        cluster = self._until_done(lambda: self._connect(changed, ring_changed))
-        node = None if cluster is None else self._until_done(cluster.check)
+        cassandra, kafka = services_of(self.settings)
+        cluster = self._until_done(lambda: self._connect(changed, ring_changed), cassandra)
+        node = None if cluster is None else self._until_done(cluster.check, cassandra)
         if cluster is None or node is None:
             return
-        introduce(self.health, self.settings, node)
+        introduce(self.health, self.settings, node, cluster.known_address(node.host))
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
-        if self._until_done(lambda: self._require_directory(read_node_settings(cluster, node.release))) is None:
+        read = partial(read_node_settings, cluster, node.release)
+        if self._until_done(lambda: self._require_directory(read()), cassandra) is None:
             return
         owned = self.stack.enter_context(
             own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
         )
         directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
-        read = partial(read_node_settings, cluster, node.release)
         care = Care(self.settings.agent, node.host, self.health, read, kept)
         if owned.taken_from is not None:
             care.register.distrust()
@@ -140,9 +141,9 @@ class AgentStart:
         self.stack.enter_context(closing(care.begin()))
         schema = LiveSchema(cluster, log)
         hints.insert(0, schema.hint)
-        if self._until_done(lambda: (schema.learn(),)) is None:
+        if self._until_done(lambda: (schema.learn(),), cassandra) is None:
             return
-        router = self._until_done(lambda: self._router(node, topics))
+        router = self._until_done(lambda: self._router(node, topics), kafka)
         if router is None:
             return
         self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
@@ -247,13 +248,17 @@ class AgentStart:
         self.health.alive()
         return self.stop()
 
-    def _until_done(self, attempt: Callable[[], T]) -> T | None:
-        """The result of the first attempt that succeeds; None when the agent is to stop before."""
+    def _until_done(self, attempt: Callable[[], T], service: str) -> T | None:
+        """The result of the first attempt that succeeds; None when the agent is to stop before.
+
+        `service` is what the attempt asks, with the settings that say where it is.
+        """
         seconds, outage = _RETRY_SECONDS, Outage(self.health, time.monotonic)
         while not self.stop():
             self.health.alive()
             try:
-                result = attempt()
+                with outage.attempting(service):
+                    result = attempt()
             except (ServiceError, RingError) as error:
                 outage.failed(error)
                 self.wakeup.wait(seconds)

@@ -249,7 +249,12 @@ class CdcRaw:
         checksum = dict(self._ledger.keys()).get(segment, 0)
         self.quarantined[segment] = Quarantined(segment, checksum, position.offset, str(error))
         self.keep(self._kept)
-        _LOG.error("segment %d quarantined behind %d: %s", segment, position.offset, error)
+        _LOG.error(
+            "quarantined segment %d after offset %d: it is kept, and reading goes on with the next one: %s",
+            segment,
+            position.offset,
+            error,
+        )
 
     def close(self) -> None:
         """Close every file."""
@@ -270,7 +275,12 @@ class CdcRaw:
             return
         read = index_of(files)
         if read is not None and self._index is not None and read.offset < self._index.offset and not read.completed:
-            _LOG.warning("the index of segment %d went from %d to %d", segment.id, self._index.offset, read.offset)
+            _LOG.warning(
+                "the CDC index of segment %d moved back from %d to %d; reading goes on from the higher one",
+                segment.id,
+                self._index.offset,
+                read.offset,
+            )
         self._index = advance(self._index, read)
 
     def _is_final(self, segment: OpenSegment) -> bool:
@@ -291,7 +301,7 @@ class CdcRaw:
             return
         if error is not None:
             # A process that died in the middle of a write: what stands behind the index was never replayed either.
-            _LOG.warning("segment %d ends at its index, behind it nothing is whole: %s", segment.id, error)
+            _LOG.warning("segment %d: no valid data after the CDC index offset: %s", segment.id, error)
         elif self._early and segment.position.offset > segment.logical:
             self._register.retract(Position(self._epoch, segment.id, segment.logical), segment.position)
         files = self._segments.get(segment.id)
@@ -304,7 +314,12 @@ class CdcRaw:
 
     def _finish_recovered(self, segment: OpenSegment, error: DecodeError | None) -> None:
         if error is not None:
-            _LOG.error("segment %d, which has no index, cannot be read behind %s: %s", segment.id, self._at, error)
+            _LOG.error(
+                "segment %d has no index and cannot be read after %s; its rest is reported as lost: %s",
+                segment.id,
+                self._at,
+                error,
+            )
             self._register.lose(segment.id, self._at)
         self._finished[segment.id] = self._recovery.upto
         self._read_up_to = max(self._read_up_to, segment.id)

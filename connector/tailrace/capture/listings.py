@@ -39,5 +39,7 @@ class Listings:
     def _warn_foreign(self, names: Iterable[str]) -> None:
         new = frozenset(names) - self._foreign
         if new:
-            _LOG.warning("%s: not Cassandra's, left alone: %s", self._directory, ", ".join(sorted(new)))
+            _LOG.warning(
+                "%s: these files are not Cassandra's and are ignored: %s", self._directory, ", ".join(sorted(new))
+            )
         self._foreign |= new

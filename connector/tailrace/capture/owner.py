@@ -207,7 +207,7 @@ def _previous(directory: Path, owner: Owner, take_over: bool) -> Owner | None:
             "If a setting is wrong, correct it. If the prefix or the node was changed on purpose, see that the other "
             "agent does not start again, then start this one once with `tailrace agent --take-over`"
         )
-    _LOG.warning("%s: taken over from %s", directory, mark)
+    _LOG.warning("%s: this agent took it over from %s", directory, mark)
     return mark
 
 

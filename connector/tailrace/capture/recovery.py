@@ -73,7 +73,7 @@ class Recovery:
         room = max(0, _LOT - len(self._taken & self.open_files))
         self._next = missing[room][0] if len(missing) > room else None
         for id, path in missing[:room]:
-            _LOG.warning("segment %d is not in cdc_raw: read from the commit log, %s", id, path)
+            _LOG.warning("segment %d was deleted from cdc_raw; reading it from the commit log: %s", id, path)
             self._taken.add(id)
             self._kept.keep(path)
             with suppress(FileNotFoundError), path.open("rb") as file:  # its DDL may have been read before

@@ -53,7 +53,7 @@ class Watch(Closing):
             self._observer.schedule(_Hint(signal, appeared, indexed), str(directory), recursive=False)
             self._observer.start()
         except OSError as error:
-            _LOG.warning("no file notification for %s (%s): it is polled only", directory, error)
+            _LOG.warning("no file notification for %s (%s): new segments are noticed by polling only", directory, error)
 
     def close(self) -> None:
         """End the observer's threads."""

@@ -22,6 +22,7 @@ from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_schemas.errors import ServiceError
 
 _WATCH_SECONDS = 0.5
+_QUOTED_LINES = 40  # the error, and the end of the service's log that it quotes
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -135,10 +136,7 @@ def _watch(services: Services) -> None:
     while True:
         time.sleep(_WATCH_SECONDS)
         for service in services.all:
-            if not service.running:
-                raise ServiceError(
-                    f"{service.name} ended by itself. Its log is {service.log}, which ends:\n{tail(service.log)}"
-                )
+            service.require_running()
 
 
 def _start_detached(services: Services, options: list[str]) -> None:
@@ -159,7 +157,9 @@ def _start_detached(services: Services, options: list[str]) -> None:
     try:
         while owner(directory) != process.pid or not states(directory):
             if process.poll() is not None:
-                raise ServiceError(f"the services did not start. The log is {log}, which ends:\n{tail(log)}")
+                raise ServiceError(
+                    f"the services did not start. The log is {log}, which ends:\n{tail(log, _QUOTED_LINES)}"
+                )
             time.sleep(0.05)
     except BaseException:
         process.terminate()

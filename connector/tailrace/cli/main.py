@@ -99,7 +99,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def tailrace(
     log_level: Annotated[
-        LogLevel, typer.Option(envvar="TAILRACE_LOG_LEVEL", help="Log events of this weight or more.")
+        LogLevel, typer.Option(envvar="TAILRACE_LOG_LEVEL", help="Log level: the least severe events that are logged.")
     ] = LogLevel.INFO,
     log_format: Annotated[
         LogFormat, typer.Option(envvar="TAILRACE_LOG_FORMAT", help="Log for people, or as JSON lines.")

@@ -67,10 +67,7 @@ class Parts:
     def check(self) -> None:
         """Raise ServiceError, with the end of the log, when one of them has ended by itself."""
         for service in self.services.all:
-            if not service.running:
-                raise ServiceError(
-                    f"{service.name} has ended. Its log is {service.log}, which ends:\n{tail(service.log)}"
-                )
+            service.require_running()
         for child in self._children:
             self._check(child)
 

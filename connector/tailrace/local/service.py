@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tailrace.local.process import Child, Launch, Running
+from tailrace.local.process import Child, Launch, Running, tail
 from tailrace_schemas.errors import ServiceError
 
 
@@ -57,6 +57,11 @@ class LocalService(ABC):
     def running(self) -> bool:
         """Whether its process is there."""
         return self._process is not None and self._process.running
+
+    def require_running(self) -> None:
+        """Raise ServiceError, with the end of its log, where it has ended by itself."""
+        if not self.running:
+            raise ServiceError(f"{self.name} ended by itself. Its log is {self.log}, which ends:\n{tail(self.log)}")
 
     @property
     def pid(self) -> int:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from tailrace.local.cassandra import CassandraSettings, LocalCassandra
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace.local.registry import LocalRegistry, RegistrySettings
 from tailrace.local.service import LocalService
 from tailrace_common.java.jars import Progress, fetch_sets
+
+_WATCH_SECONDS: Final = 0.5
 
 
 class Services:
@@ -45,8 +47,7 @@ class Services:
         """Start all at once. When one fails, or the wait is interrupted, all are stopped before the error leaves."""
         pool = ThreadPoolExecutor(len(self.all), thread_name_prefix="start")
         try:
-            for future in as_completed([pool.submit(service.start) for service in self.all]):
-                future.result()
+            await_all({pool.submit(service.start): service for service in self.all})
         except BaseException:
             self.stop()  # ends the others' start at once
             pool.shutdown()
@@ -68,3 +69,15 @@ class Services:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def await_all(starting: dict[Future[Any], LocalService]) -> None:
+    """Return when all are ready. Raises ServiceError where one fails, or ends again while others still start."""
+    ready: list[LocalService] = []
+    while starting:
+        done, _ = wait(starting, timeout=_WATCH_SECONDS, return_when=FIRST_COMPLETED)
+        for future in done:
+            future.result()
+            ready.append(starting.pop(future))
+        for service in ready:
+            service.require_running()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
 
 class RingState(StrEnum):
@@ -19,6 +21,22 @@ class RingState(StrEnum):
     """It is another, and is proposed now."""
     COVERED = "covered"
     """The latest generation was made from it."""
+
+
+NOTHING: Final = "nothing"
+_MEANINGS: Final = {
+    RingState.UNKNOWN: "the ring could not be read",
+    RingState.CHANGING: "the ring is changing",
+    RingState.SETTLING: "the ring has changed a moment ago",
+    RingState.DUE: "the ring has no generation of its own",
+    RingState.COVERED: "made from the present ring",
+}
+
+
+def utc(milliseconds: int) -> str:
+    """A timestamp as people and programs read it, such as 2026-11-23T07:00:00.000Z."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,5 +61,6 @@ class RingHealth:
         }
 
     def __str__(self) -> str:
-        latest = "none yet" if self.generation is None else f"from {self.generation} ms"
-        return f"{self.nodes} nodes, {self.state}; the latest generation: {latest}; waits for {self.waits_for}"
+        latest = "no generation yet" if self.generation is None else f"latest generation from {utc(self.generation)}"
+        waits = "" if self.waits_for == NOTHING else f"; waiting for {self.waits_for}"
+        return f"{self.nodes} nodes; {latest}; {_MEANINGS[self.state]}{waits}"

@@ -55,8 +55,8 @@ class Coverage:
         """The tables that no pattern takes, in a clause; empty where there are none."""
         if not self.untaken:
             return ""
-        have = "has" if len(self.untaken) == 1 else "have"
-        return f"{listed(self.untaken)} {have} cdc = true, and no pattern of tables.include takes it"
+        have, them = ("has", "it") if len(self.untaken) == 1 else ("have", "them")
+        return f"{listed(self.untaken)} {have} cdc = true, but no pattern of tables.include matches {them}"
 
     def unmatched_words(self) -> tuple[str, ...]:
         """A clause for each pattern of `include` that matches no table, with the nearest one that does."""

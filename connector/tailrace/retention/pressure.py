@@ -184,7 +184,9 @@ class Tender:
             # Its index stays: by that the loss is found, by a successor too, and told.
             files.log.unlink(missing_ok=True)
             self._board.count(dropped=1)
-            _LOG.error("dropped segment %d unread: agent.on_pressure is drop-oldest", files.id)
+            _LOG.error(
+                "dropped segment %d unread, and its changes are lost: agent.on_pressure is drop-oldest", files.id
+            )
 
     def _tell(self, found: Headroom, threshold: int | None, problem: str | None) -> None:
         if self._policy.mode is Mode.SPOOL and self._spool is not None:
@@ -238,7 +240,7 @@ class Tending:
             try:
                 self._tender.tend()
             except Exception:
-                _LOG.exception("looking after cdc_raw failed, and is tried again")
+                _LOG.exception("the supervision of cdc_raw failed; trying again")
             self._over.wait(self._seconds)
 
     def close(self) -> None:

@@ -112,7 +112,7 @@ class Spool:
                         return 0
                     self._disk.unlink(path)
             except OSError as error:
-                _LOG.warning("cannot delete what the spool has of segment %d: %s", files.id, error)
+                _LOG.warning("cannot delete segment %d from the spool; trying again later: %s", files.id, error)
                 return 0
         return size
 

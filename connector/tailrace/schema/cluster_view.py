@@ -69,7 +69,9 @@ class ClusterView:
         self.tables, self.rows, self.state = {table.id: table for table in definitions.tables}, rows, state
         self.problems = {problem.id: problem.reason for problem in definitions.problems if problem.id is not None}
         for problem in definitions.problems:
-            _LOG.warning("no definition: %s", problem)
+            _LOG.warning(
+                "a definition in the schema tables cannot be used; changes of that table are parked: %s", problem
+            )
 
     def present(self) -> dict[Name, tuple[Table, int]]:
         """The tables of users, with their newest write times."""

@@ -160,7 +160,11 @@ class SchemaLog:
         """A final segment was read to its end: the place is the beginning of the one with the next number."""
         if error is not None:
             self._whole = False
-            _LOG.warning("DDL behind %s cannot be read: %s", segment.position, error)
+            _LOG.warning(
+                "DDL after %s cannot be read; definitions are taken from the cluster instead: %s",
+                segment.position,
+                error,
+            )
         segment.close()
         self._current = None
         self._at = Position(self._epoch, segment.id + 1, 0)

@@ -262,7 +262,7 @@ class LiveSchema:
         table = self._view.tables.get(record.table_id)
         if table is None:
             self.inferred[f"table id {record.table_id}"] = words
-            _LOG.error("%s, and the cluster has no table id %s: it is skipped", words, record.table_id)
+            _LOG.error("%s, and the cluster has no table with id %s: the record is skipped", words, record.table_id)
             return
         self.history, _ = self.history.define(record.position, (table,), inferred=True)
         self._unsure.add((table.keyspace, table.name))
@@ -297,7 +297,7 @@ class LiveSchema:
         if keyspace not in SYSTEM:
             self._tell(ddl_events(before, mutation, change, changes, entry.position, self._seen))
         for problem in change.problems if keyspace not in SYSTEM else ():  # those are built in
-            _LOG.warning("no definition at %s: %s", entry.position, problem)
+            _LOG.warning("the DDL at %s cannot be used; changes of that table are parked: %s", entry.position, problem)
         gone = {table.id for table in change.dropped} - {table.id for table in change.defined}
         self.history, dropped = self.history.drop(table for table in change.dropped if table.id in gone)
         for table in change.dropped:

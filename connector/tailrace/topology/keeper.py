@@ -99,8 +99,10 @@ class RingKeeper:
         except (ServiceError, RingError) as error:
             self._watch.miss()
             parts.health.count(ring_failures=1)
-            if parts.health.degrade("ring", f"the ring cannot be read: {error}; no new generation meanwhile"):
-                _LOG.warning("the ring cannot be read: %s; no new generation meanwhile", error)
+            if parts.health.degrade(
+                "ring", f"the ring cannot be read, so no generation is proposed until it can: {error}"
+            ):
+                _LOG.warning("the ring cannot be read, so no generation is proposed until it can: %s", error)
             return
         self._watch.see(self._ring, began, parts.clock())
 
@@ -124,13 +126,13 @@ class RingKeeper:
         if latest is before or latest is None:
             self._late += 1
             parts.health.count(proposals_late=1)
-            _LOG.warning("generation %d was announced too late, and does not hold: proposing again", timestamp)
+            _LOG.warning("generation %d was announced too late and is not valid; proposing another one", timestamp)
             return
         self._late = 0
         won = latest.uuid == proposal.uuid
         parts.health.count(**{"proposals_won" if won else "proposals_lost": 1})
         whose = "ours" if won else "another agent's"
-        _LOG.info("generation %d, %s, holds for a ring of %d nodes", latest.timestamp, whose, len(ring.nodes))
+        _LOG.info("generation %d (%s) is valid for a ring of %d nodes", latest.timestamp, whose, len(ring.nodes))
 
     def _expire(self, reader: GenerationReader) -> Appending[None]:
         """Let old generations go; looked at again after an hour, when our clock was ahead, or a topic keeps changes."""
@@ -144,7 +146,7 @@ class RingKeeper:
         try:
             kept = [retention.least_ms, *retention.topics_ms()]
         except ServiceError as error:
-            _LOG.warning("no generation goes: how long the tables' topics keep changes is not known: %s", error)
+            _LOG.warning("no generation is removed: the retention of the tables' topics is unknown: %s", error)
             return
         oldest = keep_from(timestamps, now_ms, kept)
         if oldest is not None:

@@ -134,7 +134,7 @@ class Mirror:
         if self.ended():
             return copied
         store.apply(marker(chosen[-1] if chosen else None, now_ms))
-        _LOG.info("mirror: %s.cdc_streams_descriptions is read, %d generations copied", store.keyspace, len(copied))
+        _LOG.info("mirror: copied %d generations from the old table", store.keyspace, len(copied))
         return copied
 
     def _copy(self, time: int) -> bool:
@@ -144,7 +144,9 @@ class Mirror:
         description = self.store.description(time)
         if not description:
             # As ScyllaDB does: to wait for it would keep all others from readers.
-            _LOG.error("mirror: %s has no description of generation %d: not copied", self.store.keyspace, time)
+            _LOG.error(
+                "mirror: keyspace %s has no description of generation %d; it is not copied", self.store.keyspace, time
+            )
             return False
         for step in copy_steps(time, description, self.store.range_ends(time)):
             if self.ended():
@@ -166,7 +168,7 @@ class Mirror:
             if table not in shapes:
                 self._require_create(f"keyspace {self.store.keyspace} has no table {table}")
                 self.store.create_table(table, form)
-                _LOG.info("mirror: made %s.%s", self.store.keyspace, table)
+                _LOG.info("mirror: created table %s.%s", self.store.keyspace, table)
             if table is MirrorTable.LOCAL and not has_v1 and REWRITTEN_KEY not in self.store.local():
                 # Nothing of an old installation is here: readers need not wait for an import. Before our own v1 table.
                 self.store.apply(marker(None, now_ms))

@@ -107,20 +107,20 @@ class RingWatch:
         if latest != self._latest:
             self._latest, self._learnt = latest, now
         if not self._readable or self._ring is None:
-            return Verdict(RingState.UNKNOWN, "the ring to be read", self._delays.poll)
+            return Verdict(RingState.UNKNOWN, "an answer from Cassandra about the ring", self._delays.poll)
         moving = [node.host for node in self._ring.nodes if not node.normal]
         if moving:
-            words = f"{', '.join(moving[:3])}{' and others' * (len(moving) > 3)} to be NORMAL"
+            words = f"{', '.join(moving[:3])}{' and others' * (len(moving) > 3)} to finish joining, leaving or moving"
             return Verdict(RingState.CHANGING, words, self._delays.often)
         if latest is None:
-            return Verdict(RingState.DUE, "the first generation", 0.0)
+            return Verdict(RingState.DUE, "the first generation, which is proposed now", 0.0)
         if digest_of(latest) == self._digest:
             return Verdict(RingState.COVERED, "nothing", self._delays.poll)
         disputed = sum(digest_of(timestamp) == self._digest for timestamp in accepted[-REMEMBERED:])
         left = self._patience(self._ring, disputed) - min(self._began - self._since, now - self._learnt)
         if left <= 0:
-            return Verdict(RingState.DUE, "a new generation", 0.0, disputed)
-        words = f"the ring to stay as it is for {left:.0f} s more"
+            return Verdict(RingState.DUE, "a new generation, which is proposed now", 0.0, disputed)
+        words = f"{left:.0f} s more without a change of the ring"
         return Verdict(RingState.SETTLING, words, min(left, self._delays.often), disputed)
 
     def _patience(self, ring: Ring, disputed: int) -> float:

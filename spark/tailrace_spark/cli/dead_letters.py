@@ -28,7 +28,7 @@ from tailrace_spark.streams.lookup import StreamTable
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Records that a sink set aside, and another try for them.\n\nExample: tailrace sink-letters list local",
+    help="List and replay a sink's dead letters.\n\nExample: tailrace sink-letters list local",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink: that of [sink.NAME].")]

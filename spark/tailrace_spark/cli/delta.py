@@ -57,7 +57,7 @@ def vacuum(
     table: TableNames = None,
     hours: Annotated[
         int,
-        typer.Option(metavar="N", min=168, help="Keep what was removed, or written by a crash, within so many hours."),
+        typer.Option(metavar="N", min=168, help="Retention in hours: keep unreferenced files younger than this."),
     ] = 168,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
 ) -> None:

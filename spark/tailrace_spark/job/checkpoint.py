@@ -98,9 +98,9 @@ def chosen_checkpoint(
         )
     known = _parsed(note, EARLIER_DEFAULT)
     if _store(known) == store:
-        log.info("stream.checkpoint: going on with %s, the default before, which is this sink's", EARLIER_DEFAULT)
+        log.info("stream.checkpoint: using %s, the earlier default, which belongs to this sink", EARLIER_DEFAULT)
         return EARLIER_DEFAULT
-    log.warning("stream.checkpoint: %s is of the sink %s; this stream has %s", EARLIER_DEFAULT, _shown(known), chosen)
+    log.warning("stream.checkpoint: %s belongs to sink %s; this stream uses %s", EARLIER_DEFAULT, _shown(known), chosen)
     return chosen
 
 

@@ -34,7 +34,11 @@ class BatchLog:
             uuids = set(noted["generations"])
             same = [generation for generation in published if str(generation.uuid) in uuids]
             if len(same) < len(uuids):
-                log.warning("batch %d: of the generations it used, %d are gone", batch, len(uuids) - len(same))
+                log.warning(
+                    "batch %d is a retry: %d of the generations it used were removed; assigning by the others",
+                    batch,
+                    len(uuids) - len(same),
+                )
             if same:  # what is newer stays out: it was not known then
                 return same, noted["known_until"]
         self._write(batch, [str(generation.uuid) for generation in published], known_until)

@@ -43,7 +43,7 @@ class SinkCheck:
         try:
             self._require(SinkProgress("", batch, self._planned.offsets_behind(batch)))
         except ServiceError as error:
-            log.warning("the sink does not say how far this stream is in it; the first batch asks again: %s", error)
+            log.warning("could not read this stream's progress from the sink; the first batch tries again: %s", error)
 
     def before(self, batch: int, start: Offsets) -> None:
         """Before a batch that begins there is written.
@@ -77,7 +77,7 @@ class SinkCheck:
             self._sink.keep_progress(SinkProgress(stream, committed.batch, committed.offsets))
             self._files.write(_NOTE, json.dumps({"format": _FORMAT, "stream": stream}))
             if committed.batch != NO_BATCH:
-                log.info("the sink keeps from now on how far this stream is in it")
+                log.info("the sink now stores this stream's progress")
         return self._id()
 
     def _id(self) -> str:

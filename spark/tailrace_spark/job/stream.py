@@ -167,7 +167,9 @@ class Stream:
         try:
             self._schemas.refresh()
         except ServiceError as error:
-            log.warning("filters and masks are checked when tables appear: %s", error)
+            log.warning(
+                "could not read the schemas; filters and masks are checked when changes of a table arrive: %s", error
+            )
         reads = reads_topic(self._spark, self._settings)
         self._shape.check(newest(entry for entry in self._schemas.values() if reads(entry.topic)))
 
@@ -226,7 +228,7 @@ class Stream:
         try:
             losses = self._watch.settle()
         except ServiceError as error:
-            log.warning("whether Kafka still has all that is to be read is not known yet: %s", error)
+            log.warning("could not check yet whether Kafka still has all unread records; checking again: %s", error)
         except ValueError as error:
             self._unknown_form(error)
         else:
@@ -288,7 +290,7 @@ class Stream:
         try:
             self._metrics.swept(self._sink.sweep())
         except ServiceError as error:
-            log.warning("what has expired still stands in the sink: %s", error)
+            log.warning("could not remove expired rows from the sink; will retry: %s", error)
         finally:
             self._swept = time.monotonic()
             self._sink_used.release()
@@ -363,7 +365,9 @@ class Stream:
         summary, parts = Summary(), parts_of(records, self._part_bytes)
         if len(parts) > 1:
             size, most = (number / 2**20 for number in (pc.sum(records.column("size")).as_py(), self._part_bytes))
-            log.info("batch %d: %.0f MiB are written in %d parts of %.0f MiB", held.batch, size, len(parts), most)
+            log.info(
+                "batch %d (%.0f MiB) is written in %d parts of at most %.0f MiB", held.batch, size, len(parts), most
+            )
         for number, part in enumerate(parts):
             if number and self._stop.is_set():
                 raise StoppedError("between two parts of a batch")
@@ -451,8 +455,8 @@ class Stream:
                     self._metrics.goes_on()
                 return result
             held.reasons.setdefault(words)
-            log.warning("holding batch %d for the %s; next try in %.1f s", held.batch, words, wait)
-            show_status(self._query, f"Holding batch {held.batch} for the {words}")
+            log.warning("batch %d waits for the %s; next try in %.1f s", held.batch, words, wait)
+            show_status(self._query, f"Batch {held.batch} waits for the {words}")
             if self._stop.wait(wait):
                 raise StoppedError(what)
             held.seconds = before + time.monotonic() - began

@@ -88,5 +88,5 @@ def set_aside(table: Table, changes: Sequence[Delivered], error: BaseException, 
     """Set all of these changes of a table aside, for an exception that is its; the sum says the table and why."""
     reason = reason_of(error)
     letters += letters_of(changes, reason)
-    log.warning("%s: %d changes go to the dead letters, all other tables go on: %s", table, len(changes), reason)
+    log.warning("%s: %d changes go to the dead letters, other tables go on: %s", table, len(changes), reason)
     return Summary(refused={str(table): reason})

@@ -150,7 +150,7 @@ def _rewrite(
         schemaless_writer(body, _parsed(reader), record)
     except (ValueError, EOFError, LookupError, TypeError, DecodeError) as error:
         log.warning(
-            "a message of schema %s does not fit the table's definition: %s",
+            "a message of schema %s does not fit the table's definition and goes to the dead letters: %s",
             writer_id.hex() if writer_id else "",
             error,
         )

@@ -105,7 +105,7 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
                 return replace(_tables[key][1], known_until=reader.known_until)
             words = f"{topic} has no valid generation yet: is an agent running?"
         if words != said:  # a task may hold for hours
-            log.warning("holding: %s", words)
+            log.warning("waiting for generations: %s", words)
             said = words
         time.sleep(_HOLD_SECONDS)
 

@@ -199,7 +199,7 @@ def test_files_that_are_none_of_cassandras(trial: Trial) -> None:
             others[2].rmdir()
             for path in (others[0], others[1], others[3]):
                 path.unlink()
-    told = [line for line in agent.log.read_text().splitlines() if "left alone" in line]
+    told = [line for line in agent.log.read_text().splitlines() if "are ignored" in line]
     for path in others:
         assert len([line for line in told if path.name in line]) == 1, path.name
     assert agent.log.stat().st_size < LOG_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_a_service_that_is_away_is_logged_every_minute(caplog: pytest.LogCapture
         outage.failed(ServiceError("Kafka: nobody answers"))
         outage.wait(10.0, clock.wait)
     assert [record.message for record in caplog.records] == [
-        "Kafka: nobody answers",
+        "nothing is published, and the agent tries again: Kafka: nobody answers",
         "nothing was published for 60 s; 7 segments wait (7 MiB): Kafka: nobody answers",
         "nothing was published for 2 min; 7 segments wait (7 MiB): Kafka: nobody answers",
     ]
@@ -38,12 +39,52 @@ def test_a_service_that_is_away_is_logged_every_minute(caplog: pytest.LogCapture
     assert health.now.degraded == {}
 
 
+class Bell:
+    """An alarm that rings when the test says so."""
+
+    def __init__(self) -> None:
+        self.set_for: list[float] = []
+        self.cancelled = 0
+        self.ring: Callable[[], None] = lambda: None
+
+    def __call__(self, seconds: float, ring: Callable[[], None]) -> Callable[[], None]:
+        self.set_for.append(seconds)
+        self.ring = ring
+        return self._cancel
+
+    def _cancel(self) -> None:
+        self.cancelled += 1
+
+
+def test_a_service_that_says_nothing_is_named_before_the_attempt_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    """A driver that waits for an answer takes most of a minute. Later attempts have their own errors."""
+    bell, clock = Bell(), ManualClock()
+    health = HealthBoard(clock)
+    outage = Outage(health, clock, bell)
+    with outage.attempting("Cassandra at c:9042 (cluster.contact_points, cluster.port)"):
+        bell.ring()
+        assert [record.message for record in caplog.records] == [
+            "Cassandra at c:9042 (cluster.contact_points, cluster.port) has not answered for 5 s. Nothing is published "
+            "until it does; the agent goes on trying"
+        ]
+        assert "has not answered" in health.now.degraded["service"]
+    assert (bell.set_for, bell.cancelled) == ([5.0], 1)
+    outage.failed(ServiceError("timed out"))
+    with outage.attempting("Cassandra"):
+        assert bell.set_for == [5.0]
+    outage.over()
+    assert health.now.degraded == {}
+
+
 def test_a_long_wait_is_interrupted_to_say_it(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     outage = Outage(HealthBoard(clock), clock)
     outage.failed(ServiceError("away"))
     outage.wait(90.0, clock.wait)
-    assert [record.message for record in caplog.records] == ["away", "nothing was published for 60 s: away"]
+    assert [record.message for record in caplog.records] == [
+        "nothing is published, and the agent tries again: away",
+        "nothing was published for 60 s: away",
+    ]
     assert clock.now == 90.0
 
 

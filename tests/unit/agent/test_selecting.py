@@ -69,7 +69,9 @@ def test_tables_that_no_pattern_takes_are_named_and_released_beside_selected_one
     world.log.append(1, [*entries("a"), *entries("b", OTHER)])
     world.live()
     assert (world.keys(), world.log.segments) == (["a"], {})
-    assert "other.x has cdc = true, and no pattern of tables.include takes it" in world.health.now.degraded["selection"]
+    assert (
+        "other.x has cdc = true, but no pattern of tables.include matches it" in world.health.now.degraded["selection"]
+    )
     assert world.health.now.ready
     world.selection = Selection(("ks.*",), ("other.*",))
     world.live()

@@ -251,7 +251,7 @@ def test_a_directory_named_as_a_segment_is_left_alone(tmp_path: Path, caplog: py
     segment.sync()
     assert payloads(capture) == [A]
     assert capture.losses == ()
-    assert "not Cassandra's, left alone: CommitLog-7-5.log, CommitLog-7-5_cdc.idx" in caplog.text
+    assert "these files are not Cassandra's and are ignored: CommitLog-7-5.log, CommitLog-7-5_cdc.idx" in caplog.text
     assert strange.is_dir()
 
 
@@ -355,7 +355,7 @@ def test_foreign_files_are_left_alone_with_one_warning(tmp_path: Path, caplog: p
     for _ in range(3):
         payloads(capture)
     assert [r.getMessage() for r in caplog.records if "README" in r.getMessage()] == [
-        f"{segment.raw}: not Cassandra's, left alone: README"
+        f"{segment.raw}: these files are not Cassandra's and are ignored: README"
     ]
     assert (segment.raw / "README").exists()
 

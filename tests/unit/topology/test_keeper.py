@@ -94,7 +94,7 @@ def test_from_the_first_generation_to_the_second() -> None:
     assert agent.step(5) == 7.5
     assert agent.state() == (RingState.SETTLING, NOW)
     assert agent.health.ring is not None
-    assert (agent.health.ring.waits_for, agent.health.ring.nodes) == ("the ring to stay as it is for 30 s more", 2)
+    assert (agent.health.ring.waits_for, agent.health.ring.nodes) == ("30 s more without a change of the ring", 2)
     assert agent.step(29) == pytest.approx(1)
     agent.step(1)
     second = NOW + 35_000 + 65_000
@@ -112,7 +112,7 @@ def test_a_node_that_joins_is_named() -> None:
     agent.step(1)
     assert agent.state() == (RingState.CHANGING, NOW)
     assert agent.health.ring is not None
-    assert agent.health.ring.waits_for == "b to be NORMAL"
+    assert agent.health.ring.waits_for == "b to finish joining, leaving or moving"
 
 
 @pytest.mark.parametrize("error", [ServiceError("no connection: is the node up?"), RingError("token 1 twice")])

@@ -78,7 +78,7 @@ def test_a_ring_waits_until_all_its_nodes_are_normal(before: Ring, after: Ring) 
     agent = Agent(rings=[before])
     busy = doing(NEW, "c")
     assert agent.states([(0, before), (60, busy), (80, busy), (200, busy)]) == [COVERED, *[CHANGING] * 3]
-    assert "c to be NORMAL" in agent.look(busy, 210).words
+    assert "c to finish joining, leaving or moving" in agent.look(busy, 210).words
     assert agent.states([(220, after), (235, after), (249, after), (250, after)]) == [*[SETTLING] * 3, DUE]
 
 

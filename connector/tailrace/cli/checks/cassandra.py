@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Final
 
 from tailrace.assembly.mirror import mirror_of
+from tailrace.assembly.node_names import node_names, node_words
 from tailrace.assembly.node_settings import read_node_settings
 from tailrace.assembly.services import contact_of
 from tailrace.cli.checks.mirror import check_mirror, needed_generations
@@ -45,12 +46,18 @@ def check_cassandra(settings: Settings) -> Iterator[Check]:
         except (ServiceError, SettingsError) as error:
             yield Check("cassandra", False, str(error), "see [cluster]")
             return
-        yield Check("cassandra", True, f"{node.release}, {node.cluster}, {node.datacenter}, host id {node.host}")
+        yield Check("cassandra", True, f"{node.release}, {node.cluster}, {node.datacenter}, {_named(cluster, node)}")
         for name, look in _parts(settings, cluster, node).items():
             try:
                 yield from look()
             except (ServiceError, SettingsError, RingError) as error:
                 yield Check(name, False, f"cannot be looked at: {error}", "docs/security.md 2 has the rights it takes")
+
+
+def _named(cluster: LiveCluster, node: LocalNode) -> str:
+    address = cluster.known_address(node.host)
+    names = {} if address is None else node_names([address])
+    return node_words(node.host, address, names.get(address or ""))
 
 
 def _parts(settings: Settings, cluster: LiveCluster, node: LocalNode) -> dict[str, Callable[[], Iterator[Check]]]:
@@ -66,9 +73,10 @@ def _parts(settings: Settings, cluster: LiveCluster, node: LocalNode) -> dict[st
 
 def _check_ring(cluster: LiveCluster) -> Iterator[Check]:
     ring = cluster.ring()
-    moving = sorted(node.host for node in ring.nodes if not node.normal)
+    addresses = cluster.addresses()
+    moving = sorted(node_words(node.host, addresses.get(node.host)) for node in ring.nodes if not node.normal)
     detail = f"{len(ring.nodes)} nodes, {len(ring.tokens)} tokens"
-    advice = f"{', '.join(moving)}: joins, leaves or moves; its generation is proposed once that is over"
+    advice = f"joining, leaving or moving: {'; '.join(moving)}. A generation is proposed once that is over"
     yield Check("ring", True, detail, advice if moving else "")
 
 

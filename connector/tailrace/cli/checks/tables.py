@@ -16,16 +16,19 @@ def check_tables(settings: Settings, tables: Iterable[Table]) -> Iterator[Check]
     released = settings.tables.release_unselected
     yield _selected(fit, released=released)
     if fit.untaken:
-        advice = "name it in tables.include, or in tables.exclude where its changes are left out on purpose"
+        them, their = ("it", "its") if len(fit.untaken) == 1 else ("them", "their")
+        advice = f"name {them} in tables.include, or in tables.exclude if {their} changes are left out on purpose"
         yield Check("tables without a pattern", released, fit.untaken_words(), advice)
     if clauses := fit.unmatched_words():
         advice = "correct the pattern: it has the form keyspace.table. If the table is yet to be made, make it first"
         yield Check("patterns", False, "; ".join(clauses), advice)
     if fit.without_cdc:
-        detail = f"tables.include: {listed(fit.without_cdc)} matches only tables without cdc"
+        match = "matches" if len(fit.without_cdc) == 1 else "match"
+        detail = f"tables.include: {listed(fit.without_cdc)} {match} only tables without cdc"
         yield Check("tables without cdc", True, detail, "ALTER TABLE ... WITH cdc = true, if they are to be published")
     if fit.unmatched_exclude:
-        detail = f"tables.exclude: {listed(fit.unmatched_exclude)} matches no table"
+        match = "matches" if len(fit.unmatched_exclude) == 1 else "match"
+        detail = f"tables.exclude: {listed(fit.unmatched_exclude)} {match} no table"
         yield Check("exclude patterns", True, detail, "check the spelling: what is not excluded is published")
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tailrace.assembly.node_names import node_names
 from tailrace.assembly.services import contact_of
 from tailrace.assembly.stopped import require_stopped
 from tailrace.cli.support.host_records import (
@@ -41,17 +42,22 @@ app = typer.Typer(
 def list_(config: SettingsFile = None) -> None:
     """List every host that has published, or is in the cluster's ring.
 
-    Address: the one at which the other nodes know it. State: `in the ring`; `gone`, a node that left or was replaced,
-    to be retired; `never published`, a node without an agent so far; `of another cluster`, by the name under which it
-    published. Progress: how long ago its agent had published everything, or, while it is behind, that it `reads`; and
-    how many mutations it has parked.
+    Name: what DNS has for the address. Address: the one at which the other nodes know it. State: `in the ring`;
+    `gone`, a node that left or was replaced, to be retired; `never published`, a node without an agent so far; `of
+    another cluster`, whose name it published under. Position: log epoch, segment and offset of the last published
+    mutation; age: how long ago that was committed. Progress: whether its agent has caught up or is behind, by its
+    last report, and how many mutations are parked.
 
     Example: tailrace hosts list -c tailrace.toml
     """
     settings = settings_of(config)
     members = _members(settings)
     rows = host_rows(known_hosts(settings), members, time.time(), known_progress(settings))
-    print_rows(rows, empty=f"no host has published under {settings.topics.prefix}, and the cluster has none")
+    print_rows(
+        rows,
+        headings={"host": "host id", "position": "published up to", "age": "committed ago"},
+        empty=f"no host has published under {settings.topics.prefix}, and the cluster has none",
+    )
 
 
 @app.command()
@@ -87,51 +93,57 @@ def retire(
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The cluster that the settings reach: its name, its ring, and its nodes' addresses by host id."""
+    """The cluster that the settings reach: its name, its ring, its nodes' addresses by host id, names by address."""
 
     cluster: str
     ring: Ring
     addresses: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def node(self, host: str) -> dict[str, object]:
+        """Name, address and id of a host, for its row."""
+        address = self.addresses.get(host)
+        return {"name": None if address is None else self.names.get(address), "address": address, "host": host}
 
 
 def host_rows(
-    hosts: Iterable[HostRecord], members: Members, now: float, told: Iterable[Progress] = ()
+    hosts: Iterable[HostRecord], members: Members, now: float, reports: Iterable[Progress] = ()
 ) -> list[dict[str, object]]:
     """One row per host: those that published, then those that never did. `now` is wall time in seconds."""
-    progress = {(one.cluster, one.host): one for one in told}
+    progress = {(report.cluster, report.host): report for report in reports}
     nodes = {node.host: node for node in members.ring.nodes}
-    addresses, cluster = members.addresses, members.cluster
     rows: list[dict[str, object]] = []
-    for one in hosts:
-        node = nodes.pop(one.host, None)
-        absent = "gone" if one.cluster == cluster else "of another cluster"
+    for record in hosts:
+        node = nodes.pop(record.host, None)
+        absent = "gone" if record.cluster == members.cluster else "of another cluster"
         rows.append(
             {
-                "cluster": one.cluster,
-                "host": one.host,
-                "address": addresses.get(one.host),
+                "cluster": record.cluster,
+                **members.node(record.host),
                 "state": absent if node is None else "in the ring",
                 "datacenter": None if node is None else node.datacenter,
-                "position": one.problem if one.resume is None else position_words(one.resume.position),
-                "age": age_words(one.age(now)),
-                "progress": progress_words(progress.get((one.cluster, one.host)), now),
+                "position": record.problem if record.resume is None else position_words(record.resume.position),
+                "age": age_words(record.age(now)),
+                "progress": progress_words(progress.get((record.cluster, record.host)), now),
             }
         )
     for node in nodes.values():
         nothing = {"datacenter": node.datacenter, "position": None, "age": None, "progress": None}
-        member = {"cluster": cluster, "host": node.host, "address": addresses.get(node.host)}
-        rows.append({**member, "state": "never published", **nothing})
+        rows.append({"cluster": members.cluster, **members.node(node.host), "state": "never published", **nothing})
     return rows
 
 
 def progress_words(progress: Progress | None, now: float) -> str | None:
-    """A host's progress for people, and what it has set aside."""
+    """A host's progress for people: whether it has caught up, when it said so, and what it has set aside."""
     if progress is None:
         return None
-    done = "had published all" if progress.caught_up else "reads, so far as of"
-    aside = f", parked: {progress.parked}" if progress.parked else ""
-    aside += f", quarantined segments: {progress.quarantined}" if progress.quarantined else ""
-    return f"{done} {age_words(progress.age(now))} ago{aside}"
+    state = "caught up" if progress.caught_up else "behind"
+    words = f"{state}, as of {age_words(progress.age(now))} ago"
+    if progress.parked:
+        words += f"; {progress.parked} mutation{'s' * (progress.parked != 1)} parked"
+    if progress.quarantined:
+        words += f"; {progress.quarantined} segment{'s' * (progress.quarantined != 1)} quarantined"
+    return words
 
 
 def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:
@@ -151,4 +163,6 @@ def require_gone(record: HostRecord, cluster: str, ring: Ring) -> None:
 def _members(settings: Settings) -> Members:
     """The settings' cluster. Raises ServiceError, RingError."""
     with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
-        return Members(settings.cluster.name or cluster.local().cluster, cluster.ring(), cluster.addresses())
+        addresses = cluster.addresses()
+        name = settings.cluster.name or cluster.local().cluster
+        return Members(name, cluster.ring(), addresses, node_names(addresses.values()))

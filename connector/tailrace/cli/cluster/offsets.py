@@ -39,7 +39,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="How far each host's agent has published: to look at, and to move by hand.\n\nExample: tailrace offsets show",
+    help="Show or change each agent's committed position.\n\nExample: tailrace offsets show",
 )
 
 
@@ -49,9 +49,10 @@ def show(
     host: Annotated[str | None, typer.Option("--host", metavar="ID", help="Only this host.")] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines on a terminal too.")] = False,
 ) -> None:
-    """List how far each host's agent has published: position, open segments, quarantined places, age of the record.
+    """List how far each host's agent has published: position, known and quarantined segments, age of the record.
 
-    A position is log epoch, segment and offset, behind the last mutation that is published.
+    A position is log epoch, segment and offset, behind the last mutation that is published. Known segments were read,
+    or passed over, up to there: those in cdc_raw, and released ones that the node may link into it again.
 
     Example: tailrace offsets show -c tailrace.toml
     """
@@ -64,7 +65,8 @@ def show(
         hosts = () if lost else (host_of(hosts, host),)
     now = time.time()
     if on_terminal() and not json:
-        print_rows(_short(one, now) for one in hosts)
+        headings = {"host": "host id", "position": "published up to", "age": "committed ago"}
+        print_rows((_short(host_record, now) for host_record in hosts), headings=headings)
         for one in hosts:
             _tell_quarantined(one)
     else:
@@ -199,7 +201,7 @@ def _row(one: HostRecord, now: float) -> dict[str, object]:
         "cluster": one.cluster,
         "host": one.host,
         "position": None if at is None else asdict(at),
-        "open": [{"segment": segment, "checksum": checksum} for segment, checksum in resume.open],
+        "known_segments": [{"segment": segment, "checksum": checksum} for segment, checksum in resume.open],
         "quarantined": [asdict(place) for place in resume.quarantined],
         "committed": datetime.fromtimestamp(one.committed / 1000, UTC).isoformat(timespec="milliseconds"),
         "age_seconds": round(one.age(now), 3),
@@ -214,7 +216,7 @@ def _short(one: HostRecord, now: float) -> dict[str, object]:
         "cluster": one.cluster,
         "host": one.host,
         "position": one.problem if resume is None else position_words(resume.position),
-        "open": None if resume is None else len(resume.open),
+        "known segments": None if resume is None else len(resume.open),
         "quarantined": None if resume is None else len(resume.quarantined),
         "age": age_words(one.age(now)),
     }

@@ -185,7 +185,8 @@ class KafkaPublisher:
                 commit = spans.committed(owner, found, where, self._resume)
                 names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(found))
                 LOG.warning(
-                    "Kafka has no marks of our last transaction in %s (as after KAFKA-20734); it was %s: marked so",
+                    "no transaction markers of our last transaction in %s (KAFKA-20734); "
+                    "writing them now; the outcome was: %s",
                     *(names, "committed" if commit else "not committed"),
                 )
                 producer.mark(found, commit=commit)
@@ -312,7 +313,7 @@ class KafkaPublisher:
                     later = reader.poll(min(left, _LOOK_SECONDS))
                     taken = later is not None and self._taken([(later.key, later.value)])
         except ServiceError as error:
-            LOG.info("whether another agent has started is asked at the next start: %s", error)
+            LOG.info("could not check for a newer agent of this host; the next start checks again: %s", error)
         return taken
 
     def _verify_at_times(self) -> None:
@@ -322,7 +323,7 @@ class KafkaPublisher:
         try:
             self._verify()
         except ServiceError as error:
-            LOG.info("not verified: %s", error)
+            LOG.info("could not verify that the topics are unchanged; will check again: %s", error)
 
     def _note_parked(self, lots: Iterable[Parked]) -> None:
         """What is new of them, and tombstones of those that are no more. A transaction that fails ends this publisher,

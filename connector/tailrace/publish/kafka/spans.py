@@ -78,7 +78,11 @@ class Spans:
             if len(found) == len(left):
                 return found
             if now > deadline:
-                LOG.info("transactions of others are open for longer than %.0f s: %s", patience, sorted(left))
+                LOG.info(
+                    "other producers' transactions have been open for over %.0f s; going on without them: %s",
+                    patience,
+                    sorted(left),
+                )
                 return found
             self._sleep(_LOOK_SECONDS)
 
@@ -179,7 +183,7 @@ class Spans:
             elif error is None or error.code() == _AT_END:
                 return
             elif error.code() == _FORBIDDEN:
-                LOG.warning("%s may not be read: what Kafka loses the mark of there cannot be told", place[0])
+                LOG.warning("no READ permission on %s: lost transaction markers cannot be detected there", place[0])
                 return
         raise ServiceError(f"Kafka: {place[0]}[{place[1]}] gives nothing from offset {first} on{self._errors}")
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.kafka.contact import FirstContact
 from tailrace_common.kafka.topics import metadata_of, until_shown
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import RefusedError, ServiceError, SettingsError
@@ -50,6 +51,7 @@ class KafkaTopics:
         self.limits: dict[str, int] = {}
         """max.message.bytes of the topics that were ensured, in bytes."""
         self._client = made(lambda: AdminClient({**QUIET, **config, **own}, logger=LOG))
+        self._contact = FirstContact(config, self._errors, lambda: self._client.poll(0))
 
     def ensure_internal(self, which: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""
@@ -106,7 +108,7 @@ class KafkaTopics:
 
     def copies(self) -> dict[str, int]:
         """Topics with the least number of copies that a partition of theirs has. Raises ServiceError."""
-        metadata = metadata_of(self._client, self._timeout, self._errors)
+        metadata = metadata_of(self._client, self._timeout, self._errors, self._contact)
         return {
             name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
             for name, topic in metadata.topics.items()
@@ -162,7 +164,11 @@ class KafkaTopics:
             try:
                 actual = self._settings_of((plan.name,))[plan.name]
             except ServiceError as error:
-                LOG.info("topic %s is taken as the settings have it: %s", plan.name, error)
+                LOG.info(
+                    "could not read the configuration of topic %s; using the limits of the settings: %s",
+                    plan.name,
+                    error,
+                )
                 continue
             size = int(actual.pop("max.message.bytes", self._options.max_message_bytes))
             if found := plan.problems(there.get(plan.name, plan.partitions), actual):
@@ -171,7 +177,7 @@ class KafkaTopics:
 
     def _there(self) -> tuple[dict[str, int], int]:
         """Topics with their partitions, and the number of brokers."""
-        metadata = metadata_of(self._client, self._timeout, self._errors)
+        metadata = metadata_of(self._client, self._timeout, self._errors, self._contact)
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
 
     def _ensure(self, plans: Iterable[TopicPlan], there: Collection[str], brokers: int) -> None:

@@ -40,7 +40,7 @@ class Letters:
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         """Raises ServiceError where the cluster does not answer, or lacks the keyspace."""
         if letters:
-            log.warning("%d records are in no table; the first: %s", len(letters), _words(letters[0]))
+            log.warning("%d records could not be written (dead letters); first: %s", len(letters), _words(letters[0]))
         for keyspace, some in self._by_keyspace(letters).items():
             place = self._place(keyspace)
             try:

@@ -46,7 +46,7 @@ class Targets(Generic[_Target]):
                     raise
                 found = error if isinstance(error, UnsupportedError) else UnsupportedError(reason_of(error))
                 look_again = self._clock() + UNSUPPORTED_SECONDS
-                log.error("%s: its changes go to %s, all other tables go on: %s", table, self._letters, found)
+                log.error("%s: its changes go to %s, other tables go on: %s", table, self._letters, found)
             known = self._known[id(table)] = table, found, look_again
         if isinstance(known[1], UnsupportedError):
             raise known[1]

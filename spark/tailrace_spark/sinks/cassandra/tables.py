@@ -148,7 +148,7 @@ class CassandraTablesSink(CassandraSink):
         there = self._store.columns(keyspace, table.name)
         if not there:
             self._store.define(_create(table, name, wanted))
-            log.info("%s is followed by %s", table, name)
+            log.info("writing table %s to %s", table, name)
             there = self._store.columns(keyspace, table.name)
         _identify(table, name, self._store.identity(keyspace, table.name))
         _check(table, name, wanted, there, self._store.key(keyspace, table.name))

@@ -144,7 +144,7 @@ class ChangeLogSink:
             batch.abandon()
             raise
         for table, reason in refused.items():
-            log.warning("%s: changes go to the dead letters, all other tables go on: %s", table, reason)
+            log.warning("%s: its changes go to the dead letters, other tables go on: %s", table, reason)
         return done + Summary(changes=changes - done.changes, refused=refused)
 
     def _put(self, batch: Batch, delivered: Delivered, refused: dict[str, str]) -> None:

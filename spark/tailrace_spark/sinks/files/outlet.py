@@ -230,7 +230,7 @@ class FilesBatch:
     def commit(self) -> Summary:
         files = self.ended()
         if self._left_out:
-            log.info("%d records left out: an earlier commit has them", self._left_out)
+            log.info("skipped %d records that an earlier commit has already written", self._left_out)
         if not self._moved:
             return Summary()
         self._outlet.commit(files, self._moved, self.write_letters(self._letters))

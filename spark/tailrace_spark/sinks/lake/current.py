@@ -143,7 +143,7 @@ class LakeCurrent:
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            log.warning("%s: what has expired still stands in it: %s", followed.name, reason_of(error))
+            log.warning("%s: could not remove expired rows; will retry: %s", followed.name, reason_of(error))
             return 0
 
     def close(self) -> None:
@@ -318,7 +318,12 @@ class _Followed:
         if stored is None or (stored.version_of(BATCH) or 0) != batch:
             raise ServiceError(f"{self.store.uri(self.name)}: another writer came first, or it has gone")
         if batch < before:
-            log.info("%s: showed batch %d and not %d: made of its state", self.name, batch, before)
+            log.info(
+                "%s: the visible table is at batch %d, expected %d; rebuilding it from the state",
+                self.name,
+                batch,
+                before,
+            )
             self._show_since(shown, stored, batch, at)
         elif changed and (puts.rows or puts.hidden):
             self._put(shown, stored, puts)

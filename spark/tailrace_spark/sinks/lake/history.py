@@ -346,7 +346,7 @@ class HistoryBatch:
 
     def commit(self) -> Summary:
         if self._left_out:
-            log.info("%d records left out: an earlier commit has them", self._left_out)
+            log.info("skipped %d records that an earlier commit has already written", self._left_out)
         for filling in self._fillings.values():
             self._pour(filling)
         for writing in list(self._tables.values()):  # what is set aside by that may open one more

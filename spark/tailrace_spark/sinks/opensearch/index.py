@@ -136,7 +136,7 @@ class Indexes:
             {"remove_index": {"index": old.index}},
         ]
         self._client.post("/_aliases", {"actions": actions})
-        log.info("%s: made anew as %s", new.alias, new.index)
+        log.info("index alias %s was rebuilt into %s", new.alias, new.index)
         self._known[new.about.definition.id] = new
 
     def _find(self, table: Table) -> tuple[str, TableIndex | None]:

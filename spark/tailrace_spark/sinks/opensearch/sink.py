@@ -221,7 +221,7 @@ class OpensearchSink:
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            log.warning("%s: what has expired still stands in it: %s", index.alias, reason_of(error))
+            log.warning("%s: could not remove expired rows; will retry: %s", index.alias, reason_of(error))
             return 0
 
     def _sweep(self, index: TableIndex, at: int) -> int:

@@ -194,7 +194,7 @@ class Catalog:
         for part in _tables(target):
             part.create(connection, checkfirst=False)
         self._show(connection, target)
-        log.info("following %s (table id %s) in %s", table, table.id, layout.name)
+        log.info("writing table %s (id %s) to %s", table, table.id, layout.name)
         return target
 
     def _holder(self, layouts: Iterable[Layout], table: Table) -> Layout | None:
@@ -222,7 +222,9 @@ class Catalog:
             part.drop(connection, checkfirst=True)
         connection.execute(TABLES.delete().where(TABLES.c.table_id == str(old.definition.id)))
         self._targets.pop(old.definition.id, None)
-        log.info("%s was dropped and made again: its rows in %s are gone", old.definition, old.name)
+        log.info(
+            "%s was dropped and created again: deleted its old rows from %s (on_drop = clear)", old.definition, old.name
+        )
 
     def _expect_free(self, connection: sa.Connection, target: Target) -> None:
         """Refuse what others made under these names, before MySQL commits that they are ours."""
@@ -297,7 +299,7 @@ class Catalog:
         connection.execute(renamed.values(**_row_of(layout)))
         self._targets.pop(layout.definition.id, None)
         taken |= objects(layout.name)
-        log.info("%s was dropped and made again: its rows are kept in %s", layout.definition, layout.name)
+        log.info("%s was dropped and created again: its old rows are kept in %s", layout.definition, layout.name)
 
     def _closed_name(self, name: str, table_id: UUID) -> str:
         return f"{name}__dropped_{table_id.hex[:8]}"
@@ -343,7 +345,7 @@ class Catalog:
         query = sa.select(*columns, *[column for column in shown.c if column.name not in before])
         text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
         connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {self._quote(name)} AS {text}")
-        log.warning("%s: other views build on it, so new columns stand last and dropped ones stay, empty", name)
+        log.warning("view %s: other views depend on it, so new columns come last and dropped ones stay empty", name)
 
     def _hide(self, connection: sa.Connection, name: str) -> None:
         connection.exec_driver_sql(f"DROP VIEW {self._quote(name)}")

@@ -31,7 +31,7 @@ def bury(connection: sa.Connection, letters: Sequence[DeadLetter]) -> None:
         for one in letters
     ]
     overwrite(connection, DEAD_LETTERS, names, rows)
-    log.warning("%d records set aside in tailrace_dead_letters; the first: %s", len(rows), letters[0].reason)
+    log.warning("%d records could not be written (tailrace_dead_letters); first: %s", len(rows), letters[0].reason)
 
 
 def buried(connection: sa.Connection, after: Place | None, most: int) -> Sequence[DeadLetter]:

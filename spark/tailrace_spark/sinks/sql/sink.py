@@ -318,7 +318,10 @@ class SqlSink:
                 letters.append(DeadLetter(one.place, reason_of(error), one.message))
         self._held.keep(connection, table, announced, kept, why, int(self._clock()))
         log.warning(
-            "%s: %d changes are kept in tailrace_held_changes until the sink takes them: %s", table, len(kept), why
+            "%s: deferred %d changes to tailrace_held_changes, other tables go on; will retry: %s",
+            table,
+            len(kept),
+            why,
         )
         return len(kept)
 
@@ -339,7 +342,7 @@ class SqlSink:
                 rows += some
                 del self._waits[table_id]
                 bury(connection, letters)
-                log.info("%s: the changes that waited are merged", waiting[table_id][0])
+                log.info("%s: merged the deferred changes", waiting[table_id][0])
             else:
                 pause = min(2 * self._waits[table_id].pause, _LONGEST_WAIT_SECONDS)
                 self._waits[table_id] = _Wait(why, self._clock() + pause, pause)
@@ -360,7 +363,7 @@ class SqlSink:
         run = partial(self._sweep_table, connection, target)
         rows, why = self._attempt(connection, [], run)
         if why:
-            log.warning("%s: what has expired still stands in it: %s", target.layout.name, why)
+            log.warning("%s: could not remove expired rows; will retry: %s", target.layout.name, why)
         return rows
 
     def _sweep_table(self, connection: sa.Connection, target: Target) -> int:

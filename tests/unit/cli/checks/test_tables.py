@@ -49,7 +49,7 @@ def test_a_pattern_that_matches_nothing_fails_and_its_advice_is_no_alter_table()
 def test_one_right_pattern_hides_no_wrong_one() -> None:
     found = rows(SHOP, include="shop.orders,shop.itmes")
     assert found["tables"] == (True, "shop.orders | ")
-    assert "shop.items has cdc = true, and no pattern" in found["tables without a pattern"][1]
+    assert "shop.items has cdc = true, but no pattern" in found["tables without a pattern"][1]
     assert 'did you mean "shop.items"?' in found["patterns"][1]
     assert not found["patterns"][0]
 

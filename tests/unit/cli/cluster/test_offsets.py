@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tailrace.assembly.offset_positions import between, present, require_boundary
 from tailrace.cli.cluster import offsets
-from tailrace.cli.cluster.hosts import Members, host_rows, require_gone
+from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, require_gone
 from tailrace.cli.main import app
 from tailrace.cli.support.host_records import age_words, require_unchanged
 from tailrace.cli.support.options import confirm
@@ -24,6 +24,7 @@ from tailrace.publish.hosts import HostRecord
 from tailrace.publish.moves import Between
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.progress import Progress
 from tailrace_schemas.ring import Node, Ring
 from tests.unit.capture.segments import SegmentWriter
 
@@ -126,7 +127,7 @@ def test_show_is_json_lines_when_piped(monkeypatch: pytest.MonkeyPatch, capsys: 
         "cluster": "c",
         "host": "a",
         "position": {"epoch": 1, "segment": 70, "offset": 400},
-        "open": [{"segment": 60, "checksum": 6}, {"segment": 70, "checksum": 9}],
+        "known_segments": [{"segment": 60, "checksum": 6}, {"segment": 70, "checksum": 9}],
         "quarantined": [{"segment": 60, "checksum": 6, "offset": 20, "reason": "wrong checksum"}],
         "committed": "1970-01-01T00:16:40.000+00:00",
         "age_seconds": 90.5,
@@ -161,14 +162,32 @@ RING = Ring((Node("a", "dc1", (1,)), Node("new", "dc2", (2,))))
 
 def test_hosts_are_held_against_the_ring() -> None:
     hosts = (*_hosts(), HostRecord("d", "x", Resume(), 0))
-    members = Members("c", RING, {"a": "10.0.0.1", "new": "10.0.0.2"})
-    rows = {row["host"]: (row["address"], row["state"], row["datacenter"]) for row in host_rows(hosts, members, 0.0)}
-    assert rows == {
-        "a": ("10.0.0.1", "in the ring", "dc1"),
-        "b": (None, "gone", None),
-        "x": (None, "of another cluster", None),
-        "new": ("10.0.0.2", "never published", "dc2"),
+    members = Members("c", RING, {"a": "10.0.0.1", "new": "10.0.0.2"}, {"10.0.0.2": "cassandra-2"})
+    rows = {
+        row["host"]: (row["name"], row["address"], row["state"], row["datacenter"])
+        for row in host_rows(hosts, members, 0.0)
     }
+    assert rows == {
+        "a": (None, "10.0.0.1", "in the ring", "dc1"),
+        "b": (None, None, "gone", None),
+        "x": (None, None, "of another cluster", None),
+        "new": ("cassandra-2", "10.0.0.2", "never published", "dc2"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (Progress("c", "a", (1, 2, 3), (1, 2, 3), 1_000_000, caught_up=True), "caught up, as of 5 s ago"),
+        (
+            Progress("c", "a", (1, 2, 3), (1, 2, 3), 1_000_000, parked=1, quarantined=2),
+            "behind, as of 5 s ago; 1 mutation parked; 2 segments quarantined",
+        ),
+        (None, None),
+    ],
+)
+def test_progress_is_said_in_words_that_need_no_manual(progress: Progress | None, words: str | None) -> None:
+    assert progress_words(progress, 1005.0) == words
 
 
 def test_only_a_host_that_is_gone_is_retired() -> None:

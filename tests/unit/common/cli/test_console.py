@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from uuid import UUID
@@ -80,3 +81,61 @@ def test_an_empty_list_says_so_on_stderr(
     assert capsys.readouterr() == ("", "nothing is parked\n")
     console.print_rows(ROWS, empty="nothing is parked")
     assert capsys.readouterr().err == ""
+
+
+HOST_ID = "c2a1a5be-0f0e-4b57-b3a9-1a7c3f6d8e90"
+ADVICE = "correct the pattern: it has the form keyspace.table. If the table is yet to be made, make it first"
+
+
+def shown(
+    rows: list[dict[str, object]], columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """What a terminal of this width shows."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    console.print_rows(rows)
+    return re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("columns", [44, 60, 80, 100, 200])
+def test_no_word_and_no_id_is_broken_at_any_width(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, object]] = [{"host": HOST_ID, "state": "never published", "advice": ADVICE}]
+    out = shown(rows, columns, capsys, monkeypatch)
+    assert set(f"{HOST_ID} never published {ADVICE}".split()) <= set(out.split())
+    assert all(len(line.rstrip()) <= columns for line in out.splitlines())
+
+
+def test_a_wide_table_folds_its_longest_cells_at_blanks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = shown([{"host": HOST_ID, "advice": ADVICE}], 80, capsys, monkeypatch)
+    assert out.splitlines()[3].split("\u2502")[1].strip() == HOST_ID
+
+
+def test_a_narrow_terminal_gets_a_block_for_each_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"host": HOST_ID, "other": HOST_ID, "state": "gone", "none": None},
+        {"host": "b", "other": None, "state": "in the ring", "none": None},
+    ]
+    assert [line.rstrip() for line in shown(rows, 80, capsys, monkeypatch).splitlines()] == [
+        f"host   {HOST_ID}",
+        f"other  {HOST_ID}",
+        "state  gone",
+        "",
+        "host   b",
+        "state  in the ring",
+    ]
+
+
+def test_people_may_get_other_heads_than_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console.print_rows([{"host": "a"}], headings={"host": "host id"})
+    assert capsys.readouterr().out == '{"host": "a"}\n'
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    console.print_rows([{"host": "a"}], headings={"host": "host id"})
+    assert "host id" in capsys.readouterr().out

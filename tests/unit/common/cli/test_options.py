@@ -19,7 +19,7 @@ def test_the_places_in_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert caplog.text == ""
     system.touch()
     assert settings_file(environ, places) == system
-    assert f"{VARIABLE}={named} is not read: {system} exists, and comes before it" in caplog.text
+    assert f"{VARIABLE}={named} is ignored: {system} exists and takes precedence" in caplog.text
     here.touch()
     assert settings_file({}, places) == here
 

@@ -117,7 +117,7 @@ def test_another_sinks_checkpoint_of_the_earlier_default_is_left_alone(
     require_own(folders(f"{EARLIER_DEFAULT}/tailrace"), "c", Job(prefix="p", sink="sqlite:////y.db"))
     assert folders.chosen() == OURS
     assert (
-        "tailrace-checkpoint is of the sink sqlite:////y.db; this stream has tailrace-checkpoint-local" in caplog.text
+        "tailrace-checkpoint belongs to sink sqlite:////y.db; this stream uses tailrace-checkpoint-local" in caplog.text
     )
 
 
