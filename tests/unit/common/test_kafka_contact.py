@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tailrace_common.kafka import TopicReader
 from tailrace_common.kafka.client import ClientErrors
 from tailrace_common.kafka.contact import FirstContact, UnreachableError
-from tailrace_common.kafka.reading import PartitionReader
+from tailrace_common.kafka.reader import PartitionReader
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 CONFIG = {"bootstrap.servers": "kafka-1:9092"}
