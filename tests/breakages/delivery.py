@@ -371,11 +371,13 @@ BREAKAGES: Final = (
         needs=Needs.NODE,
         session="agent",
         reds=(
-            Red(SLOW, "test_a_backlog_at_a_slow_kafka", "AssertionError: one transaction had all of them"),
+            Red(
+                SLOW, "test_a_backlog_at_a_slow_kafka", "AssertionError: one transaction had all of them|not in [57]0 s"
+            ),
             Red(
                 SLOW,
                 "test_many_rows_come_in_smaller_transactions",
-                "AssertionError: one transaction had most of them",
+                "AssertionError: one transaction had most of them|not in 200 s",
             ),
         ),
     ),
