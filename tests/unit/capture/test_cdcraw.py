@@ -426,4 +426,4 @@ def test_an_index_that_goes_back_is_told_and_not_followed(tmp_path: Path, caplog
     assert payloads(capture, 1) == [A]
     segment.index.write_text(str(end))
     assert payloads(capture) == [B]
-    assert f"the index of segment 5 went from {segment.at} to {end}" in caplog.text
+    assert f"the CDC index of segment 5 moved back from {segment.at} to {end}" in caplog.text
