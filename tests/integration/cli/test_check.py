@@ -83,7 +83,9 @@ def test_topics_that_will_do_and_one_that_will_not(cassandra: LocalCassandra, ka
     ours = KafkaTopics(settings.kafka.reveal(), settings.topics)
     ours.ensure_internal((Internal.OFFSETS, Internal.SCHEMAS, Internal.GENERATIONS))
     ours.ensure_table(f"{prefix}.shop.orders")
-    brokers, topics, framing, copies = check_kafka(settings)
+    rows = {row.name: row for row in check_kafka(settings)}
+    brokers, topics, framing, copies = rows["kafka"], rows["topics"], rows["framing"], rows["copies"]
+    assert all(row.ok for row in rows.values())
     assert "stock deserializers of Confluent's do not" in framing.detail
     assert (brokers.ok, topics.ok, topics.detail) == (True, True, f"4 under {prefix}")
     assert (copies.ok, copies.detail) == (True, "1 of each partition")
