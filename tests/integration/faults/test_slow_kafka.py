@@ -36,6 +36,12 @@ def throttled(trial: Trial) -> Settings:
     return settings
 
 
+def filling(settings: Settings) -> Settings:
+    """With transactions that are old, and have many changes, before they are committed: bytes alone limit them."""
+    settings["agent"] |= {"transaction_milliseconds": 1000, "transaction_changes": 1000}
+    return settings
+
+
 @contextmanager
 def quota(trial: Trial, bytes_per_second: int) -> Iterator[None]:
     """The agent's producers may send so many bytes a second."""
@@ -80,7 +86,7 @@ def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
     trial.ddl(WIDE)
     # Kafka lets eleven seconds' worth through at once; what comes behind that shows the quota.
     write_wide(trial, 60, 50_000)
-    settings = throttled(trial)
+    settings = filling(throttled(trial))
     settings["agent"]["transaction_timeout_seconds"] = 4
     with quota(trial, 100_000), trial.agent(settings=settings) as agent:
         agent.until(lambda: "slow" in agent.status().get("degraded", {}))
@@ -104,7 +110,7 @@ def test_many_rows_come_in_smaller_transactions(trial: Trial, capsys: pytest.Cap
     """200 rows of 100 kB, at 200 kB a second: 100 s, if nothing were sent twice."""
     trial.ddl(WIDE)
     write_wide(trial, 200, 100_000)
-    with quota(trial, 200_000), trial.agent(settings=throttled(trial)) as agent:
+    with quota(trial, 200_000), trial.agent(settings=filling(throttled(trial))) as agent:
         began = time.monotonic()
         agent.until(lambda: agent.count("changes") > MARKS, 200)
         assert agent.count("changes") < 100, "one transaction had most of them"
