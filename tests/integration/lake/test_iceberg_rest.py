@@ -112,7 +112,8 @@ def test_spark_reads_and_pyiceberg_goes_on(spark: SparkSession) -> None:
 
 
 def test_a_catalog_that_does_not_answer_is_told_in_one_line() -> None:
-    catalog = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "me:hunter2hunter2"}
+    catalog = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "me:hunter2hunter2",
+               "oauth2-server-uri": "http://127.0.0.1:1/tokens"}  # fmt: skip
     followed = FollowedIceberg(section(mode="current", catalog=catalog))
     with pytest.raises(ServiceError, match="refused") as raised:
         write(followed, Log(PLAIN).insert((1,), (), 1, v="a"))
