@@ -17,6 +17,7 @@ from tailrace.commitlog.descriptor import parse_name, read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, sections
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess, cql, ints
 from tests.integration.faults.test_crashes import until_more
 from tests.integration.faults.trial import Trial
@@ -134,11 +135,14 @@ def test_damaged_segments(trial: Trial) -> None:
         until_more(agent)
         agent.signal(signal.SIGSTOP)
         there = {path.name for path in trial.cassandra.cdc_raw.glob("*.log")}
-        trial.until_segments(2 * len(DAMAGES) + 3)
+
+        def untouched() -> list[Path]:
+            """Segments that the agent cannot have open, without the newest."""
+            return [path for path in finished(trial) if path.name not in there][:-1]
+
+        assert wait_until(lambda: len(untouched()) >= 2 * len(DAMAGES), 120)
         load.end()
-        # Not one that it may have open, and not the newest.
-        paths = [path for path in finished(trial) if path.name not in there][:-1]
-        assert len(paths) >= 2 * len(DAMAGES)
+        paths = untouched()
         good = stack.enter_context(damaged(dict(zip(paths[::2], DAMAGES, strict=False))))
         agent.signal(signal.SIGCONT)
         last = trial.mark()
