@@ -23,7 +23,7 @@ BREAKAGES: Final = (
             Red(
                 FAULTS,
                 "test_a_segment_deleted_while_no_agent_runs_is_shown_until_it_is_acknowledged",
-                r"not in 60 s; exit code None",
+                r"(?m)^> +agent\.until\(lambda: bool\(losses_of",
             ),
         ),
     ),

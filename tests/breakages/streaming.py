@@ -24,6 +24,24 @@ ARCHIVED: Final = "test_it_has_what_tasks_import"
 
 BREAKAGES: Final = (
     Breakage(
+        name="a-broker-that-comes-back-is-looked-for-in-ten-minutes",
+        promise="a stream goes on soon after its broker restarted",
+        file="spark/tailrace_spark/source/kafka.py",
+        old='{"kafka.fetch.max.wait.ms": "1"}',
+        new=(
+            '{"kafka.fetch.max.wait.ms": "1", "kafka.reconnect.backoff.ms": "600000",'
+            ' "kafka.reconnect.backoff.max.ms": "600000"}'
+        ),
+        needs=Needs.KAFKA,
+        reds=(
+            Red(
+                "integration/faults/test_broker_restart.py",
+                "test_a_stream_goes_on_after_its_broker_restarted",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
         name="a-noted-batch-is-taken-for-written",
         promise="killed at any point, the stream goes on, and the sink equals the source",
         file=PIPELINE,

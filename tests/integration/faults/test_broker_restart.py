@@ -1,0 +1,29 @@
+"""A broker that restarts under a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.local import KafkaSettings, LocalKafka
+from tailrace.local.process import wait_until
+from tests.integration.faults.followed import Followed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_stream_goes_on_after_its_broker_restarted(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
+    """The same query, without a restart of its own; twice, since the second time its clients have reconnected once."""
+    with LocalKafka(tmp_path / "kafka", KafkaSettings(heap_mib=256)) as kafka:
+        followed = Followed(spark, kafka, prefix, tmp_path)
+        followed.insert(0)
+        with followed.running() as errors:
+            assert wait_until(lambda: followed.ids() == {0}, 120)
+            for number in (1, 2):
+                kafka.kill()
+                kafka.start()
+                followed.insert(number)
+                assert wait_until(lambda: followed.ids() == set(range(number + 1)), 60)  # noqa: B023 - called at once
+        assert errors == []
+        followed.feed.close()
