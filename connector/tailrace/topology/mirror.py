@@ -134,7 +134,7 @@ class Mirror:
         if self.ended():
             return copied
         store.apply(marker(chosen[-1] if chosen else None, now_ms))
-        _LOG.info("mirror: copied %d generations from the old table", store.keyspace, len(copied))
+        _LOG.info("mirror: copied %d generations from %s.cdc_streams_descriptions", len(copied), store.keyspace)
         return copied
 
     def _copy(self, time: int) -> bool:
