@@ -24,6 +24,6 @@ def test_a_stream_goes_on_after_its_broker_restarted(spark: SparkSession, prefix
                 kafka.kill()
                 kafka.start()
                 followed.insert(number)
-                assert wait_until(lambda: followed.ids() == set(range(number + 1)), 60)  # noqa: B023 - called at once
+                assert wait_until(lambda: followed.ids() == set(range(number + 1)), 120)  # noqa: B023 - called at once
         assert errors == []
         followed.feed.close()
