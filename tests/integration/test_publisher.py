@@ -327,6 +327,18 @@ def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
         desk.topics.ensure_table(compacted)
 
 
+def test_a_topic_that_was_deleted_under_the_agent_is_said(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """As a warning that names it, and once: it was made in silence, as a new table's is."""
+    admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
+    admin.delete_topics([desk.topic])[desk.topic].result(30)
+    assert wait_until(lambda: desk.topic not in desk.topics.survey()[0], 30)
+    assert desk.topics.ensure_table(desk.topic) == 3
+    assert desk.topics.ensure_table(desk.topic) == 3
+    assert [record.levelname for record in caplog.records if f"topic {desk.topic} was deleted" in record.message] == [
+        "WARNING"
+    ]
+
+
 def test_the_number_of_partitions_is_looked_at_now_and_then(desk: Desk) -> None:
     """After a commit, every half a minute; what the look says ends the publisher."""
     now = [0.0]

@@ -194,7 +194,14 @@ class KafkaTopics:
         for name, future in self._client.create_topics(topics, operation_timeout=self._timeout).items():
             try:
                 future.result(self._timeout + 5)
-                LOG.info("created topic %s", name)
+                if name in self._counts:
+                    LOG.warning(
+                        "topic %s was deleted under this agent: what was published to it is lost to its readers; "
+                        "created it again, and later changes go there",
+                        name,
+                    )
+                else:
+                    LOG.info("created topic %s", name)
             except KafkaException as error:
                 code = error.args[0].code()
                 if code in _FORBIDDEN:
