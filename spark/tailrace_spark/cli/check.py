@@ -13,7 +13,7 @@ from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
 from tailrace_spark.job.session import SparkOnce
-from tailrace_spark.sinks.registry import jars_of, setting_of, sink_of
+from tailrace_spark.sinks.registry import setting_of, sink_of
 
 
 def check_stream(settings: Settings) -> Iterator[Check]:
@@ -63,7 +63,7 @@ def _sink(name: str, section: SinkSettings, settings: Settings) -> Check:
             title, may_write(Path(file)), str(Path(file).absolute()), f"set sink.{name}.url to a writable file"
         )
     try:
-        with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
+        with SparkOnce(settings.stream.spark.reveal()) as spark:
             sink = sink_of(settings, name, spark)
             try:
                 sink.reach()

@@ -22,7 +22,7 @@ from tailrace_spark.job.replay import Replayed, all_letters, replayed, replayed_
 from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
-from tailrace_spark.sinks.registry import jars_of, sink_of
+from tailrace_spark.sinks.registry import sink_of
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.lookup import StreamTable
 
@@ -113,7 +113,7 @@ def _opened(name: str, settings: Settings) -> Iterator[tuple[LetterSink, SparkOn
     section = settings.sink.get(name)
     if section is None:
         raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
-    with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
+    with SparkOnce(settings.stream.spark.reveal()) as spark:
         sink = sink_of(settings, name, spark)
         try:
             if not isinstance(sink, LetterSink):

@@ -35,7 +35,7 @@ from tailrace_spark.job.progress import Target
 from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import ReachableSink
-from tailrace_spark.sinks.registry import SINKS, jars_of, setting_of, sink_of
+from tailrace_spark.sinks.registry import SINKS, setting_of, sink_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -73,7 +73,7 @@ def stream(
     log_build(log)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     chosen, section = chosen_sink(settings, sink)
-    with SparkOnce(settings.stream.spark.reveal(), jars_of(section)) as spark:
+    with SparkOnce(settings.stream.spark.reveal()) as spark:
         target, about = _sink(settings, chosen, section, spark)  # before Spark, which takes its time to start
         try:
             _follow(_with_local_checkpoint(settings, about), target, about, spark, once=once)

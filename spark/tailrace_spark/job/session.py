@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -36,20 +36,15 @@ _DEFAULTS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # The plan of each batch as text, for a UI that is off unless asked for: as short as Spark has it.
     "spark.sql.ui.explainMode": "simple",
+    # Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
-# Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch. But
-# Iceberg asks a file system for its scheme before it reads a table, which this one does not tell.
-_RAW_FILES: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def spark_session(
-    settings: Mapping[str, Scalar] | None = None, progress: Progress | None = None, jar_sets: Iterable[str] = ()
-) -> SparkSession:
+def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progress | None = None) -> SparkSession:
     """The session of this process, made with Spark's `settings` ([stream.spark]) over ours if there is none yet.
-
-    `jar_sets`: sets of locked jars that it has besides those of every stream.
 
     Its Java is in a session of its own: a signal to our process group, as terminals send it, reaches Python alone,
     which ends the stream in order. It ends when this process does. Sets JAVA_HOME and PYSPARK_PYTHON in this process
@@ -65,12 +60,10 @@ def spark_session(
     if "spark.pyspark.python" not in wanted:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     wanted[_JAVA_OPTIONS] = _with_logging(wanted.get(_JAVA_OPTIONS, ""))
-    sets = tuple(jar_sets)
-    files = {} if "iceberg" in sets else _RAW_FILES
-    jars = [str(jar) for jar in fetch_sets("spark", *sets, progress=progress)]
+    jars = [str(jar) for jar in fetch_sets("spark", progress=progress)]
     more = wanted.pop("spark.jars", "")
     fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
-    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **files, **wanted, **fixed}.items()])
+    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
     if SparkContext._gateway is None:  # noqa: SLF001 - a Java that runs already is used on, as PySpark does
         # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
         shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret_name(one[0])])
@@ -110,16 +103,15 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 class SparkOnce:
     """A Spark session that is made when it is first asked for, and ends with a `with`."""
 
-    def __init__(self, settings: Mapping[str, Scalar], jar_sets: Iterable[str] = ()) -> None:
+    def __init__(self, settings: Mapping[str, Scalar]) -> None:
         """As for `spark_session`."""
         self._settings = settings
-        self._jar_sets = tuple(jar_sets)
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
         """The session. Raises JarError or SettingsError when jars or a Java cannot be had."""
         if self._session is None:
-            self._session = spark_session(self._settings, jar_sets=self._jar_sets)
+            self._session = spark_session(self._settings)
         return self._session
 
     def __enter__(self) -> Self:

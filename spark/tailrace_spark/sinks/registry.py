@@ -66,8 +66,3 @@ def sink_of(settings: Settings, name: str, session: Callable[[], SparkSession] =
 def setting_of(name: str, settings: SinkSettings) -> str:
     """The name of the setting to look at when the sink of [sink.NAME] cannot be reached."""
     return ".".join(filter(None, ("sink", name, SINKS[settings.type].where)))
-
-
-def jars_of(settings: SinkSettings) -> tuple[str, ...]:
-    """The sets of locked jars that Spark has to have for a sink's section."""
-    return SINKS[settings.type].jars(settings)

@@ -34,19 +34,13 @@ class Surroundings:
     """What a sink may need to know besides its own settings.
 
     The topics' prefix, the ring delay in seconds, the stream's own Kafka by librdkafka's names, with its passwords, and
-    what gives the Spark that the stream runs in, with the jars that its type asks for; it is made when it is first
-    asked for.
+    what gives the Spark that the stream runs in; it is made when it is first asked for.
     """
 
     prefix: str
     ring_delay: float = 0.0
     kafka: Mapping[str, Scalar] = field(default_factory=dict, repr=False)
     session: Callable[[], SparkSession] = no_session
-
-
-def no_jars(_: Any) -> tuple[str, ...]:
-    """Of sinks that write without Spark."""
-    return ()
 
 
 Opener = Callable[[str, Any, Surroundings], ReachableSink]
@@ -60,8 +54,7 @@ The vendor's package is imported here and not before. It connects when it is fir
 class SinkType:
     """One type of sink. `name` is the `type` of its section, `where` its setting that says where it writes, if any.
 
-    `guarantee` is a sentence; `packages` are those of `extra` in pyproject.toml that the sink imports; `jars` gives the
-    sets of locked jars that Spark has to have for a section.
+    `guarantee` is a sentence; `packages` are those of `extra` in pyproject.toml that the sink imports.
     """
 
     name: str
@@ -73,7 +66,6 @@ class SinkType:
     document: str
     open: Opener
     where: str = ""
-    jars: Callable[[Any], tuple[str, ...]] = no_jars
 
     @property
     def install(self) -> str:
