@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 LOG: Final = logging.getLogger("tailrace.publish")
 # librdkafka's words for a fence, which it calls critical: its error reaches the caller, who says what to do.
-_FENCE: Final = re.compile(r"FATAL .*(fence|old epoch)", re.DOTALL)
+# FATAL at a commit, TXNERR where the newer one started while partitions were added to the older one's transaction.
+_FENCE: Final = re.compile(r"(FATAL|TXNERR) .*(fence|old epoch)", re.DOTALL)
 # librdkafka logs every vain attempt to connect; what it says at last is in our own errors.
 QUIET: Final[Config] = {"log_level": 2}
 _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes are named so
