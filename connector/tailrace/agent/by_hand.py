@@ -45,9 +45,9 @@ def publish_parked(
     explains waits on; so does what is gone, for the agent to report. Raises ServiceError.
     """
     lot, outcome, sent, sent_bytes = ParkingLot(resume.parked, 0), Outcome(), 0, 0
-    lots = [one for one in lot.lots if wanted(one)]
-    gone: dict[Parked, tuple[int, ...]] = {}
-    for entry, one in reread(capture, lots, gone):
+    lots = [parked for parked in lot.lots if wanted(parked)]
+    lost: dict[Parked, tuple[int, ...]] = {}
+    for entry, parked in reread(capture, lots, lost):
         try:
             records = routing.records(messages(entry))
         except (UnknownTableError, HeldError, DecodeError) as error:
@@ -61,11 +61,11 @@ def publish_parked(
             publisher.close()
             publisher.start()  # with transactions that may last as long as this one needs
         publisher.send_all(records)
-        lot.remove(one, (entry.offset,))
+        lot.remove(parked, (entry.offset,))
         outcome.mutations += 1
         outcome.changes += len(records)
         sent, sent_bytes = sent + len(records), sent_bytes + size
-    outcome.lost = sum(map(len, gone.values()))
+    outcome.lost = sum(map(len, lost.values()))
     if lot.changed:
         publisher.commit(replace(resume, parked=lot.lots), ())
     return outcome

@@ -251,8 +251,8 @@ class _Run:
 
     def _report(self) -> None:
         health = self._parts.health
-        for segment, one in self._capture.quarantined.items():
-            words = f"quarantined behind {one.offset}: {one.reason}; its file is kept in cdc_raw"
+        for segment, quarantined in self._capture.quarantined.items():
+            words = f"quarantined behind {quarantined.offset}: {quarantined.reason}; its file is kept in cdc_raw"
             health.degrade(f"segment {segment}", words)
         self._losses.tell(self._capture.losses)
         for table, words in self._parts.schema.inferred.items():
@@ -279,26 +279,26 @@ class _Run:
 
     # -- truncations
 
-    def _truncate(self, before: Position | None = None) -> None:
+    def _truncate(self, until: Position | None = None) -> None:
         """Publish those that stand before a mutation; without one, those before which everything was published that
         there is, also in segments without an index. Those of tables that are held or unknown wait. Raises ServiceError.
         """
         schema = self._parts.schema
-        for one in tuple(schema.truncations.pending):
-            if before is None:
-                settled = schema.truncations.settled(one, schema.place)
-                if not self._capture.passed(one.position, settled=settled):
+        for truncation in tuple(schema.truncations.pending):
+            if until is None:
+                settled = schema.truncations.settled(truncation, schema.place)
+                if not self._capture.passed(truncation.position, settled=settled):
                     return
-            elif one.position >= before:
+            elif truncation.position >= until:
                 return
-            if self._parked.holds(one.table_id) and schema.history.newest(one.table_id) is None:
+            if self._parked.holds(truncation.table_id) and schema.history.newest(truncation.table_id) is None:
                 continue
             try:
-                records = self._translation.truncation(one)
+                records = self._translation.truncation(truncation)
             except HeldError:  # health says so already, as the table's changes are held
                 continue
             self._transaction.send(records)
-            schema.truncations.published(one)
+            schema.truncations.published(truncation)
 
     # -- committing
 
@@ -330,13 +330,15 @@ class _Run:
 
     def _is_worth_moving(self) -> bool:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
-        place = self._parts.schema.place
+        ddl_position = self._parts.schema.place
         moved = self._done is not None and self._done != self._committed
         if self._done is not None:
-            news = moved or place != self._schema_place
+            news = moved or ddl_position != self._schema_place
             if (self._capture.finished(self._done) and news) or self._capture.news(self._done):
                 return True
-        rolled = place is not None and (self._schema_place is None or place.segment != self._schema_place.segment)
+        rolled = ddl_position is not None and (
+            self._schema_place is None or ddl_position.segment != self._schema_place.segment
+        )
         return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
 
     def _commit_what_is_open(self) -> None:
@@ -381,9 +383,9 @@ class _Run:
 
     def _release(self) -> None:
         """Release what is committed, but no segment of which DDL may be unread: none that `schema` is not behind."""
-        if self._committed is None or (place := self._schema_place) is None:
+        if self._committed is None or (ddl_position := self._schema_place) is None:
             return
-        upto = min(self._committed, Position(place.epoch, place.segment, -1))
+        upto = min(self._committed, Position(ddl_position.epoch, ddl_position.segment, -1))
         if self._capture.finished(upto):
             self._parts.health.count(released=len(self._capture.release(upto)))
 
@@ -395,7 +397,7 @@ class _Run:
         good = self._done if self._done is not None and self._done.segment == segment else None
         error.file = error.file or entry.file
         self._capture.quarantine(good or Position(entry.position.epoch, segment, 0), error)
-        self._entries = deque(other for other in self._entries if other.position.segment != segment)
+        self._entries = deque(queued for queued in self._entries if queued.position.segment != segment)
         self._report()
 
     def _go_on(self) -> None:

@@ -76,8 +76,8 @@ class Losses:
         """These are in Kafka."""
         for loss in losses:
             self._open[f"{self._parts.cluster}/{self._host}/{loss_id(loss)}".encode()] = str(loss)
-        for kind, number in Counter(loss.kind.value for loss in losses).items():
-            self._parts.health.count(**{kind: number})
+        for kind, count in Counter(loss.kind.value for loss in losses).items():
+            self._parts.health.count(**{kind: count})
         self._show()
 
     def close(self) -> None:

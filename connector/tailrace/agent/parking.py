@@ -96,14 +96,14 @@ class Parking:
     # -- trying again
 
     def _retry(self, lots: Iterable[Parked]) -> None:
-        wanted = tuple(lots)
-        blocked = {table for table in {lot.table for lot in wanted} if not self._may_go(table)}
-        free = [lot for lot in wanted if lot.table not in blocked]
-        gone: dict[Parked, tuple[int, ...]] = {}
-        for entry, lot in reread(self._capture, free, gone):
+        retried = tuple(lots)
+        blocked = {table for table in {lot.table for lot in retried} if not self._may_go(table)}
+        free = [lot for lot in retried if lot.table not in blocked]
+        lost: dict[Parked, tuple[int, ...]] = {}
+        for entry, lot in reread(self._capture, free, lost):
             if lot.table not in blocked:
                 self._again(entry, lot, blocked)
-        for lot, offsets in gone.items():
+        for lot, offsets in lost.items():
             self._tell_letter(dead_letter(replace(lot, offsets=offsets), ()), self._parts.milliseconds())
             self._lose(lot, offsets)
 
@@ -192,12 +192,12 @@ class Parking:
         self._state.remove(lot, offsets)
 
     def _put(self, entry: Entry, table: UUID, reason: str) -> None:
-        at = entry.position
-        checksum = dict(self._capture.open_segments()).get(at.segment, 0)
-        if self._state.park(at, checksum, table, self._parts.milliseconds(), reason):
+        position = entry.position
+        checksum = dict(self._capture.open_segments()).get(position.segment, 0)
+        if self._state.park(position, checksum, table, self._parts.milliseconds(), reason):
             _LOG.error(
                 "parked mutations from %s in %s on; their segment is kept, other tables go on: %s",
-                at,
+                position,
                 entry.file,
                 reason,
             )
@@ -206,15 +206,15 @@ class Parking:
     def _tell(self) -> None:
         """Keep the files, and say so."""
         self._capture.keep(self._state.segments)
-        health, number = self._parts.health, self._state.mutations
-        health.gauge(parked_now=number)
-        if not number:
+        health, mutations = self._parts.health, self._state.mutations
+        health.gauge(parked_now=mutations)
+        if not mutations:
             health.recover("parked")
             return
         reasons = sorted({lot.reason for lot in self._state.lots})
-        more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+        other_reasons = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
         health.degrade(
             "parked",
-            f"{number} mutations wait in {len(self._state.segments)} segments, which are kept: {reasons[0]}{more}. "
-            "`tailrace parked list` shows them",
+            f"{mutations} mutations wait in {len(self._state.segments)} segments, which are kept: "
+            f"{reasons[0]}{other_reasons}. `tailrace parked list` shows them",
         )

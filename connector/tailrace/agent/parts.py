@@ -138,10 +138,13 @@ def reread(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the loop runs on. `cluster` is its name in our topics, `clock` monotonic seconds, `milliseconds` wall-clock
-    time, `wait` sleeps until something happens, at most so many seconds, `stop` says whether to end after the current
-    transaction. `selecting` looks at a schema history, and says whether changes that were kept for want of a selected
-    table may go (agent.selecting); `pace` is all publishers'."""
+    """The environment of the run loop.
+
+    `cluster` is the cluster's name in our topics. `clock` is monotonic, in seconds; `milliseconds` is wall-clock time.
+    `wait` sleeps until something happens, for at most the given seconds. `stop` says whether to end after the current
+    transaction. `selecting` judges a schema history: whether segments that were retained because no table was selected
+    may be released (agent.selecting). All publishers share `pace`.
+    """
 
     cluster: str
     publisher: Callable[[], Publisher]
@@ -169,12 +172,14 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a transaction is committed: at so many changes for each partition that it touches (each costs the commit
-    about the same), or at an age: `seconds` for up to so many `partitions`, in proportion for more, at most
-    `seconds_most`. While more waits than one takes, it takes up to `stretch_changes` times as many, and gets up to
-    `stretch_seconds` times as old. `idle_seconds` apart, at least, are commits that only move the position,
-    `progress_seconds` those that only tell it. Of mutations that nothing explains at most `parked` are set aside; for
-    `parked_seconds` before dead letters tell."""
+    """When a transaction is committed, and how long mutations stay parked.
+
+    A transaction ends at `changes` for each partition that it touches: each partition costs the commit about the same.
+    It also ends at an age: `seconds` for up to `partitions`, in proportion for more, at most `seconds_most`.
+    Under a backlog it takes up to `stretch_changes` times as many changes, and gets up to `stretch_seconds` times as
+    old. Commits that only move the position are at least `idle_seconds` apart, progress records `progress_seconds`.
+    At most `parked` mutations are parked at a time; dead letters report them after `parked_seconds`.
+    """
 
     changes: int = 64
     seconds: float = 0.02

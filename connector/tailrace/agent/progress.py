@@ -18,8 +18,11 @@ _NOTHING: Final[Place] = (1, -1, 0)
 
 
 class ProgressNotes:
-    """One record for each `seconds` at most while the position moves, and for a while after: its last move is complete
-    only by a later record. `clock` is monotonic, in seconds; `milliseconds` is wall-clock time."""
+    """At most one record each `seconds` while the position moves, and for a while after.
+
+    The last move is complete only by a later record. `clock` is monotonic, in seconds; `milliseconds` is wall-clock
+    time.
+    """
 
     def __init__(
         self, cluster: str, host: str, seconds: float, clock: Callable[[], float], milliseconds: Callable[[], int]
@@ -47,27 +50,24 @@ class ProgressNotes:
         return self._clock() - self._at >= (self._seconds if news else idle)
 
     def record(self, resume: Resume, caught_up: bool, durable: Position | None) -> tuple[bytes, bytes] | None:
-        """Key and value of the record that goes with an offsets record, if it is time for one. `durable`: up to where
+        """Key and value of the record that goes with an offsets record, if one is due. `durable`: up to where
         Cassandra has flushed what was read; None for all of it.
 
-        It counts as told from now on: a transaction that fails ends the stretch of work that this is for.
+        It counts as published from now on: a failed transaction ends this object's session.
         """
-        at = resume.position
-        if not self.due(at, caught_up, durable):
+        position = resume.position
+        if not self.due(position, caught_up, durable):
             return None
-        if at != self._told[0]:
+        if position != self._told[0]:
             self._moved = self._clock()
-        self._told, self._at = (at, caught_up, durable), self._clock()
+        self._told, self._at = (position, caught_up, durable), self._clock()
         parked = sum(len(lot.offsets) for lot in resume.parked)
-        place = safe = _NOTHING
-        if at is not None:
-            flushed = at if durable is None else min(at, durable)
-            place, safe = (at.epoch, at.segment, at.offset), (flushed.epoch, flushed.segment, flushed.offset)
+        flushed = position if position is None or durable is None else min(position, durable)
         progress = Progress(
             self._cluster,
             self._host,
-            place,
-            safe,
+            _in_order(position),
+            _in_order(flushed),
             self._milliseconds(),
             caught_up,
             parked,
@@ -75,3 +75,7 @@ class ProgressNotes:
             self._complete_to,
         )
         return progress_key(self._cluster, self._host), encode_progress(progress)
+
+
+def _in_order(position: Position | None) -> Place:
+    return _NOTHING if position is None else (position.epoch, position.segment, position.offset)

@@ -21,8 +21,8 @@ KEPT: Final = (
 class SelectionWatch:
     """Judges the selection whenever the schema's history is another one. Not thread-safe.
 
-    While tables have cdc = true and none of them is selected, their mutations are parked, so that their segments stay:
-    most likely a pattern is wrong. With `release_unselected` they are released like all others.
+    While tables have cdc = true and none of them is selected, most likely a pattern is wrong. Their mutations are then
+    parked, which retains their segments. With `release_unselected` they are released like all others.
     """
 
     def __init__(

@@ -57,10 +57,10 @@ def slow_words(pace: Pace, health: HealthBoard) -> str:
     """How slow Kafka is, what that means, and what to do."""
     rate = "an unknown number of" if pace.throughput is None else f"about {pace.throughput:,.0f}"
     gauges = health.now.gauges
-    behind = f"{health.now.behind(health.seconds()):.0f} s behind"
+    lag = f"{health.now.behind(health.seconds()):.0f} s behind"
     if "waiting_segments" in gauges:
         mebibytes = gauges.get("waiting_bytes", 0) / (1 << 20)
-        behind += f", {gauges['waiting_segments']:.0f} segments wait ({mebibytes:.0f} MiB)"
+        lag += f", {gauges['waiting_segments']:.0f} segments wait ({mebibytes:.0f} MiB)"
     if pace.throttled:
         advice = (
             f"A quota made this client wait {pace.throttled:.1f} s: raise producer_byte_rate of its user or client.id"
@@ -68,7 +68,7 @@ def slow_words(pace: Pace, health: HealthBoard) -> str:
     else:
         advice = "Look at the brokers, and at the network between"
     return (
-        f"Kafka is slow: it takes {rate} bytes a second. The agent is {behind}. Transactions have {pace.limit:,} bytes "
+        f"Kafka is slow: it takes {rate} bytes a second. The agent is {lag}. Transactions have {pace.limit:,} bytes "
         f"at most until that is better, and last {pace.seconds} s at most. {advice}. A mutation that needs more than "
         f"agent.transaction_timeout_seconds ({pace.normal}) gets up to agent.longest_transaction_seconds "
         f"({pace.longest})"

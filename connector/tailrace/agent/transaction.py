@@ -21,7 +21,7 @@ _LAG_SECONDS: Final = 1.0
 class Transaction:
     """One after another on the same publisher; begins with the first record. It is only ever ended between mutations.
 
-    As long as each fills up, the next may be twice as large, and as old, within the limits: a commit costs more than
+    As long as each fills up, the next may be twice as large, and as old, within the limits. A commit costs more than
     the changes in it. It has no more bytes than Kafka takes in time, as `pace` has learned.
     `clock` is monotonic, in seconds, `milliseconds` wall-clock time.
     """

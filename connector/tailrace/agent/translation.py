@@ -124,11 +124,11 @@ class Translation:
             self._definitions.prove(messages)
 
     def plain(self, entries: Iterable[Entry], most: int, most_bytes: int) -> tuple[int, list[Record]]:
-        """How many of the first entries there is nothing to say about, up to about so many records, and no more bytes
-        where it is more than one, and their records:
-        every table in them had a change in `records` before, under the present history. All others are for it.
+        """How many of the first entries are plain, and their records: about `most` at most, and within `most_bytes`
+        unless it is one entry.
 
-        Raises ServiceError.
+        A plain entry's tables all had a change in `records` before, under the present history. `records` is for all
+        others. Raises ServiceError.
         """
         if self._careful:
             return 0, []
@@ -202,8 +202,11 @@ class Translation:
         return self._as_read(entry, Origin.LOG, pieces)
 
     def _comes_soon(self, entry: Entry) -> bool:
-        """Whether to wait for the DDL of a newer epoch, rather than park: Cassandra 6 logs it right after it switched,
-        so that it stands before the end of the next sync period. For each mutation at most so long."""
+        """Whether to wait for the DDL of a newer metadata epoch, rather than park.
+
+        Cassandra 6 logs that DDL right after it switched, so it stands before the end of the next sync period. Each
+        mutation waits for `_DDL_SECONDS` at most.
+        """
         parts = self._parts
         if parts.schema.hinted:
             self.learn()
@@ -231,13 +234,13 @@ class Translation:
         return messages
 
     def _decode(self, entry: Entry, history: SchemaHistory, origin: Origin, pieces: _Pieces | None) -> list[Message]:
-        at = entry.position
-        source = source_at(self._node, at, self._parts.milliseconds())
+        position = entry.position
+        source = source_at(self._node, position, self._parts.milliseconds())
         if origin is not Origin.LOG:
             source = replace(source, origin=origin)
-        if (flushed := self._durable()) is not None and at > flushed:
+        if (flushed := self._durable()) is not None and position > flushed:
             source = replace(source, durable=False)
-        if history.unsure and any(history.inferred(id, at) for id in history.unsure if id.bytes in entry.payload):
+        if history.unsure and any(history.inferred(id, position) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)
         transcoder = self._parts.transcoder
         messages: list[Message] = []
