@@ -131,13 +131,13 @@ class AgentStart:
         owned = self.stack.enter_context(
             own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
         )
-        directory, kept = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
-        care = Care(self.settings.agent, node.host, self.health, read, kept)
+        directory, kept_segments = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
+        care = Care(self.settings.agent, node.host, self.health, read, kept_segments)
         if owned.taken_from is not None:
             care.register.distrust()
-        log = self.stack.enter_context(closing(SchemaLog(directory, kept, self.keys, care.spool)))
+        log = self.stack.enter_context(closing(SchemaLog(directory, kept_segments, self.keys, care.spool)))
         # From now on no segment comes and goes unseen, however long the services take.
-        self.stack.enter_context(Watch(directory, self.wakeup, kept.keep, care.register.appeared))
+        self.stack.enter_context(Watch(directory, self.wakeup, kept_segments.keep, care.register.appeared))
         self.stack.enter_context(closing(care.begin()))
         schema = LiveSchema(cluster, log)
         hints.insert(0, schema.hint)

@@ -92,15 +92,17 @@ class Care:
     def _commitlog(self) -> Path | None:
         """The commit log's directory, as the settings or the node say; None where it does not look like it here."""
         directory = self._settings.commitlog_directory
-        if directory is None and (theirs := self._node().values.get("commitlog_directory")):
-            directory = Path(theirs)
-        ours = self._settings.cdc_raw_directory
-        return directory if directory is not None and is_commitlog_of(directory, ours) else None
+        if directory is None and (node_directory := self._node().values.get("commitlog_directory")):
+            directory = Path(node_directory)
+        cdc_raw_directory = self._settings.cdc_raw_directory
+        return directory if directory is not None and is_commitlog_of(directory, cdc_raw_directory) else None
 
 
 class _Limits:
-    """What the node says of cdc_raw, asked once a minute, and more often while something is wrong; what it said last
-    where it does not answer."""
+    """The node's limits of cdc_raw: read once a minute, and more often while something is wrong.
+
+    The last ones stay valid where the node does not answer.
+    """
 
     def __init__(self, node: Callable[[], NodeSettings], health: HealthBoard, clock: Callable[[], float]) -> None:
         self._node = node
@@ -130,8 +132,7 @@ def release_of(settings: AgentSettings, host: str, epoch: int) -> Release:
 
 
 def exit_code(health: Health) -> int:
-    """What an agent that was told to stop ends with: 4 if it found loss, 3 if something is quarantined, or was told in
-    dead letters, else 0."""
+    """The exit code of a stopped agent: 4 after loss, 3 with a quarantined segment or dead letters, else 0."""
     if any(health.counts.get(kind, 0) for kind in ("lost", "unknown", "lost_parked")):
         return DataLossError.exit_code
     aside = health.counts.get("dead_letters", 0) or any(cause.startswith("segment ") for cause in health.degraded)

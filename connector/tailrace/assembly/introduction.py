@@ -14,10 +14,10 @@ def introduce(health: HealthBoard, settings: Settings, node: LocalNode, address:
 
     `address`: the one at which the other nodes know it.
     """
-    where = address or settings.cluster.contact_points[0]
-    name = node_names([where]).get(where)
+    node_address = address or settings.cluster.contact_points[0]
+    name = node_names([node_address]).get(node_address)
     health.about(
-        node=f"{node_words(node.host, where, name)}, datacenter {node.datacenter}",
+        node=f"{node_words(node.host, node_address, name)}, datacenter {node.datacenter}",
         cluster=f"{settings.cluster.name or node.cluster}, Cassandra {node.release}",
         prefix=settings.topics.prefix,
         version=describe(),

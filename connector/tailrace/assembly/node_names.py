@@ -34,7 +34,7 @@ def node_names(
 
 def node_words(host: str, address: str | None, name: str | None = None) -> str:
     """A node for people: name, address and host id, as far as they are known."""
-    where = name or address
-    if where is None:
+    label = name or address
+    if label is None:
         return f"host id {host}"
-    return f"{where} ({address}), host id {host}" if name else f"{where}, host id {host}"
+    return f"{label} ({address}), host id {host}" if name else f"{label}, host id {host}"

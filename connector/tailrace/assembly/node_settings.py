@@ -25,8 +25,10 @@ _WITHOUT_TABLE: Final = "3."
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """`values` by name. `refusal` says why the role may not read them; empty where it may, and where the node has no
-    such table (`absent`, Cassandra 3.11) or did not answer just now."""
+    """`values` by name. `refusal` is why the role may not read them, empty where it may.
+
+    It is empty too where the node has no such table (`absent`, Cassandra 3.11), or did not answer just now.
+    """
 
     values: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""

@@ -31,9 +31,9 @@ def between(directory: Path, before: Position, after: Position, keys: Keys) -> B
     On the way back they are whole only where the segment is there in which reading is to begin.
     """
     low, high = sorted((before, after))
-    mutations, segments, whole = 0, [], low is before
+    mutations, segments, complete = 0, [], low is before
     for files in _logs(directory):
-        whole |= files.id == low.segment
+        complete |= files.id == low.segment
         if files.log is None or not low.segment <= files.id <= high.segment:
             continue
         count = 0
@@ -41,13 +41,13 @@ def between(directory: Path, before: Position, after: Position, keys: Keys) -> B
             for end in _ends(files.log, keys):
                 count += (low.segment, low.offset) < (files.id, end) <= (high.segment, high.offset)
         except DecodeError:
-            whole = False
+            complete = False
         except OSError as error:
             raise _unreadable(files.log, error) from error
         if count:
             mutations += count
             segments.append(files.id)
-    return Between(mutations, tuple(segments), whole)
+    return Between(mutations, tuple(segments), complete)
 
 
 def require_boundary(directory: Path, target: Position, keys: Keys) -> None:

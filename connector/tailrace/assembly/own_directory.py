@@ -18,8 +18,12 @@ _NAME: Final = "agent.cdc_raw_directory"
 
 def named_otherwise(directory: Path, node: Mapping[str, str]) -> str | None:
     """The node's own cdc_raw_directory where it has another name than `directory`; None where it says none."""
-    theirs = node.get("cdc_raw_directory")
-    return theirs if theirs is not None and os.path.realpath(theirs) != os.path.realpath(directory) else None
+    node_directory = node.get("cdc_raw_directory")
+    return (
+        node_directory
+        if node_directory is not None and os.path.realpath(node_directory) != os.path.realpath(directory)
+        else None
+    )
 
 
 def has_segments(directory: Path) -> bool:
@@ -41,12 +45,14 @@ def require_own_directory(directory: Path, node: Mapping[str, str]) -> None:
         ) from None
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         raise SettingsError(
-            f"{_NAME}: this user may not read and write {directory}; run the agent as Cassandra's user, or "
-            "in a group that may (docs/security.md): finished segments are deleted once they are published"
+            f"{_NAME}: this user may not read and write {directory}. Finished segments are deleted once they are "
+            "published: run the agent as Cassandra's user, or in a group that may (docs/security.md)"
         )
-    theirs = named_otherwise(directory, node)
-    if theirs is not None and node.get("cdc_enabled") == "true" and not has_segments(directory):
-        raise SettingsError(f"{_NAME}: {directory} has no segments, and the node's own is {theirs}; set it to that")
+    node_directory = named_otherwise(directory, node)
+    if node_directory is not None and node.get("cdc_enabled") == "true" and not has_segments(directory):
+        raise SettingsError(
+            f"{_NAME}: {directory} has no segments, and the node's own is {node_directory}; set it to that"
+        )
 
 
 def own_directory(settings: Settings, host: str, *, take_over: bool, lost: Callable[[str], None]) -> Ownership:

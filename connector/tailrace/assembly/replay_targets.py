@@ -59,7 +59,7 @@ def origins_of(settings: Settings, schema: Path | None, host: str | None) -> Ori
         tables = (*system_tables(), *cluster.definitions().tables)
         if host in (None, node.host):
             return Origins(tables, node.host, node.datacenter)
-        datacenters = {one.host: one.datacenter for one in cluster.ring().nodes}
+        datacenters = {ring_node.host: ring_node.datacenter for ring_node in cluster.ring().nodes}
         return Origins(tables, host or "", datacenters.get(host or "", ""))
 
 
@@ -68,10 +68,10 @@ def with_announced(tables: tuple[Table, ...], entries: Iterable[SchemaEntry]) ->
 
     Of such a one the definition that was announced last.
     """
-    known = {table.id for table in tables}
+    existing_ids = {table.id for table in tables}
     ordered = sorted(entries, key=lambda entry: entry.announced)
-    gone = {entry.table.id: entry.table for entry in ordered if entry.table.id not in known}
-    return (*gone.values(), *tables)
+    dropped = {entry.table.id: entry.table for entry in ordered if entry.table.id not in existing_ids}
+    return (*dropped.values(), *tables)
 
 
 def chosen(tables: tuple[Table, ...], names: list[str] | None) -> tuple[frozenset[UUID] | None, tuple[Table, ...]]:
@@ -81,8 +81,8 @@ def chosen(tables: tuple[Table, ...], names: list[str] | None) -> tuple[frozense
     """
     if not names:
         return None, tables
-    wanted = selected(tables, names)
-    return wanted, tuple(replace(table, cdc=True) if table.id in wanted else table for table in tables)
+    ids = selected(tables, names)
+    return ids, tuple(replace(table, cdc=True) if table.id in ids else table for table in tables)
 
 
 def require_selected(tables: Iterable[Table], wanted: frozenset[UUID] | None, selection: Selection) -> None:
@@ -96,16 +96,16 @@ def require_selected(tables: Iterable[Table], wanted: frozenset[UUID] | None, se
 def history_records(kafka: Mapping[str, Scalar], prefix: str, host: str) -> tuple[HistoryRecord, ...]:
     """A host's records in `.schema-history`, by position. Raises ServiceError, HistoryError."""
     with TopicReader(kafka, internal_topic(prefix, Internal.SCHEMA_HISTORY), beginning=True) as reader:
-        found = ((record.key, record.value) for _, record in reader.read_to_end() if record.key is not None)
-        return read_history(host, found)
+        keyed_values = ((record.key, record.value) for _, record in reader.read_to_end() if record.key is not None)
+        return read_history(host, keyed_values)
 
 
 def history_of_host(kafka: Mapping[str, Scalar], prefix: str, host: str) -> SchemaHistory:
     """What `.schema-history` says of a host; empty where it says nothing. Raises ServiceError, HistoryError."""
     records = history_records(kafka, prefix, host)
-    known = history_of(records)
+    history = history_of(records)
     # All epochs are met: what an update rests on is there, or gone for good.
-    return known.up_to(_ALL_EPOCHS) if any(record.metadata is not None for record in records) else known
+    return history.up_to(_ALL_EPOCHS) if any(record.metadata is not None for record in records) else history
 
 
 @contextmanager
@@ -114,8 +114,9 @@ def kafka_outlet(
 ) -> Iterator[KafkaOutlet]:
     """Transactions of an id of their own; what is not committed at the exit is given up.
 
-    Mutations are read by the definitions that held at their positions, as far as the host's schema history has them;
-    all others, and all where `present`, by those of `origins`. Raises SettingsError, ServiceError, HistoryError.
+    Mutations are read by the definitions that held at their positions, as far as the host's schema history has them.
+    All others, and all where `present`, are read by those of `origins`. Raises SettingsError, ServiceError,
+    HistoryError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     selection = Selection(settings.tables.include, settings.tables.exclude)
@@ -124,10 +125,10 @@ def kafka_outlet(
         router = open_router(settings, topics, selection.wants, stack)
         with SchemaReader(kafka, prefix) as schemas:
             schemas.refresh()
-            wanted, tables = chosen(with_announced(origins.tables, schemas.values()), names)
-        require_selected(tables, wanted, selection)
-        known = SchemaHistory() if present else history_of_host(kafka, prefix, origins.host)
-        say(f"by the definitions {'of the time' if known.timelines else 'that hold now'}")
+            table_ids, tables = chosen(with_announced(origins.tables, schemas.values()), names)
+        require_selected(tables, table_ids, selection)
+        history = SchemaHistory() if present else history_of_host(kafka, prefix, origins.host)
+        say(f"by the definitions {'of the time' if history.timelines else 'that hold now'}")
         timeout = settings.agent.transaction_timeout_seconds
         pace = pace_of(settings, SUPPOSED)
         transactions = KafkaTransactions(
@@ -146,9 +147,9 @@ def kafka_outlet(
             transactions,
             router,
             Transcoder(prefix, settings.avro.forms()),
-            known.learn(tables)[0].publishing(wanted or ()),
+            history.learn(tables)[0].publishing(table_ids or ()),
             Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.REPLAY),
-            replace(bounds, tables=wanted),
+            replace(bounds, tables=table_ids),
             pace=pace,
             clock=time.monotonic,
             milliseconds=lambda: time.time_ns() // 1_000_000,
@@ -168,9 +169,9 @@ class LinesOutlet:
         """Write the changes of a mutation."""
         if not self._bounds.has_table(entry):
             return 0
-        at = entry.position
+        position = entry.position
         mutation = decode_mutation(entry.payload, entry.version, self._tables.get)
-        lines = list(self._printer.changes(mutation, at.segment, at.offset, self._bounds.tables))
+        lines = list(self._printer.changes(mutation, position.segment, position.offset, self._bounds.tables))
         if self._bounds.timed:
             lines = [line for line in lines if self._bounds.has_time(_written(line))]
         with _named(self._out):
@@ -187,10 +188,10 @@ class LinesOutlet:
 @contextmanager
 def lines_outlet(path: Path, origins: Origins, names: list[str] | None, bounds: Bounds) -> Iterator[LinesOutlet]:
     """A new file, or standard output for `-`. Raises SettingsError for a file that is there already."""
-    wanted, tables = chosen(origins.tables, names)
+    table_ids, tables = chosen(origins.tables, names)
     by_id = {table.id: table for table in tables}
     with _opened(path) as out:
-        yield LinesOutlet(out, by_id, replace(bounds, tables=wanted))
+        yield LinesOutlet(out, by_id, replace(bounds, tables=table_ids))
 
 
 @contextmanager

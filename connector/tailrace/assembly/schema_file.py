@@ -52,16 +52,16 @@ def definitions_of(schema: Path | None) -> tuple[tuple[Table, ...], str | None]:
 
 def selected(definitions: Iterable[Table], names: Collection[str]) -> frozenset[UUID]:
     """The ids of the named tables; raises SettingsError for a name that no definition has."""
-    known: dict[str, set[UUID]] = {}
+    ids_by_name: dict[str, set[UUID]] = {}
     for definition in definitions:
-        known.setdefault(str(definition), set()).add(definition.id)
-        known.setdefault(f"{definition.keyspace}.*", set()).add(definition.id)
-    unknown = next((name for name in names if name not in known), None)
+        ids_by_name.setdefault(str(definition), set()).add(definition.id)
+        ids_by_name.setdefault(f"{definition.keyspace}.*", set()).add(definition.id)
+    unknown = next((name for name in names if name not in ids_by_name), None)
     if unknown is not None:
-        nearest = difflib.get_close_matches(unknown, known, n=1)
+        nearest = difflib.get_close_matches(unknown, ids_by_name, n=1)
         advice = f"did you mean {nearest[0]}?" if nearest else "give its rows with --schema"
         raise SettingsError(f"--table {unknown}: no such table is defined; {advice}")
-    return frozenset().union(*(known[name] for name in names))
+    return frozenset().union(*(ids_by_name[name] for name in names))
 
 
 def definitions_of_cluster(settings: Settings) -> SchemaFile:

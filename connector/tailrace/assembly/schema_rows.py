@@ -31,8 +31,8 @@ def chosen_rows(rows: Collection[KeyedRow], names: Collection[str]) -> list[Keye
     for name in names:
         matching = {owner for owner, row in tables.items() if name in _names(owner, row)}
         if not matching:
-            known = sorted({other for owner, row in tables.items() for other in _names(owner, row)})
-            nearest = difflib.get_close_matches(name, known, n=1)
+            all_names = sorted({table_owner for owner, row in tables.items() for table_owner in _names(owner, row)})
+            nearest = difflib.get_close_matches(name, all_names, n=1)
             advice = f"did you mean {nearest[0]}?" if nearest else "give KEYSPACE.TABLE, KEYSPACE.* or a table's id"
             raise SettingsError(f"{name}: no such table is defined; {advice}")
         chosen |= matching
@@ -46,18 +46,18 @@ def rows_of_history(records: Iterable[HistoryRecord], names: Collection[str]) ->
     Of several tables of one name it is the last one's, unless another one's id is among `names`.
     """
     newest: dict[tuple[str, str], HistoryRecord] = {}
-    asked: dict[tuple[str, str], HistoryRecord] = {}
+    named: dict[tuple[str, str], HistoryRecord] = {}
     for record in records:
         if record.subject is Subject.TABLE and record.rows:
             newest[record.name] = record
             if str(record.table_id) in names:
-                asked[record.name] = record
+                named[record.name] = record
     rows: dict[tuple[str, object], KeyedRow] = {}
-    for record in (newest | asked).values():
+    for record in (newest | named).values():
         for row in record.rows:
-            place = (row.owner[0], row.key)
-            if place not in rows or row.written >= rows[place].written:
-                rows[place] = row
+            row_key = (row.owner[0], row.key)
+            if row_key not in rows or row.written >= rows[row_key].written:
+                rows[row_key] = row
     return list(rows.values())
 
 

@@ -35,12 +35,12 @@ def require_stopped(
             f"host {record.host}: {owner[0]} runs. Stop it, and try again; or give --fence, then it is shut out and "
             "ends with exit code 5"
         )
-    most = _BUSY_SECONDS if owner is not None else IDLE * settings.agent.progress_seconds + _LATE_SECONDS
+    quiet_seconds = _BUSY_SECONDS if owner is not None else IDLE * settings.agent.progress_seconds + _LATE_SECONDS
     age = record.age(now)
-    if age < most:
+    if age < quiet_seconds:
         raise AgentRunsError(
             f"host {record.host} committed {age:.0f} s ago: its agent seems to run. Stop it, and try again in "
-            f"{most - age:.0f} s; or give --fence, then it is shut out and ends with exit code 5"
+            f"{quiet_seconds - age:.0f} s; or give --fence, then it is shut out and ends with exit code 5"
         )
 
 

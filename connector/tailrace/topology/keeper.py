@@ -108,22 +108,22 @@ class RingKeeper:
 
     def _judge(self, published: Mapping[int, PublishedGeneration]) -> Verdict:
         def digest_of(timestamp: int) -> int:
-            known = self._digests.get(timestamp)
-            if known is None:
-                known = self._digests[timestamp] = ring_digest(published[timestamp].unpack().ring)
-            return known
+            digest = self._digests.get(timestamp)
+            if digest is None:
+                digest = self._digests[timestamp] = ring_digest(published[timestamp].unpack().ring)
+            return digest
 
         return self._watch.judge(tuple(published), digest_of, self._parts.clock())
 
     def _propose(self, ring: Ring, reader: GenerationReader) -> Appending[None]:
-        before, parts = reader.latest, self._parts
-        predecessor = None if before is None else before.timestamp
+        previous, parts = reader.latest, self._parts
+        predecessor = None if previous is None else previous.timestamp
         proposal = propose(ring, predecessor, uuid=parts.new_uuid(), entries=parts.entries)
         parts.health.count(proposals=1)
         timestamp = yield from announcing(proposal, round(parts.delays.ring * 1000), late=self._late)
         reader.refresh()
         latest = reader.latest
-        if latest is before or latest is None:
+        if latest is previous or latest is None:
             self._late += 1
             parts.health.count(proposals_late=1)
             _LOG.warning("generation %d was announced too late and is not valid; proposing another one", timestamp)
@@ -131,8 +131,8 @@ class RingKeeper:
         self._late = 0
         won = latest.uuid == proposal.uuid
         parts.health.count(**{"proposals_won" if won else "proposals_lost": 1})
-        whose = "ours" if won else "another agent's"
-        _LOG.info("generation %d (%s) is valid for a ring of %d nodes", latest.timestamp, whose, len(ring.nodes))
+        proposer = "ours" if won else "another agent's"
+        _LOG.info("generation %d (%s) is valid for a ring of %d nodes", latest.timestamp, proposer, len(ring.nodes))
 
     def _expire(self, reader: GenerationReader) -> Appending[None]:
         """Let old generations go; looked at again after an hour, when our clock was ahead, or a topic keeps changes."""
@@ -144,13 +144,13 @@ class RingKeeper:
             return  # whatever the topics keep
         self._expire_after = now + _EXPIRE_SECONDS
         try:
-            kept = [retention.least_ms, *retention.topics_ms()]
+            retentions_ms = [retention.least_ms, *retention.topics_ms()]
         except ServiceError as error:
             _LOG.warning("no generation is removed: the retention of the tables' topics is unknown: %s", error)
             return
-        oldest = keep_from(timestamps, now_ms, kept)
+        oldest = keep_from(timestamps, now_ms, retentions_ms)
         if oldest is not None:
-            yield encode_expired(oldest, max(filter(None, kept)))
+            yield encode_expired(oldest, max(filter(None, retentions_ms)))
             reader.refresh()
 
     def _tell(self, verdict: Verdict, latest: PublishedGeneration | None) -> None:

@@ -108,8 +108,8 @@ class Mirror:
             return 0
         has_v1, form = self._prepare(published[-1], now_ms)
         steps = 0
-        seen = self._look(published, has_v1)
-        for step in remaining(published, seen, self.options, form, now_ms, self._too_large):
+        existing = self._look(published, has_v1)
+        for step in remaining(published, existing, self.options, form, now_ms, self._too_large):
             if self.ended():
                 return steps
             self.store.apply(step)
@@ -195,27 +195,31 @@ class Mirror:
     def _look(self, published: Sequence[PublishedGeneration], has_v1: bool) -> Seen:
         store = self.store
         timestamps, partitions = store.expirations(MirrorTable.TIMESTAMPS), store.partitions()
-        begun = [one.timestamp for one in published if one.timestamp not in timestamps and one.timestamp in partitions]
+        unfinished = [
+            generation.timestamp
+            for generation in published
+            if generation.timestamp not in timestamps and generation.timestamp in partitions
+        ]
         return Seen(
             timestamps=timestamps,
             descriptions=store.expirations(MirrorTable.DESCRIPTIONS),
             v1=store.expirations(MirrorTable.STREAMS_V1) if has_v1 else {},
             partitions=frozenset(partitions),
-            range_ends={time: frozenset(store.range_ends(time)) for time in begun},
+            range_ends={time: frozenset(store.range_ends(time)) for time in unfinished},
             local=store.local(),
         )
 
     def _note_too_large(self, published: Sequence[PublishedGeneration]) -> None:
-        there = self.store.expirations(MirrorTable.DESCRIPTIONS)
-        for one in published:
-            if one.timestamp not in there and one.timestamp not in self._too_large:
-                generation = one.unpack().generation
+        described = self.store.expirations(MirrorTable.DESCRIPTIONS)
+        for publication in published:
+            if publication.timestamp not in described and publication.timestamp not in self._too_large:
+                generation = publication.unpack().generation
                 if not fits_a_row(generation, self.options.largest_row):
-                    self._too_large.add(one.timestamp)
+                    self._too_large.add(publication.timestamp)
                     _LOG.info(
                         "mirror: generation %d has %d entries, too many for one row: only cdc_streams_descriptions_v2 "
                         "has its streams",
-                        one.timestamp,
+                        publication.timestamp,
                         len(generation.entries),
                     )
 

@@ -2,13 +2,13 @@
 
 ScyllaDB's procedure (generation_service::maybe_rewrite_streams_descriptions, stream-ids.md 4), step by step:
 
-    1  no cdc_streams_descriptions: nothing to do
-    2  cdc_local has the marker, key 'rewritten': nothing to do
-    3  no table has CDC: nothing is copied, the marker is written
-    4  in the background, all timestamps of the v1 table are read
-    5  those are skipped after which a later one is still older than the oldest change of every table with CDC
-    6  those that the later tables have are skipped; the others are copied from the generation's description
-    7  last, the marker is written
+    1  Without cdc_streams_descriptions there is nothing to do.
+    2  Where cdc_local has the marker, key 'rewritten', there is nothing to do.
+    3  Where no table has CDC, nothing is copied, and the marker is written.
+    4  All timestamps of the v1 table are read in the background.
+    5  Those are skipped after which a later one is still older than the oldest change of every table with CDC.
+    6  Those that the later tables have are skipped; the others are copied from the generation's description.
+    7  Last, the marker is written.
 """
 
 from __future__ import annotations

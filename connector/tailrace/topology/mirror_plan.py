@@ -1,7 +1,7 @@
 """What remains to be written of the mirror in CQL, from what is announced and what the tables have. Pure.
 
 A generation's description comes first, all of its rows, then its timestamp: who sees the timestamp finds the rest
-(stream-ids.md 4). Every write has a write time that follows from the generations, not from who writes it when: any
+(stream-ids.md 4). Every write has a write time that follows from the generations, not from who writes it when. So any
 number of agents may write the same at any time, again and late, and what was removed stays removed.
 """
 
@@ -44,10 +44,10 @@ class Write:
     written: int
 
     def cql(self, keyspace: str) -> str:
-        """The statement of each row, with a place for each of its `parameters`."""
-        columns, places = ", ".join(self.columns), ", ".join("?" * len(self.columns))
+        """The statement of each row, with a placeholder for each of its `parameters`."""
+        columns, placeholders = ", ".join(self.columns), ", ".join("?" * len(self.columns))
         into = f"{quoted(keyspace)}.{self.table}"
-        return f"INSERT INTO {into} ({columns}) VALUES ({places}) USING TIMESTAMP ?"  # noqa: S608 - our own names
+        return f"INSERT INTO {into} ({columns}) VALUES ({placeholders}) USING TIMESTAMP ?"  # noqa: S608 - our own names
 
     @property
     def parameters(self) -> tuple[tuple[object, ...], ...]:
@@ -66,9 +66,9 @@ class Removal:
 
     def cql(self, keyspace: str) -> str:
         """The statement."""
-        where = " AND ".join(f"{name} = ?" for name in self.columns)
+        conditions = " AND ".join(f"{name} = ?" for name in self.columns)
         table = f"{quoted(keyspace)}.{self.table}"
-        return f"DELETE FROM {table} USING TIMESTAMP ? WHERE {where}"  # noqa: S608 - our own names
+        return f"DELETE FROM {table} USING TIMESTAMP ? WHERE {conditions}"  # noqa: S608 - our own names
 
     @property
     def parameters(self) -> tuple[tuple[object, ...], ...]:
@@ -122,14 +122,14 @@ def remaining(
     takes long to unpack them to find out.
     """
     yield from _gone(published, seen, options, now_ms)
-    for one, successor in zip_longest(published, published[1:]):
+    for generation, successor in zip_longest(published, published[1:]):
         superseded = None if successor is None else successor.timestamp
         if superseded is not None and is_removable(superseded, options, now_ms):
-            yield from _removals(one.timestamp, superseded, seen, options)
+            yield from _removals(generation.timestamp, superseded, seen, options)
             continue
-        yield from _announcement(one, seen, options, form, one.timestamp in too_large)
+        yield from _announcement(generation, seen, options, form, generation.timestamp in too_large)
         if superseded is not None and superseded <= now_ms and options.keep_ms is not None:
-            yield from _expirations(one.timestamp, superseded, seen)
+            yield from _expirations(generation.timestamp, superseded, seen)
     latest = published[-1].timestamp if published else None
     if latest is not None and (seen.local.get(CURRENT_KEY) or latest - 1) < latest:
         yield Write(MirrorTable.LOCAL, ("key", "streams_timestamp"), ((CURRENT_KEY, latest),), latest * 1000)
@@ -241,8 +241,8 @@ def _expirations(time: int, superseded: int, seen: Seen) -> Iterator[Step]:
     if time in seen.timestamps and seen.timestamps[time] is None:
         row = (TIMESTAMPS_KEY, time, superseded)
         yield Write(MirrorTable.TIMESTAMPS, ("key", "time", "expired"), (row,), written)
-    for table, there in ((MirrorTable.DESCRIPTIONS, seen.descriptions), (MirrorTable.STREAMS_V1, seen.v1)):
-        if time in there and there[time] is None:
+    for table, existing in ((MirrorTable.DESCRIPTIONS, seen.descriptions), (MirrorTable.STREAMS_V1, seen.v1)):
+        if time in existing and existing[time] is None:
             yield Write(table, ("time", "expired"), ((time, superseded),), written)
 
 
@@ -251,10 +251,10 @@ def _removals(time: int, superseded: int, seen: Seen, options: MirrorOptions) ->
     written = (superseded + (options.keep_ms or 0)) * 1000
     if time in seen.timestamps:
         yield Removal(MirrorTable.TIMESTAMPS, ("key", "time"), (TIMESTAMPS_KEY, time), written)
-    for table, there in (
+    for table, existing in (
         (MirrorTable.STREAMS_V1, seen.v1),
         (MirrorTable.DESCRIPTIONS, seen.descriptions),
         (MirrorTable.STREAMS, seen.partitions),
     ):
-        if time in there:
+        if time in existing:
             yield Removal(table, ("time",), (time,), written)

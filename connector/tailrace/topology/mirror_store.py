@@ -27,11 +27,11 @@ class CqlStore:
         name = (self.keyspace,)
         if not self.cluster.read("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", name):
             return None
-        found: dict[str, dict[str, str]] = {}
+        shapes: dict[str, dict[str, str]] = {}
         query = "SELECT table_name, column_name, type FROM system_schema.columns WHERE keyspace_name = ?"
         for row in self.cluster.read(query, name):
-            found.setdefault(row["table_name"], {})[row["column_name"]] = row["type"]
-        return found
+            shapes.setdefault(row["table_name"], {})[row["column_name"]] = row["type"]
+        return shapes
 
     def create_keyspace(self, replication: Mapping[str, int]) -> None:
         """Make it, unless it is there by now."""
@@ -47,8 +47,10 @@ class CqlStore:
 
     def expirations(self, table: MirrorTable) -> Mapping[int, int | None]:
         """The generations of a table, each with its `expired`, in milliseconds."""
-        where, values = (" WHERE key = ?", (TIMESTAMPS_KEY,)) if table is MirrorTable.TIMESTAMPS else ("", ())
-        rows = self._read("toUnixTimestamp(time) AS time, toUnixTimestamp(expired) AS expired", table, where, values)
+        condition, values = (" WHERE key = ?", (TIMESTAMPS_KEY,)) if table is MirrorTable.TIMESTAMPS else ("", ())
+        rows = self._read(
+            "toUnixTimestamp(time) AS time, toUnixTimestamp(expired) AS expired", table, condition, values
+        )
         return {row["time"]: row["expired"] for row in rows}
 
     def partitions(self) -> Sequence[int]:

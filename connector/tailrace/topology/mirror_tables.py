@@ -93,14 +93,14 @@ def default_replication(ring: Ring) -> dict[str, int]:
     for node in ring.nodes:
         if node.tokens:
             nodes[node.datacenter] = nodes.get(node.datacenter, 0) + 1
-    return {dc: min(_MOST_COPIES, number) for dc, number in nodes.items()}
+    return {dc: min(_MOST_COPIES, node_count) for dc, node_count in nodes.items()}
 
 
 def create_table(keyspace: str, table: MirrorTable, form: IdForm) -> str:
     """The statement that makes one of the tables.
 
-    Its id follows from its name: where two agents make it at once on two nodes, before Cassandra 6 each would draw an
-    id of its own, and the nodes would disagree for good.
+    Its id follows from its name. Otherwise two nodes, where two agents create it at once, would each draw an id of
+    their own before Cassandra 6, and disagree for good.
     """
     columns = ", ".join(f"{name} {kind}" for name, kind in form.types[table].items())
     options = [f"ID = {_table_id(keyspace, table)}"]
@@ -120,15 +120,15 @@ def existing_form(shapes: Shapes) -> IdForm | None:
     return None
 
 
-def require_shapes(keyspace: str, found: Shapes, tables: Iterable[MirrorTable], form: IdForm) -> None:
+def require_shapes(keyspace: str, shapes: Shapes, tables: Iterable[MirrorTable], form: IdForm) -> None:
     """Raise SettingsError for the first of these tables, where it is there, that lacks a column or has it otherwise."""
     for table in tables:
-        columns = found.get(table)
+        columns = shapes.get(table)
         for name, kind in form.types[table].items() if columns is not None else ():
-            theirs = (columns or {}).get(name)
-            if theirs is None or _plain(theirs) != _plain(kind):
+            actual = (columns or {}).get(name)
+            if actual is None or _plain(actual) != _plain(kind):
                 raise SettingsError(
-                    f"{keyspace}.{table} has {name} {theirs or 'not at all'}, the mirror writes {kind}: remove "
+                    f"{keyspace}.{table} has {name} {actual or 'not at all'}, the mirror writes {kind}. Remove "
                     "mirror.stream_ids to go on in the form of the tables, drop this table, or name another keyspace"
                 )
 

@@ -53,8 +53,8 @@ def operating_from(predecessor: int | None, now_ms: int, ring_delay_ms: int = RI
 
     The first one at once, since there is nothing to change over from. Others two ring delays and the leeway ahead, so
     that every reader knows of them in time (ScyllaDB: new_generation_timestamp), and after their predecessor. The
-    commit record has those two delays to arrive; a second at least, also where the ring delay is 0, and twice as
-    long after each that came too `late`.
+    commit record has those two delays to arrive, and at least a second, also where the ring delay is 0. It has twice
+    as long after each that came too `late`.
     """
     if predecessor is None:
         return now_ms

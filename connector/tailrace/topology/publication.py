@@ -37,9 +37,9 @@ def run_appending(steps: Appending[R], log: RecordLog) -> R:
 def announcing(proposal: Proposal, ring_delay_ms: int = RING_DELAY_MS, *, late: int = 0) -> Appending[int]:
     """The records of a proposal, description first, commit record last; the timestamp that it commits.
 
-    That is counted from the time at which the broker has the description, by the broker's clock: by this clock it
-    is judged whether the commit record comes in time, and agents' own may differ. `late`: how many commit records
-    of ours came too late in a row.
+    That is counted from the time at which the broker has the description, by the broker's clock. The same clock judges
+    whether the commit record comes in time; agents' own may differ. `late`: how many commit records of ours came too
+    late in a row.
     """
     *description, commit = encode_proposal(proposal)
     now_ms = 0

@@ -53,14 +53,14 @@ def ring_digest(ring: Ring) -> int:
 class RingWatch:
     """What one agent has seen of the ring. Times are seconds of a monotonic clock, of which the agent alone knows.
 
-    A ring is settled when every node is NORMAL, and it was the same at every look for a ring delay, no two looks
-    further apart than that. After each accepted generation another ring delay passes, for whoever sees a change late
-    sees the generation first: the ring that it still shows must not be proposed against the one that comes. For the
-    same reason a ring that was replaced lately, and is to return, has to wait twice as long each time: nodes that
-    disagree for good would else replace each other's generations for ever.
+    A ring is settled when every node is NORMAL, and it was the same at every look for a ring delay. Two looks are no
+    further apart than that. After each accepted generation another ring delay passes. An agent that sees a change of
+    the ring late sees the generation first, and must not propose the old ring against the new one. For the same reason
+    a ring that was replaced lately, and is to return, has to wait twice as long each time. Otherwise nodes that
+    disagree for good would replace each other's generations for ever.
 
-    The agents of a ring propose one after another, a tenth of the delay apart in the order of host ids (from the
-    tenth on all within one more delay), since each but the first will find the generation there.
+    The agents of a ring propose one after another, a tenth of the delay apart in the order of host ids. From the tenth
+    on they do so all within one more delay. Each but the first will find the generation published.
     """
 
     def __init__(self, host: str, delays: Delays) -> None:
@@ -80,12 +80,12 @@ class RingWatch:
 
     def see(self, ring: Ring, began: float, ended: float) -> None:
         """A look at the ring that began and ended at these times."""
-        before = self._ring
-        same = before == ring
+        previous = self._ring
+        unchanged = previous == ring
         unbroken = began - self._ended <= max(self._delays.ring, _BACK_OFF_SECONDS)
-        if before is None or not (same and before.normal and ring.normal and unbroken):
+        if previous is None or not (unchanged and previous.normal and ring.normal and unbroken):
             self._since = ended
-        if not same:
+        if not unchanged:
             self._digest = ring_digest(ring)
         self._ring, self._began, self._ended, self._readable = ring, began, ended, True
 

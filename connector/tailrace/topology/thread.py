@@ -75,10 +75,10 @@ class KeeperThread(Closing):
         if self._ending:
             return 0.0
         self._health.count(generation_failures=1)
-        known = isinstance(error, TailraceError)
-        words = f"{error if known else repr(error)}; no new generation meanwhile, changes go on"
+        is_ours = isinstance(error, TailraceError)
+        words = f"{error if is_ours else repr(error)}; no new generation meanwhile, changes go on"
         if self._health.degrade("generations", words):
-            _LOG.error("generations: %s", words, exc_info=None if known else error)
+            _LOG.error("generations: %s", words, exc_info=None if is_ours else error)
         seconds, self._retry = self._retry, min(2 * self._retry, _RETRY_SECONDS_MOST)
         return seconds
 
