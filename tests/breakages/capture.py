@@ -72,7 +72,7 @@ BREAKAGES: Final = (
         name="release-without-its-ddl",
         promise="a segment is released only when all of its DDL is read",
         file="connector/tailrace/agent/loop.py",
-        old="        upto = min(self._committed, Position(place.epoch, place.segment, -1))\n",
+        old="        upto = min(self._committed, Position(ddl_position.epoch, ddl_position.segment, -1))\n",
         new="        upto = self._committed\n",
         needs=Needs.NOTHING,
         reds=(
@@ -87,8 +87,8 @@ BREAKAGES: Final = (
         name="gaps-are-always-unknown",
         promise="a gap that can hold no changes is silent",
         file=MISSING,
-        old="                asked = at.segment >= 0 and (self._may_delete() or others)\n",
-        new="                asked = at.segment >= 0\n",
+        old="                possible = position.segment >= 0 and (self._may_delete() or other_agents)\n",
+        new="                possible = position.segment >= 0\n",
         needs=Needs.NOTHING,
         reds=(
             Red(
@@ -169,8 +169,8 @@ BREAKAGES: Final = (
         name="an-old-number-is-an-old-segment",
         promise="a segment of another log is told from one that was published",
         file=LEDGER,
-        old="            return known is not None and known == header_checksum(path)\n",
-        new="            return known is None or known == header_checksum(path)\n",
+        old="            return checksum is not None and checksum == header_checksum(path)\n",
+        new="            return checksum is None or checksum == header_checksum(path)\n",
         needs=Needs.NODE,
         session="agent",
         reds=(Red(FILES, "test_an_older_segment_of_another_log", r"ended\(\) == 1"),),
@@ -190,11 +190,11 @@ BREAKAGES: Final = (
         promise="what the node's replay links again is not taken for another log's, at any size of the log",
         file=LEDGER,
         old=(
-            "            most = max(REMEMBERED, self._counted, self.capacity() or 0)\n"
+            "            limit = max(REMEMBERED, self._counted, self.capacity() or 0)\n"
             "            unseen = (segment for segment in sorted(self.released)"
             " if segment < min(self._held, default=segment + 1))\n"
         ),
-        new="            most, unseen = REMEMBERED, sorted(self.released)\n",
+        new="            limit, unseen = REMEMBERED, sorted(self.released)\n",
         needs=Needs.MORE,
         session="life",
         reds=(Red(CRASHES, "test_a_cassandra_that_crashes_with_hundreds_of_segments", r"exit code 1\b"),),
@@ -242,7 +242,7 @@ BREAKAGES: Final = (
         name="lost-is-not-told",
         promise="segments that vanished unread are reported, with the exact gap",
         file=MISSING,
-        old="                self._add(Missing.LOST, span, at)\n",
+        old="                self._add(Missing.LOST, span, position)\n",
         new="                self._reported = united(self._reported, [span])\n",
         needs=Needs.MORE,
         session="deleted",
@@ -254,7 +254,7 @@ BREAKAGES: Final = (
         name="dropped-is-not-told",
         promise="what was dropped unread is reported as loss",
         file=MISSING,
-        old="                self._add(Missing.LOST, span, at)\n",
+        old="                self._add(Missing.LOST, span, position)\n",
         new="                self._reported = united(self._reported, [span])\n",
         needs=Needs.MORE,
         session="life",

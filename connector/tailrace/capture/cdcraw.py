@@ -92,8 +92,8 @@ class CdcRaw:
         """The next released entries in position order, at most `limit`; none when nothing is released now.
 
         A broken segment is quarantined once it is final, and reading goes on with the next one. Raises ServiceError
-        when the directory or a file cannot be read, LogEpochError for a segment of another log (contracts.md 1),
-        SettingsError where the keys open no encrypted segment: then all of them would end in quarantine.
+        when the directory or a file cannot be read, and LogEpochError for a segment of another log (contracts.md 1).
+        Raises SettingsError where the keys open no encrypted segment: all of them would end in quarantine.
         """
         try:
             return self._read(limit)
@@ -141,9 +141,12 @@ class CdcRaw:
         return self._register.losses
 
     def passed(self, position: Position, *, settled: bool) -> bool:
-        """Whether `read` will give nothing at or below a position any more: it has come there; or the segment there
-        has no index, and everything before was read. `settled`: the log has gone on behind the position, so that an
-        index that was to come is there. Raises as `read` does."""
+        """Whether `read` has given all entries at or below a position.
+
+        It has when reading has come there, or when the segment there has no index and everything before was read.
+        `settled`: the log has gone on behind the position, so that an index that was to come is there. Raises as
+        `read` does.
+        """
         if self._at >= position:
             return True
         if self._current is not None or not settled:
@@ -331,11 +334,11 @@ class CdcRaw:
         if files is None:
             return None
         id, recovered = files.id, self._recovery.applies(files, self._segments, early=self._early)
-        after = self._at.offset if id == self._at.segment else 0
+        start_offset = self._at.offset if id == self._at.segment else 0
         try:
-            segment = self._recovery.open(id, after) if recovered else None
+            segment = self._recovery.open(id, start_offset) if recovered else None
             if segment is None and files.log is not None:
-                segment = OpenSegment(files.log, id, self._epoch, after, self._keys)
+                segment = OpenSegment(files.log, id, self._epoch, start_offset, self._keys)
         except FileNotFoundError:
             segment = None
         if segment is None:
@@ -387,10 +390,10 @@ class CdcRaw:
             if id in present and id not in self._register.left:
                 self._finished[id] = Position(self._epoch, id, 0)
         self._recovery.look(listing, self._read_up_to, self._register, self.quarantined)
-        known = {*self.quarantined, *self._recovery.open_files, -1 if self._current is None else self._current.id}
+        excused = {*self.quarantined, *self._recovery.open_files, -1 if self._current is None else self._current.id}
         self._register.suspect(id for id in self._recovery.holding if id > self._read_up_to)
         starts = partial(starts_run, present, self._keys)
-        for loss in self._register.look(self._at, self._read_up_to, listing, known, starts):
+        for loss in self._register.look(self._at, self._read_up_to, listing, excused, starts):
             _LOG.error("%s", loss)
 
     def _judge_old(self, files: SegmentFiles) -> None:

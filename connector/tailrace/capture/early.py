@@ -1,7 +1,7 @@
 """Early mode: which segments were read ahead of their index, and what of them is durable by now.
 
-Cassandra chains its sync markers about every 100 ms, in the page cache, and writes the index when it has flushed them,
-by default every 10 s: what lies between is lost if the machine dies, not if the process does.
+Cassandra chains its sync markers about every 100 ms, in the page cache. It writes the index when it has flushed them,
+by default every 10 s. What lies between is lost if the machine dies, not if the process does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ahead:
         Cassandra has deleted."""
         newest = (id for id, files in sorted(present.items(), reverse=True) if files.index is not None)
         indexed = next((id for id in newest if is_genuine(present[id])), -1) if self._flushed else -1
-        for segment, before in list(self._flushed.items()):
+        for segment, flushed_offset in list(self._flushed.items()):
             files = present.get(segment)
             if files is None or files.log is None or files.spooled or segment < indexed:
                 del self._flushed[segment]
@@ -42,7 +42,7 @@ class Ahead:
             if index is not None and index.completed:
                 del self._flushed[segment]
             elif index is not None:
-                self._flushed[segment] = max(before, index.offset)
+                self._flushed[segment] = max(flushed_offset, index.offset)
 
     def durable(self, at: Position) -> Position:
         """Up to where no crash can take anything back, of what was read up to `at`."""

@@ -56,8 +56,8 @@ class Owner:
         return self.owns_as(other) and self.kafka == other.kafka and self.transactional and other.transactional
 
     def __str__(self) -> str:
-        where = f"started {self.since} on {self.hostname}, pid {self.pid}"
-        return f'the agent with topics.prefix = "{self.prefix}" of host {self.host} ({where})'
+        process = f"started {self.since} on {self.hostname}, pid {self.pid}"
+        return f'the agent with topics.prefix = "{self.prefix}" of host {self.host} ({process})'
 
 
 def read_owner(directory: Path) -> Owner | None:
@@ -204,8 +204,8 @@ def _previous(directory: Path, owner: Owner, take_over: bool) -> Owner | None:
         raise SettingsError(
             f'agent.cdc_raw_directory: {directory} is owned by {mark}. This agent has topics.prefix = "{owner.prefix}" '
             f"and host {owner.host}: it would publish what that one has not published yet, and delete it. "
-            "If a setting is wrong, correct it. If the prefix or the node was changed on purpose, see that the other "
-            "agent does not start again, then start this one once with `tailrace agent --take-over`"
+            "If a setting is wrong, correct it. If the prefix or the node was changed on purpose, disable the other "
+            "agent, then start this one once with `tailrace agent --take-over`"
         )
     _LOG.warning("%s: this agent took it over from %s", directory, mark)
     return mark

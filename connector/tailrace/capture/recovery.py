@@ -58,8 +58,11 @@ class Recovery:
         return frozenset() if self._unindexed is None else self._unindexed.segments
 
     def look(self, listing: Listing, behind: int, register: Register, quarantined: Collection[int]) -> None:
-        """Keep the segments behind `behind` that cdc_raw has no longer and the commit log still has; looked for once,
-        and where an index is known whose segment is missing. A new host (-1) misses nothing."""
+        """Keep the segments behind `behind` that cdc_raw has no longer and the commit log still has.
+
+        They are looked for once, and wherever an index is known whose segment is missing. A new host (-1) misses
+        nothing.
+        """
         due = not self._looked or self._next is not None or register.misses(listing, behind)
         if self._kept is None or behind < 0 or not due:
             return
@@ -90,8 +93,8 @@ class Recovery:
         index. Early mode reads what still stands by itself."""
         if files.id not in self.holding or files.index is not None:
             return False
-        later = (other for id, other in segments.items() if id > files.id and other.index is not None)
-        return files.log is None or (not early and any(is_genuine(other) for other in later))
+        later = (successor for id, successor in segments.items() if id > files.id and successor.index is not None)
+        return files.log is None or (not early and any(is_genuine(successor) for successor in later))
 
     def open(self, segment: int, after: int) -> OpenSegment | None:
         """Read it from here on."""

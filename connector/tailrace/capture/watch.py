@@ -37,7 +37,7 @@ class _Hint(FileSystemEventHandler):
 class Watch(Closing):
     """A running observer of one directory. Without notification (inotify's limits) the caller's poll has to do.
 
-    `appeared` is called with each new log, `indexed` with an index at each event of it, in the observer's thread: both
+    `appeared` is called with each new log, `indexed` with an index at each event of it, in the observer's thread. Both
     files may be gone by then.
     """
 

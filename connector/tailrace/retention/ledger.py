@@ -1,7 +1,7 @@
 """Which segments are known to this host: linked, released while Cassandra still holds them, quarantined.
 
-This is what `open` in the offsets record says (docs/contracts.md section 1): a segment at or below the position that
-is not in it was never read, whatever its number, for a host id can come back with another disk.
+This is `open` of the offsets record (docs/contracts.md section 1). A segment that is not in it was never read, also
+one at or below the position: a host id can come back with another disk.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class Ledger:
     """Mutable; one per reader.
 
     `linked` are segments in the directory that were read or passed over. `released` are segments whose files we
-    took away while the commit log's own link still stood: when the node replays its log after a crash, it links them
+    removed while the commit log's own link still stood. When the node replays its log after a crash, it links them
     into cdc_raw again, and they must not be taken for a new log's. The file is held open to see the last link go.
-    Of a copy, of what an earlier process released, and beyond the files that are held, nobody can see that. Such a
-    segment is remembered while an older one is in the log, or as many are known as the log can hold: `capacity` of the
-    node's word (None: unknown), or what an earlier process has counted.
+
+    That cannot be seen of a copy, of what an earlier process released, and beyond the files that are held open. Such a
+    segment is remembered while an older one is in the log, or while no more are known than the log can hold. That is
+    the node's `capacity` (None: unknown), or the count of an earlier process.
     """
 
     linked: dict[int, int] = field(default_factory=dict)
@@ -60,9 +61,9 @@ class Ledger:
 
     def knows(self, segment: int, path: Path) -> bool:
         """Whether this very segment, by id and header, was read before. A file that just vanished counts as known."""
-        known = self.linked.get(segment, self.released.get(segment))
+        checksum = self.linked.get(segment, self.released.get(segment))
         try:
-            return known is not None and known == header_checksum(path)
+            return checksum is not None and checksum == header_checksum(path)
         except FileNotFoundError:
             return True
 
@@ -70,13 +71,13 @@ class Ledger:
         """Drop what Cassandra deleted from the directory, and released segments that it holds no longer."""
         for segment in self.linked.keys() - present:
             del self.linked[segment]
-        for segment, (descriptor, ours) in list(self._held.items()):
-            if os.fstat(descriptor).st_nlink <= ours:
+        for segment, (descriptor, own_links) in list(self._held.items()):
+            if os.fstat(descriptor).st_nlink <= own_links:
                 self._drop(segment)
         if len(self.released) > max(REMEMBERED, self._counted):
-            most = max(REMEMBERED, self._counted, self.capacity() or 0)
+            limit = max(REMEMBERED, self._counted, self.capacity() or 0)
             unseen = (segment for segment in sorted(self.released) if segment < min(self._held, default=segment + 1))
-            for segment in tuple(unseen)[: max(0, len(self.released) - most)]:
+            for segment in tuple(unseen)[: max(0, len(self.released) - limit)]:
                 self._drop(segment)
 
     def release(self, files: SegmentFiles, release: Release = DELETED) -> None:
@@ -112,13 +113,13 @@ class Ledger:
         previous, _ = self._held.pop(segment, (None, 0))
         if previous is not None:
             os.close(previous)
-        held = os.fstat(descriptor)
-        ours = int(release.target is not None and _is_file(release.target(log), held))
-        if held.st_nlink > ours and len(self._held) < _MOST_OPEN:
-            self._held[segment] = (descriptor, ours)
+        status = os.fstat(descriptor)
+        own_links = int(release.target is not None and _is_file(release.target(log), status))
+        if status.st_nlink > own_links and len(self._held) < _MOST_OPEN:
+            self._held[segment] = (descriptor, own_links)
             return
         os.close(descriptor)
-        if not copied and held.st_nlink <= ours:
+        if not copied and status.st_nlink <= own_links:
             self._drop(segment)
 
     def _drop(self, segment: int) -> None:

@@ -1,9 +1,8 @@
-"""Segments that are missing, and what that means: lost, unknown, or nothing at all (docs/contracts.md section 2); and
-in early mode what a crash of the node took back.
+"""Missing segments, and what that means: lost, unknown, or nothing at all (docs/contracts.md section 2).
 
-Rests on what Cassandra does by itself: it deletes a segment without cdc data at any time; one with cdc data (it had an
-index) only with `cdc_block_writes: false`, when cdc_raw is full, and then from the oldest on. Ids count up by one from
-the clock's milliseconds at the node's start.
+In early mode also what a crash of the node took back. Rests on what Cassandra does by itself: it deletes a segment
+without cdc data at any time. One with cdc data (it had an index) it deletes only with `cdc_block_writes: false`, when
+cdc_raw is full, and then from the oldest on. Ids count up by one from the clock's milliseconds at the node's start.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ UNWATCHED_SECONDS: Final = 3.0
 
 
 def unwatched_gaps(
-    done: int, listing: Listing, starts_run: Callable[[int], bool], *, others: bool = False
+    done: int, listing: Listing, starts_run: Callable[[int], bool], *, other_agents: bool = False
 ) -> tuple[Span, ...]:
-    """Ids behind `done` that Cassandra may have deleted unread while nobody watched; with `others` another agent too.
+    """Ids behind `done` that Cassandra may have deleted unread while nobody watched; `other_agents` may have too.
 
     Cassandra deletes from the oldest on, so nothing is missing behind the oldest log that cdc_raw still has; another
     agent deletes any. A step to a segment with which a run of the node began is no gap.
@@ -40,16 +39,16 @@ def unwatched_gaps(
     raw = [files.id for files in listing.segments if files.log is not None and not files.spooled]
     if not raw:
         return ()
-    limit = raw[-1] if others else raw[0]
+    limit = raw[-1] if other_agents else raw[0]
     spooled = [files.id for files in listing.segments if files.spooled and done < files.id < limit]
-    found, before = list[Span](), done
-    present = [id for id in raw if id > done] if others else raw[:1]
+    gaps, previous = list[Span](), done
+    present = [id for id in raw if id > done] if other_agents else raw[:1]
     for id in sorted({*spooled, *present}):
-        restarted = id - before > _RUN_STEP and starts_run(id)
-        if id - before > 1 and not restarted:
-            found.append((before + 1, id - 1))
-        before = id
-    return tuple(found)
+        restarted = id - previous > _RUN_STEP and starts_run(id)
+        if id - previous > 1 and not restarted:
+            gaps.append((previous + 1, id - 1))
+        previous = id
+    return tuple(gaps)
 
 
 def starts_run(segments: Mapping[int, SegmentFiles], keys: Keys, segment: int) -> bool:
@@ -142,27 +141,37 @@ class Register:
             return any(id > read for id in self._indexed - present)
 
     def look(
-        self, at: Position, read: int, listing: Listing, known: Collection[int], starts_run: Callable[[int], bool]
+        self,
+        position: Position,
+        read: int,
+        listing: Listing,
+        excused: Collection[int],
+        starts_run: Callable[[int], bool],
     ) -> tuple[Loss, ...]:
-        """Find what is missing, and was not found before. `at` is up to where segments were read, to their end those
-        up to `read`; those of `known` are open, or quarantined, and need no file any more."""
+        """The losses that no earlier look has found.
+
+        Segments were read up to `position`, and to their end up to the id `read`. The `excused` ones are open or
+        quarantined, and need no file any more.
+        """
         self.see(listing)
-        there = {files.id for files in listing.segments if files.log is not None}
-        before = self.losses
+        present = {files.id for files in listing.segments if files.log is not None}
+        earlier = self.losses
         with self._lock:
-            gone = {id for id in self._indexed - there - set(known) if id > read}
-            self._indexed -= gone
-            for span in spans(gone):
-                self._add(Missing.LOST, span, at)
-            if self._blind and any(id > self._done for id in there):
+            vanished = {id for id in self._indexed - present - set(excused) if id > read}
+            self._indexed -= vanished
+            for span in spans(vanished):
+                self._add(Missing.LOST, span, position)
+            if self._blind and any(id > self._done for id in present):
                 self._blind = False
-                others, self._others = self._others, False
-                asked = at.segment >= 0 and (self._may_delete() or others)
-                behind = max(self._done, read)
-                for gap in unwatched_gaps(behind, listing, starts_run, others=others) if asked else ():
-                    for span in without(gap, spans(known)):
-                        self._add(Missing.UNKNOWN, span, at)
-        return self.losses[len(before) :]
+                other_agents, self._others = self._others, False
+                possible = position.segment >= 0 and (self._may_delete() or other_agents)
+                read_up_to = max(self._done, read)
+                for gap in (
+                    unwatched_gaps(read_up_to, listing, starts_run, other_agents=other_agents) if possible else ()
+                ):
+                    for span in without(gap, spans(excused)):
+                        self._add(Missing.UNKNOWN, span, position)
+        return self.losses[len(earlier) :]
 
     def unread(self, done: int) -> tuple[Span, ...]:
         """Segments behind `done` that have an index: `unread` of the offsets record."""

@@ -62,12 +62,12 @@ def to_move(candidates: Sequence[Sized], used: int, threshold: int, room: int | 
     All in bytes; candidates by ascending id; `room` None: there is no end to it.
     """
     chosen = []
-    for one in candidates:
-        if used < threshold or (room is not None and one.size > room):
+    for candidate in candidates:
+        if used < threshold or (room is not None and candidate.size > room):
             break
-        chosen.append(one.id)
-        used -= one.size
-        room = None if room is None else room - one.size
+        chosen.append(candidate.id)
+        used -= candidate.size
+        room = None if room is None else room - candidate.size
     return tuple(chosen)
 
 
@@ -141,40 +141,44 @@ class Tender:
         self._board.gauge(waiting_segments=len(waiting), waiting_bytes=sum(waiting))
         limits, used = self._limits(), sum(size_in_raw(files) for files in listing.segments)
         spooled = sum(size_of(files) for files in listing.segments if files.spooled)
-        found = Headroom(used, limits.total, self._meter.add(self._clock(), used), spooled)
-        after, problem = self._relieve(listing, found, threshold_of(limits, self._policy.percent))
-        self._board.headroom(after)
-        self._tell(after, threshold_of(limits, self._policy.percent), problem)
-        return after
+        headroom = Headroom(used, limits.total, self._meter.add(self._clock(), used), spooled)
+        relieved, problem = self._relieve(listing, headroom, threshold_of(limits, self._policy.percent))
+        self._board.headroom(relieved)
+        self._tell(relieved, threshold_of(limits, self._policy.percent), problem)
+        return relieved
 
-    def _relieve(self, listing: Listing, found: Headroom, threshold: int | None) -> tuple[Headroom, str | None]:
+    def _relieve(self, listing: Listing, headroom: Headroom, threshold: int | None) -> tuple[Headroom, str | None]:
         """What is left afterwards, and why it was not enough."""
         spool, mode = self._spool, self._policy.mode
         for files in listing.segments:
             if spool is not None and files.spooled and files.doubles:
-                found = replace(found, used=found.used - spool.settle(files))
-        if threshold is None or found.used < threshold or mode is Mode.HOLD:
-            return found, None
+                headroom = replace(headroom, used=headroom.used - spool.settle(files))
+        if threshold is None or headroom.used < threshold or mode is Mode.HOLD:
+            return headroom, None
         going = [files for files in final_segments(listing) if files.id not in self._register.left]
         if mode is Mode.DROP_OLDEST:
             spared = self._register.spared
             going = [files for files in going if spared is not None and files.id not in spared]
             room = None
         else:
-            room = 0 if spool is None else max(0, spool.limit - found.spooled)
-        chosen = frozenset(to_move([Sized(one.id, size_of(one)) for one in going], found.used, threshold, room))
+            room = 0 if spool is None else max(0, spool.limit - headroom.spooled)
+        chosen = frozenset(
+            to_move([Sized(candidate.id, size_of(candidate)) for candidate in going], headroom.used, threshold, room)
+        )
         problem = None
-        for files in (one for one in going if one.id in chosen):
+        for files in (candidate for candidate in going if candidate.id in chosen):
             size = size_of(files)
             try:
                 self._move(files)
             except SpoolError as error:
                 problem = str(error)
                 break
-            found = replace(found, used=found.used - size, spooled=found.spooled + (0 if room is None else size))
-        if problem is None and found.used >= threshold and len(chosen) < len(going):
+            headroom = replace(
+                headroom, used=headroom.used - size, spooled=headroom.spooled + (0 if room is None else size)
+            )
+        if problem is None and headroom.used >= threshold and len(chosen) < len(going):
             problem = f"the spool is full: agent.spool_bytes = {0 if spool is None else spool.limit}"
-        return found, problem
+        return headroom, problem
 
     def _move(self, files: SegmentFiles) -> None:
         if self._policy.mode is Mode.SPOOL and self._spool is not None:

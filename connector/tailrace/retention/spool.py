@@ -51,11 +51,11 @@ class Spool:
         """The log epoch, as Kafka has it. Until then the last one known here counts: Kafka may be down."""
         with self.lock:
             early, self._early = self._early, []
-            before, self._epoch = self.directory, epoch
-            if self.directory != before and early:
+            previous, self._epoch = self.directory, epoch
+            if self.directory != previous and early:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 for name in early:
-                    move_file(before / name, self.directory / name, self._disk)
+                    move_file(previous / name, self.directory / name, self._disk)
             if os.path.isdir(self.root) and os.access(self.root, os.W_OK):
                 self._note_epoch()
 
@@ -71,8 +71,8 @@ class Spool:
         """Directories of earlier log epochs that still have segments: nobody reads them any more."""
         if not os.path.isdir(self.root):
             return ()
-        others = (path for path in sorted(self.root.iterdir()) if path.is_dir() and path != self.directory)
-        return tuple(path for path in others if any(path.glob("CommitLog-*.log")))
+        earlier = (path for path in sorted(self.root.iterdir()) if path.is_dir() and path != self.directory)
+        return tuple(path for path in earlier if any(path.glob("CommitLog-*.log")))
 
     def take(self, files: SegmentFiles) -> None:
         """Move a final segment here out of cdc_raw: a copy of the index, the log, and then cdc_raw's index goes.
@@ -199,17 +199,17 @@ def merged(raw: Listing, spool: Listing) -> Listing:
 
     The spool has a segment where it has its log; an index alone is half of a move.
     """
-    here = {files.id: files for files in raw.segments}
-    there = {files.id: files for files in spool.segments if files.log is not None}
+    raw_by_id = {files.id: files for files in raw.segments}
+    spool_by_id = {files.id: files for files in spool.segments if files.log is not None}
     halves = {files.id: files for files in spool.segments if files.log is None}
     segments = []
-    for id in sorted(here.keys() | there.keys()):
-        one, other = here.get(id, SegmentFiles(id, None, None)), there.get(id)
-        if other is not None:
-            doubles = tuple(path for path in (one.log, one.index) if path is not None)
-            segments.append(SegmentFiles(id, other.log, other.index or one.index, True, doubles))
+    for id in sorted(raw_by_id.keys() | spool_by_id.keys()):
+        raw_files, spooled = raw_by_id.get(id, SegmentFiles(id, None, None)), spool_by_id.get(id)
+        if spooled is not None:
+            doubles = tuple(path for path in (raw_files.log, raw_files.index) if path is not None)
+            segments.append(SegmentFiles(id, spooled.log, spooled.index or raw_files.index, True, doubles))
         else:
             half = halves.get(id)
             doubles = () if half is None or half.index is None else (half.index,)
-            segments.append(replace(one, doubles=doubles))
+            segments.append(replace(raw_files, doubles=doubles))
     return Listing(tuple(segments), raw.foreign)

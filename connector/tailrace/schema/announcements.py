@@ -43,7 +43,7 @@ class Announcements:
         """One more, and which history record goes with it."""
         if self._silent is not None and event.position <= self._silent:
             return
-        index = sum(other.position == event.position for other, _ in self._all)
+        index = sum(announced.position == event.position for announced, _ in self._all)
         event = replace(event, index=index)
         self._all.append((event, record))
         self.unsent.append(event)
@@ -75,11 +75,11 @@ def table_events(
     yield from (event(EventKind.DROPPED, table) for table in change.dropped)
     for table in change.defined:
         name = (table.keyspace, table.name)
-        known = before.definitions.get(name)
-        if known is None or known.id != table.id or before.creates(mutation, name):
+        existing = before.definitions.get(name)
+        if existing is None or existing.id != table.id or before.creates(mutation, name):
             yield event(EventKind.CREATED, table)
         else:
-            yield event(EventKind.ALTERED, table, changed_words(known, table))
+            yield event(EventKind.ALTERED, table, changed_words(existing, table))
 
 
 Told = tuple[SchemaEvent, HistoryRecord | None]
@@ -94,14 +94,16 @@ def ddl_events(
     position: Position,
     metadata: int | None,
 ) -> list[Told]:
-    """What a mutation of `system_schema` did, as if its parts had been made one by one: a keyspace before its types,
-    those before tables; the other way about where they go. `before` are the rows that it met."""
+    """What a mutation of `system_schema` did, in the order of single statements. `before` are the rows that it met.
+
+    A keyspace comes before its types, those before tables; dropped ones in reverse.
+    """
     written = newest_write(mutation)
-    found = [object_told(one, position, written, metadata) for one in objects]
-    made = [one for one in found if one[0].kind is not EventKind.DROPPED]
-    gone = [one for one in found if one[0].kind is EventKind.DROPPED]
+    of_objects = [object_told(altered, position, written, metadata) for altered in objects]
+    defined = [announced for announced in of_objects if announced[0].kind is not EventKind.DROPPED]
+    dropped = [announced for announced in of_objects if announced[0].kind is EventKind.DROPPED]
     tables = ((event, None) for event in table_events(before, mutation, change, position, metadata))
-    return [*made, *tables, *gone]
+    return [*defined, *tables, *dropped]
 
 
 def object_told(
@@ -139,7 +141,7 @@ def objects_of(records: Iterable[HistoryRecord]) -> Objects:
     objects = Objects()
     for record in records:
         if record.subject is Subject.KEYSPACE:
-            options = [{name: one.row[name] for name in OPTIONS} for one in record.rows]
+            options = [{name: row.row[name] for name in OPTIONS} for row in record.rows]
             objects, _ = objects.become({record.name: options[0] if options else None})
         elif record.subject is Subject.TYPE:
             objects, _ = objects.become({record.name: None, **types_of(record.rows)})

@@ -84,7 +84,7 @@ class ClusterView:
 
     def types_written(self, table: Table) -> int:
         """The newest write time of the user types of a table."""
-        used = {part.name for part in user_types_in(column.type for column in (*table.key, *table.columns))}
+        used = {user_type.name for user_type in user_types_in(column.type for column in (*table.key, *table.columns))}
         rows = (row for row in self.rows if row.table == "types" and row.owner[0] == table.keyspace)
         return max((row.written for row in rows if row.row["type_name"] in used), default=NEVER)
 
@@ -96,27 +96,29 @@ class ClusterView:
     def objects(self, *, types: bool = True) -> tuple[Objects, tuple[ObjectChange, ...]]:
         """The keyspaces and types of users, or only the keyspaces."""
         keyspaces = {(name, ""): options for name, options in self.state.keyspaces.items()}
-        found = {**keyspaces, **(types_of(self.rows) if types else {})}
-        return Objects().become({name: one for name, one in found.items() if name[0] not in SYSTEM})
+        definitions = {**keyspaces, **(types_of(self.rows) if types else {})}
+        return Objects().become({name: definition for name, definition in definitions.items() if name[0] not in SYSTEM})
 
     def widened(self, built_in: Table) -> Table:
         """One of Cassandra's own tables with the columns that this release has beside those that are built in."""
         read = self.tables.get(built_in.id)
-        known = {column.name_bytes for column in built_in.columns}
-        more = () if read is None else tuple(column for column in read.regular if column.name_bytes not in known)
+        built_in_names = {column.name_bytes for column in built_in.columns}
+        added = (
+            () if read is None else tuple(column for column in read.regular if column.name_bytes not in built_in_names)
+        )
         return replace(
-            built_in, regular=tuple(sorted((*built_in.regular, *more), key=lambda column: column.name_bytes))
+            built_in, regular=tuple(sorted((*built_in.regular, *added), key=lambda column: column.name_bytes))
         )
 
 
 def told(difference: SchemaDifference, position: Position | None = None) -> SchemaDifference:
     """Say what changed, without Cassandra's own tables: the built-in ones are only of another release."""
-    ours = SchemaDifference(
+    of_users = SchemaDifference(
         *(
             tuple(table for table in tables if table.keyspace not in SYSTEM)
             for tables in (difference.added, difference.altered, difference.dropped)
         )
     )
-    if ours:
-        _LOG.info("schema%s: %s", "" if position is None else f" at {position}", ours)
+    if of_users:
+        _LOG.info("schema%s: %s", "" if position is None else f" at {position}", of_users)
     return difference

@@ -1,6 +1,6 @@
 """The log's DDL and truncations: such mutations of every linked segment, index or not, before Cassandra deletes it.
 
-A segment without cdc data never has an index, and is gone within a second of its end (DROP TABLE ends it at once), so
+A segment without cdc data never has an index, and is gone within a second of its end (DROP TABLE ends it at once). So
 it is opened when it appears and read up to its last valid marker. That runs ahead of what the index releases, which
 does no harm: a definition holds from its DDL's position on. Rests on the order of Cassandra's sync thread: a segment's
 last marker stands before any later segment has its first.
@@ -88,10 +88,11 @@ class SchemaLog:
         return self._at
 
     def read(self, until: Position | None) -> list[Entry]:
-        """The DDL mutations that come next, in position order: all that there are, or where changes wait, all up to
-        `until`, which the index has released, and about 2 MiB of log behind it. Raises ServiceError.
+        """The next DDL mutations, in position order. Raises ServiceError.
 
-        Where all up to `until` was read before, it looks for more only now and then: there is much to do that waits.
+        Changes up to `until`, which the index has released, wait for their DDL. All up to there are read then, and of
+        about 2 MiB of log behind it; without `until` all. Where the log was read up to there before, only some calls
+        look for more, as the waiting changes have priority.
         """
         entries: list[Entry] = []
         if until is not None and self._at is not None and until <= self._at and self._pause:
@@ -99,8 +100,8 @@ class SchemaLog:
             return entries
         self._pause = _PAUSE
         while (segment := self._current or self._open_next()) is not None:
-            found, error = segment.select(_IDS, _READ_BYTES)
-            entries += found
+            selected, error = segment.select(_IDS, _READ_BYTES)
+            entries += selected
             if self._gap is not None and segment.position.offset:
                 self.gaps.append(replace(self._gap, written=segment.began()))
                 self._gap = None
@@ -119,8 +120,10 @@ class SchemaLog:
         return entries
 
     def sift(self, tables: Callable[[], frozenset[bytes]]) -> None:
-        """Of the segments that were read and have no index, forget those that hold nothing of these tables; all DDL
-        that was read has been taken into account."""
+        """Forget the segments without an index that were read and hold nothing of these tables.
+
+        `tables` are those after all DDL that was read so far.
+        """
         if self._at is not None:
             self._kept.unindexed.sift(tables, self._at.segment)
 
@@ -138,20 +141,20 @@ class SchemaLog:
     def _next(self) -> OpenSegment | None:
         """The oldest segment at or behind the place."""
         self._list()
-        at = self._at
+        reached = self._at
         paths = self._kept.paths() | {id: files.log for id, files in self._files.items() if files.log is not None}
         for id, path in sorted(paths.items()):
-            if at is not None and id < at.segment:
+            if reached is not None and id < reached.segment:
                 continue
-            after = at.offset if at is not None and id == at.segment else 0
+            start_offset = reached.offset if reached is not None and id == reached.segment else 0
             try:
-                self._current = OpenSegment(path, id, self._epoch, after, self._keys, self._kept.take(id))
+                self._current = OpenSegment(path, id, self._epoch, start_offset, self._keys, self._kept.take(id))
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise ServiceError(f"cannot read {path}: {error.strerror}; may this user read it?") from error
-            if at is not None and (id != at.segment or not self._whole):
-                self._gap = Gap(at if self._gap is None else self._gap.after, Position(self._epoch, id, 0))
+            if reached is not None and (id != reached.segment or not self._whole):
+                self._gap = Gap(reached if self._gap is None else self._gap.after, Position(self._epoch, id, 0))
             self._final, self._whole = False, True
             return self._current
         return None
@@ -172,8 +175,8 @@ class SchemaLog:
     def _is_final(self, segment: OpenSegment) -> bool:
         if segment.unlinked or segment.unlinked_by_cassandra or self._kept.gone_behind(segment.id):
             return True
-        here = self._files.get(segment.id)
-        if self._is_completed(segment.id) or (here is not None and here.spooled):
+        own_files = self._files.get(segment.id)
+        if self._is_completed(segment.id) or (own_files is not None and own_files.spooled):
             return True
         later = {id: files for id, files in self._files.items() if id > segment.id}
         if any(files.index is not None and is_genuine(files) for files in later.values()):
@@ -192,13 +195,13 @@ class SchemaLog:
 
     def _begun(self, segment: int, path: Path) -> bool:
         try:
-            other = OpenSegment(path, segment, self._epoch, 0, self._keys)
+            successor = OpenSegment(path, segment, self._epoch, 0, self._keys)
         except OSError:
             return False
         try:
-            return other.begun
+            return successor.begun
         finally:
-            other.close()
+            successor.close()
 
     def _list(self) -> None:
         segments = list_both(self._directory, self._spool).segments

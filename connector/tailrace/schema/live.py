@@ -135,24 +135,24 @@ class LiveSchema:
         """Up to where the log was read for DDL, and that taken into account."""
         return self._place
 
-    def begin(self, known: Sequence[HistoryRecord], resume: Resume, epoch: int) -> None:
+    def begin(self, records: Sequence[HistoryRecord], resume: Resume, epoch: int) -> None:
         """A session with Kafka begins, which has these records, and its offsets record.
 
         In the first one they are what the log said so far, and what was read of the cluster before is only there for
         ids that they lack. Without any the cluster's definitions hold from the beginning of the log.
         """
         first, self._begun = not self._begun, True
-        complete = bool(known) and resume.schema != BEGINNING  # else a new host's were committed in part
+        complete = bool(records) and resume.schema != BEGINNING  # else a new host's were committed in part
         if first:
             if complete:
-                self._restore(known, resume)
+                self._restore(records, resume)
             else:
                 self._seed()
             self._place = resume.schema if complete else None
             self._log.begin(self._place, epoch)
-        there = {(record.position, record.table_id) for record in known}
-        self._unsent.remove(there)
-        self._announced.begin(there, resume.schema, anew=first and not complete)
+        recorded = {(record.position, record.table_id) for record in records}
+        self._unsent.remove(recorded)
+        self._announced.begin(recorded, resume.schema, anew=first and not complete)
         self.truncations.begin(resume)
         self.truncations.ask(self._view.state.truncated)
 
@@ -177,14 +177,14 @@ class LiveSchema:
         self._log.gaps.clear()
         self._waiting.sort(key=lambda item: item[0])
         changed = False
-        if any(isinstance(one, Gap) for _, one in self._waiting):
+        if any(isinstance(waiting, Gap) for _, waiting in self._waiting):
             changed |= bool(self.learn())
         while self._waiting:
-            position, one = self._waiting[0]
-            if isinstance(one, Gap):
-                changed |= self._cross(one)
-            elif one.position > self._applied:
-                changed |= self._apply(one)
+            position, waiting = self._waiting[0]
+            if isinstance(waiting, Gap):
+                changed |= self._cross(waiting)
+            elif waiting.position > self._applied:
+                changed |= self._apply(waiting)
             del self._waiting[0]
             if self._unsent.full():
                 self._place = max(position, self._place or position)
@@ -198,32 +198,34 @@ class LiveSchema:
 
         The cdc flag is the log's still: the cluster's may be that of DDL which stands further on.
         """
-        at = _before(entry)
-        known = (
-            (table, self.history.table(id, at)) for id, table in self._view.tables.items() if id.bytes in entry.payload
+        position = _before(entry)
+        pairs = (
+            (table, self.history.table(id, position))
+            for id, table in self._view.tables.items()
+            if id.bytes in entry.payload
         )
-        used = (replace(table, cdc=held.cdc) for table, held in known if held is not None)
+        used = (replace(table, cdc=existing.cdc) for table, existing in pairs if existing is not None)
         trial = self.history.define(
-            at, (table for table in used if table != self.history.table(table.id, at)), inferred=True
+            position, (table for table in used if table != self.history.table(table.id, position)), inferred=True
         )[0]
         # A log that tells of epochs will tell of the one that a write is ahead by; in another the read is all there is.
         return trial if self._seen is not None else trial.up_to(self._view.state.metadata)
 
     def adopt(self, trial: SchemaHistory, entry: Entry) -> None:
         """Let a history of `as_read` be the present one, as it explains what the log's own word does not."""
-        at = _before(entry)
+        position = _before(entry)
         for id, timeline in trial.timelines.items():
             if timeline is self.history.timelines.get(id):
                 continue
-            table = timeline.at(at)
+            table = timeline.at(position)
             name = (table.keyspace, table.name)
             rows = tuple(_with_flag(row, table.cdc) for row in self._view.rows_of(name))
-            if self._rows.definitions.get(name) == self.history.table(id, at):  # no DDL of it was read ahead
+            if self._rows.definitions.get(name) == self.history.table(id, position):  # no DDL of it was read ahead
                 self._rows = self._rows.without(name).with_base(rows, read=True)
             self._unsure.add(name)
-            self._unsent.add(HistoryRecord(at, id, name, rows, inferred=True))
-            before, written = self.history.table(id, at), max(row.written for row in rows)
-            self._announced.tell(inferred_event(before, table, at, written), (at, id))
+            self._unsent.add(HistoryRecord(position, id, name, rows, inferred=True))
+            previous, written = self.history.table(id, position), max(row.written for row in rows)
+            self._announced.tell(inferred_event(previous, table, position, written), (position, id))
             untold = "a later definition than" if trial.metadata != self.history.metadata else "columns that no"
             self._note(table, f"a write at {entry.position} has {untold} DDL told of: the cluster's word is taken")
         self.history = trial
@@ -235,11 +237,11 @@ class LiveSchema:
             self.truncations.sent()
         self._unsent.sent()
 
-    def _restore(self, known: Sequence[HistoryRecord], resume: Resume) -> None:
-        last = {record.table_id: record for record in known}
+    def _restore(self, records: Sequence[HistoryRecord], resume: Resume) -> None:
+        last = {record.table_id: record for record in records}
         unreadable = [record for record in last.values() if record.unreadable]
-        whole = [record for record in known if not (record.unreadable or last[record.table_id].unreadable)]
-        newest = {(record.subject, record.name): record for record in whole}.values()
+        readable = [record for record in records if not (record.unreadable or last[record.table_id].unreadable)]
+        newest = {(record.subject, record.name): record for record in readable}.values()
         self._unsure = {record.name for record in newest if record.inferred}
         ordered = sorted(newest, key=lambda record: record.position)
         rows = [row for record in ordered if record.subject is not Subject.KEYSPACE for row in record.rows]
@@ -247,9 +249,9 @@ class LiveSchema:
         if not self._objects.known:  # a history from before they were kept
             self._objects, _ = self._view.objects(types=False)
         self._rows = SchemaRows().with_base(rows, read=False).with_base(self._view.rows, read=True)
-        self._applied = max((self._applied, *(record.position for record in known)))
+        self._applied = max((self._applied, *(record.position for record in records)))
         read = [timeline.newest for timeline in self.history.timelines.values()]
-        self.history = history_of(known).learn(read)[0]
+        self.history = history_of(records).learn(read)[0]
         for record in unreadable:
             self._replace(record)
         if resume.metadata is not None:
@@ -286,7 +288,7 @@ class LiveSchema:
                 self._take(mutation, entry.position)
                 self._applied = entry.position
                 return False
-            before, (rows, change) = self._rows, self._rows.apply(mutation)
+            previous_rows, (rows, change) = self._rows, self._rows.apply(mutation)
             objects, changes = self._objects.apply(mutation)
         except (UnknownTableError, DecodeError) as error:
             return self._skip(entry, error)
@@ -295,14 +297,14 @@ class LiveSchema:
         self.history = self.history.up_to(self._seen)
         keyspace = mutation.updates[0].key.decode()
         if keyspace not in SYSTEM:
-            self._tell(ddl_events(before, mutation, change, changes, entry.position, self._seen))
+            self._tell(ddl_events(previous_rows, mutation, change, changes, entry.position, self._seen))
         for problem in change.problems if keyspace not in SYSTEM else ():  # those are built in
             _LOG.warning("the DDL at %s cannot be used; changes of that table are parked: %s", entry.position, problem)
-        gone = {table.id for table in change.dropped} - {table.id for table in change.defined}
-        self.history, dropped = self.history.drop(table for table in change.dropped if table.id in gone)
+        dropped_ids = {table.id for table in change.dropped} - {table.id for table in change.defined}
+        self.history, dropped = self.history.drop(table for table in change.dropped if table.id in dropped_ids)
         for table in change.dropped:
             self.truncations.forget(table.id)
-            if table.id in gone and table.keyspace not in SYSTEM:
+            if table.id in dropped_ids and table.keyspace not in SYSTEM:
                 self._unsent.add(HistoryRecord(entry.position, table.id, (table.keyspace, table.name)))
         added, altered = list[Table](), list[Table]()
         for table in change.defined:
@@ -321,9 +323,9 @@ class LiveSchema:
         elif (epoch := metadata_epoch(mutation)) is not None:
             self._seen = max(epoch, self._seen or 0)
             self.history = self.history.up_to(epoch)
-        for one in truncations_in(mutation, position):
-            if self.history.table(one.table_id, position) is not None and self.truncations.logged(one):
-                self._truncated(one)
+        for truncation in truncations_in(mutation, position):
+            if self.history.table(truncation.table_id, position) is not None and self.truncations.logged(truncation):
+                self._truncated(truncation)
 
     def _truncated(self, one: Truncation) -> None:
         table = self.history.table(one.table_id, one.position)
@@ -376,49 +378,49 @@ class LiveSchema:
         """
         changed = False
         self.history = self.history.up_to(self._view.state.metadata)
-        for one in self.truncations.missed(self._view.state.truncated, gap.until, gap.written):
-            self._truncated(one)
+        for truncation in self.truncations.missed(self._view.state.truncated, gap.until, gap.written):
+            self._truncated(truncation)
         for name, (table, written) in self._view.present().items():
-            known = self.history.newest(table.id)
+            newest = self.history.newest(table.id)
             if written <= self._rows.written(name):
                 # Its own rows are known; but those of its user types?
-                written = self._view.types_written(table) if known is not None and known != table else NEVER
+                written = self._view.types_written(table) if newest is not None and newest != table else NEVER
             if written == NEVER:
                 continue
             words = f"altered unseen between {gap.after} and {gap.until}"
             if gap.written is None or written < gap.written:
                 changed |= self._infer(table, gap.until, words)
-            elif known is not None and known == self._rows.definitions.get(name):
-                self._define(known, gap.until, inferred=True)
-                self._note(known, f"may have been {words}: changes up to its next DDL are marked schema_inferred")
+            elif newest is not None and newest == self._rows.definitions.get(name):
+                self._define(newest, gap.until, inferred=True)
+                self._note(newest, f"may have been {words}: changes up to its next DDL are marked schema_inferred")
         return changed
 
     def _explained(self, position: Position) -> None:
         """The log has come to the newest DDL that the cluster has of a table: nothing is unsure from here on."""
         for name, (table, written) in (self._view.present() if self._unsure else {}).items():
-            ours = self._rows.written(name)
-            if name not in self._unsure or ours < written:
+            logged = self._rows.written(name)
+            if name not in self._unsure or logged < written:
                 continue
-            if ours == written:
+            if logged == written:
                 self._infer(table, position, "altered before, unseen")
-            elif (known := self._rows.definitions.get(name)) is not None:
-                self._define(known, position, inferred=False)
+            elif (definition := self._rows.definitions.get(name)) is not None:
+                self._define(definition, position, inferred=False)
 
     def _infer(self, table: Table, position: Position, words: str) -> bool:
         """The definition that was read holds from a position on, though the log did not say so."""
         name = (table.keyspace, table.name)
-        before = self._rows.definitions.get(name)
+        previous = self._rows.definitions.get(name)
         self._rows = self._rows.without(name).with_base(self._view.rows_of(name), read=False, newer=True)
         self._objects, types = self._objects.become(types_of(self._rows.rows(name)))
         written = self._view.types_written(table)
-        self._tell(object_told(one, position, written, inferred=True) for one in types)
-        if before is not None and before.id != table.id:
-            self.history = self.history.drop((before,))[0]
-            self._unsent.add(HistoryRecord(position, before.id, name))
+        self._tell(object_told(change, position, written, inferred=True) for change in types)
+        if previous is not None and previous.id != table.id:
+            self.history = self.history.drop((previous,))[0]
+            self._unsent.add(HistoryRecord(position, previous.id, name))
         difference = self._define(table, position, inferred=False)
         if difference:
             written = max(self._rows.written(name), self._view.types_written(table))
-            self._announced.tell(inferred_event(before, table, position, written), (position, table.id))
+            self._announced.tell(inferred_event(previous, table, position, written), (position, table.id))
             self._note(table, f"{words}: the cluster's present definition is taken from {position} on")
         return bool(difference)
 

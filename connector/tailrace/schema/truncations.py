@@ -20,8 +20,10 @@ def truncation_of(table_id: UUID, value: bytes, position: Position, *, inferred:
     that are none (SystemKeyspace.truncationAsMapEntry)."""
     if len(value) != 20:
         return None
-    segment, offset, at = (int.from_bytes(value[a:b], "big", signed=True) for a, b in ((0, 8), (8, 12), (12, 20)))
-    return Truncation(position, table_id, at, (segment, offset), inferred)
+    segment, offset, milliseconds = (
+        int.from_bytes(value[a:b], "big", signed=True) for a, b in ((0, 8), (8, 12), (12, 20))
+    )
+    return Truncation(position, table_id, milliseconds, (segment, offset), inferred)
 
 
 def truncations_in(mutation: Mutation, position: Position) -> Iterator[Truncation]:
@@ -32,14 +34,16 @@ def truncations_in(mutation: Mutation, position: Position) -> Iterator[Truncatio
                 continue
             for cell in row.cells:
                 if cell.column.name == _COLUMN and cell.value is not None and len(cell.path or b"") == 16:
-                    found = truncation_of(UUID(bytes=cell.path), cell.value, position)
-                    if found is not None:
-                        yield found
+                    truncation = truncation_of(UUID(bytes=cell.path), cell.value, position)
+                    if truncation is not None:
+                        yield truncation
 
 
 def metadata_epoch(mutation: Mutation) -> int | None:
-    """The epoch of the cluster's metadata that a mutation of `system.local` says the node is at; None for other ones,
-    and before Cassandra 6, where a schema version is a hash."""
+    """The metadata epoch of the node, from a mutation of `system.local`; None for others.
+
+    None also before Cassandra 6, where a schema version is a hash.
+    """
     cells = (cell for update in mutation.updates for row in update.items if isinstance(row, Row) for cell in row.cells)
     versions = [cell.value for cell in cells if cell.column.name == "schema_version" and cell.value is not None]
     return epoch_of(UUID(bytes=versions[-1])) if versions and len(versions[-1]) == 16 else None
@@ -74,74 +78,85 @@ class Truncations:
     def begin(self, record: Record) -> None:
         """Go on from an offsets record."""
         if record.truncated is not None:
-            self.newest = {table_id: (at, inferred) for table_id, at, inferred in record.truncated} | (
-                self.newest or {}
-            )
-        later = [one for one in self._unconfirmed if record.schema is None or one.position > record.schema]
+            self.newest = {
+                table_id: (milliseconds, inferred) for table_id, milliseconds, inferred in record.truncated
+            } | (self.newest or {})
+        later = [
+            truncation
+            for truncation in self._unconfirmed
+            if record.schema is None or truncation.position > record.schema
+        ]
         self.pending = sorted({*record.truncations, *later})
-        self._seen = {one: self._seen.get(one, record.schema) for one in self.pending}
+        self._seen = {truncation: self._seen.get(truncation, record.schema) for truncation in self.pending}
         self._unconfirmed = list(self.pending)
 
     def ask(self, read: Mapping[UUID, bytes]) -> None:
         """What the cluster says at first, of the time before our log; where that was asked before, it stays."""
         if self.newest is None:
-            found = (truncation_of(id, value, Position(0, 0, 0)) for id, value in read.items())
-            self.newest = {one.table_id: (one.at, False) for one in found if one is not None}
+            truncations = (truncation_of(id, value, Position(0, 0, 0)) for id, value in read.items())
+            self.newest = {
+                truncation.table_id: (truncation.at, False) for truncation in truncations if truncation is not None
+            }
 
-    def logged(self, found: Truncation) -> bool:
+    def logged(self, truncation: Truncation) -> bool:
         """The log tells of one; whether it is news, and was not concluded from a read before."""
         newest = self.newest = self.newest or {}
-        at, inferred = newest.get(found.table_id, (found.at, False))
-        if inferred and found.at <= at:
+        newest_ms, inferred = newest.get(truncation.table_id, (truncation.at, False))
+        if inferred and truncation.at <= newest_ms:
             return False
-        newest[found.table_id] = max(at, found.at), False
+        newest[truncation.table_id] = max(newest_ms, truncation.at), False
         return True
 
     def missed(self, read: Mapping[UUID, bytes], until: Position, written: int | None) -> list[Truncation]:
-        """Those of a read of the cluster that must have stood in a hole of the log that ends at `until`: newer than
-        what is known, older than what follows (microseconds; None: not known). They stand at the hole's end."""
+        """The truncations of a cluster read that must have stood in a hole of the log; they get its end as position.
+
+        They are newer than the newest known one, and older than `written`, the first write after the hole
+        (microseconds; None: not known). `until` is the hole's end.
+        """
         newest = self.newest = self.newest or {}
         news: list[Truncation] = []
         for table_id, value in sorted(read.items()):
-            found = truncation_of(table_id, value, until, inferred=True)
-            known = newest.get(table_id)
-            if found is None or (known is not None and found.at <= known[0]):
+            truncation = truncation_of(table_id, value, until, inferred=True)
+            previous = newest.get(table_id)
+            if truncation is None or (previous is not None and truncation.at <= previous[0]):
                 continue
-            if written is None or found.written < written:
-                newest[table_id] = found.at, True
-                news.append(found)
+            if written is None or truncation.written < written:
+                newest[table_id] = truncation.at, True
+                news.append(truncation)
         return news
 
-    def add(self, one: Truncation, place: Position | None) -> None:
-        """One to publish; the log was read for DDL up to `place` when it was found."""
-        self.pending = sorted([*self.pending, one])
-        self._unconfirmed.append(one)
-        self._seen[one] = place
+    def add(self, truncation: Truncation, read_up_to: Position | None) -> None:
+        """One to publish; the log had been read for DDL up to a position when it was met."""
+        self.pending = sorted([*self.pending, truncation])
+        self._unconfirmed.append(truncation)
+        self._seen[truncation] = read_up_to
 
     def forget(self, table_id: UUID) -> None:
         """The table is gone."""
         if self.newest is not None:
             self.newest.pop(table_id, None)
 
-    def settled(self, one: Truncation, place: Position | None) -> bool:
-        """Whether the log went on behind the section in which it stands, so that its segment's index, if it was to get
-        one for that section, has it; `place` is up to where it was read for DDL by now."""
-        if one.inferred or place is None or place.segment > one.position.segment:
-            return True
-        seen = self._seen.get(one)
-        return seen is None or place > seen
+    def settled(self, truncation: Truncation, read_up_to: Position | None) -> bool:
+        """Whether the log, read for DDL up to a position by now, went on behind the section of a truncation.
 
-    def published(self, one: Truncation) -> None:
+        Its segment's index has that section by then, if it was to get one for it.
+        """
+        if truncation.inferred or read_up_to is None or read_up_to.segment > truncation.position.segment:
+            return True
+        met_at = self._seen.get(truncation)
+        return met_at is None or read_up_to > met_at
+
+    def published(self, truncation: Truncation) -> None:
         """It is in the open transaction."""
-        self.pending.remove(one)
+        self.pending.remove(truncation)
 
     def sent(self) -> None:
         """The transaction is committed."""
         self._unconfirmed = list(self.pending)
-        self._seen = {one: self._seen[one] for one in self.pending}
+        self._seen = {truncation: self._seen[truncation] for truncation in self.pending}
 
     def told(self) -> tuple[Newest, ...] | None:
         """`newest`, for the offsets record."""
         if self.newest is None:
             return None
-        return tuple((id, at, inferred) for id, (at, inferred) in sorted(self.newest.items()))
+        return tuple((id, milliseconds, inferred) for id, (milliseconds, inferred) in sorted(self.newest.items()))

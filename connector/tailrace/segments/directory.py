@@ -72,14 +72,14 @@ def list_segments(directory: Path) -> Listing:
     with os.scandir(directory) as entries:
         names = {entry.name: _is_file(entry) for entry in entries}
     listing = pair(directory, (name for name, is_file in names.items() if is_file))
-    others = sorted(name for name, is_file in names.items() if not is_file)
-    if not others:
+    non_files = sorted(name for name, is_file in names.items() if not is_file)
+    if not non_files:
         return listing
-    ids = {files.id for files in pair(directory, others).segments if files.log is not None}
+    ids = {files.id for files in pair(directory, non_files).segments if files.log is not None}
     indexes = (files.index.name for files in listing.segments if files.id in ids and files.index is not None)
     return Listing(
         tuple(files for files in listing.segments if files.id not in ids),
-        tuple(sorted((*listing.foreign, *others, *indexes))),
+        tuple(sorted((*listing.foreign, *non_files, *indexes))),
     )
 
 

@@ -17,8 +17,8 @@ def is_final(
 ) -> bool:
     """Whether all of an open segment stands in its file: `segments` are those of cdc_raw and its spool, `index` is what
     its own says. In early mode a successor that has begun, or a file without a name, says so too."""
-    here = segments.get(segment.id)
-    if here is not None and here.spooled:
+    own_files = segments.get(segment.id)
+    if own_files is not None and own_files.spooled:
         return True
     later = (files for id, files in segments.items() if id > segment.id and files.index is not None)
     if any(is_genuine(files) for files in later):
@@ -34,8 +34,8 @@ def has_begun(path: Path, keys: Keys) -> bool:
     """Whether a section stands in a segment's file."""
     (files,) = pair(path.parent, [path.name]).segments
     try:
-        with closing(OpenSegment(path, files.id, 0, 0, keys)) as other:
-            return other.begun
+        with closing(OpenSegment(path, files.id, 0, 0, keys)) as segment:
+            return segment.begun
     except OSError:
         return False
 

@@ -45,8 +45,8 @@ class KeptSegments:
                 return
             self.unindexed.keep(files.id, path, self._files[files.id].fileno())
             deleted = [id for id, file in sorted(self._files.items()) if os.fstat(file.fileno()).st_nlink == 0]
-            most = max(len(self._files) - _MOST_OPEN, 0)
-            for id in {*deleted[: 1 - _MOST_KEPT], *sorted(self._files)[:most]}:
+            excess = max(len(self._files) - _MOST_OPEN, 0)
+            for id in {*deleted[: 1 - _MOST_KEPT], *sorted(self._files)[:excess]}:
                 self._drop(id)
 
     def paths(self) -> dict[int, Path]:

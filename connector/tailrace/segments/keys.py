@@ -34,9 +34,11 @@ def keys_of_settings(settings: AgentSettings) -> Keys:
         return _raw("agent.segment_key", settings.segment_key.get_secret_value())
     if settings.keystore is None or settings.keystore_password is None:
         return NO_KEYS
-    own = settings.keystore_key_password
+    key_password = settings.keystore_key_password
     password = settings.keystore_password.get_secret_value()
-    return _stored("agent.keystore", settings.keystore, password, None if own is None else own.get_secret_value())
+    return _stored(
+        "agent.keystore", settings.keystore, password, None if key_password is None else key_password.get_secret_value()
+    )
 
 
 def _raw(name: str, digits: str) -> Keys:

@@ -13,7 +13,7 @@ def read_keystore(data: bytes, password: str, key_password: str | None = None) -
 
     `key_password` opens the entries; without it the keystore's does, as there. Entries that it does not open are left
     out while others do: a keystore may be shared. Raises SettingsError for a wrong password, for anything that is no
-    JCEKS keystore, and where the library for it is not installed; messages name neither password nor key.
+    JCEKS keystore, and where the library for it is not installed. Messages name neither password nor key.
     """
     try:
         import jks

@@ -107,8 +107,8 @@ class OpenSegment:
             named = self.path.stat()
         except OSError:
             return False
-        held = os.fstat(self._file.fileno())
-        return held.st_nlink == 1 and (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
+        opened = os.fstat(self._file.fileno())
+        return opened.st_nlink == 1 and (named.st_ino, named.st_dev) == (opened.st_ino, opened.st_dev)
 
     @property
     def unlinked(self) -> bool:
@@ -138,8 +138,8 @@ class OpenSegment:
             times = [oldest_write(frame.payload, self._descriptor.version) for frame in first]
         except DecodeError:
             return None
-        known = sorted(time for time in times if time is not None)
-        return known[len(known) // 2] if known else None
+        write_times = sorted(time for time in times if time is not None)
+        return write_times[len(write_times) // 2] if write_times else None
 
     def read(self, limit: int, released: int | None) -> tuple[list[Entry], DecodeError | None]:
         """The next entries, at most `limit` and about 8 MiB, and what broke behind them.
@@ -169,8 +169,9 @@ class OpenSegment:
             self._after = stretch.after
 
     def select(self, tables: frozenset[bytes], size: int) -> tuple[list[Entry], DecodeError | None]:
-        """Of the next sections, up to about `size` bytes, the mutations that begin with an update of one of `tables`,
-        named by the bytes of their ids; and what broke behind them.
+        """The mutations of the next sections that begin with an update of one of `tables`, and the error behind them.
+
+        `tables` are the bytes of table ids. It reads sections of about `size` bytes in all.
 
         Every section that stands there is read, up to the last valid marker, released or not. After an error the next
         call tries that section again, behind the last mutation that was given.
@@ -255,12 +256,12 @@ class OpenSegment:
 def entries_at(segment: OpenSegment, offsets: Collection[int]) -> Iterator[Entry]:
     """The mutations of a segment, just opened, that end at these offsets, in order; fewer where it is damaged. It is
     closed at the end. Raises OSError."""
-    wanted = set(offsets)
+    remaining = set(offsets)
     with closing(segment):
-        while wanted and (entries := segment.read(_REREAD, None)[0]):
+        while remaining and (entries := segment.read(_REREAD, None)[0]):
             for entry in entries:
-                if entry.offset in wanted:
-                    wanted.discard(entry.offset)
+                if entry.offset in remaining:
+                    remaining.discard(entry.offset)
                     yield entry
 
 

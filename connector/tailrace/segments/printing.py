@@ -65,14 +65,14 @@ class RawPrinter:
         # 5.0 writes version 7 too, and only the schema file tells: its reader prints its own constant for "never".
         old = shown.descriptor.version < 8 and shown.release != "5.0"
         # The columns that Cassandra's own tables lost are built in as dropped: 3.11 still had them.
-        kept = shown.descriptor.version < 7 and mutation.updates[0].table.keyspace == "system"
+        dropped_later = shown.descriptor.version < 7 and mutation.updates[0].table.keyspace == "system"
         yield raw_mutation(
             mutation,
             segment=shown.descriptor.id,
             end=shown.frame.end,
             size=len(shown.frame.payload),
             never=NEVER_32 if old else NEVER_64,
-            dropped=shown.dropped or kept,
+            dropped=shown.dropped or dropped_later,
         )
 
 

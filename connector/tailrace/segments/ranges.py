@@ -29,10 +29,10 @@ class Stretch:
 
 def stretch_of(since: str | None, until: str | None) -> Stretch:
     """The stretch between two positions; a segment alone stands for its beginning, or its end. Raises SettingsError."""
-    everything = Stretch()
+    unbounded = Stretch()
     stretch = Stretch(
-        everything.since if since is None else _position("--since", since, 0),
-        everything.until if until is None else _position("--until", until, _SEGMENT_END),
+        unbounded.since if since is None else _position("--since", since, 0),
+        unbounded.until if until is None else _position("--until", until, _SEGMENT_END),
     )
     if stretch.since >= stretch.until:
         raise SettingsError(f"nothing can be behind --since {since} and not behind --until {until}")

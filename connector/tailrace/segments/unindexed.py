@@ -30,8 +30,8 @@ _READ_BYTES: Final = 8 << 20
 class Unindexed:
     """Segments without an index, by id. `keep` from any thread, everything else from the run loop's.
 
-    A segment is kept from when it appears until it has an index, or `sift` finds no mutation of interest in it, or it
-    is published. `keys` open encrypted segments.
+    A segment is kept from when it appears until it has an index, is published, or has no mutation of interest (`sift`).
+    `keys` open encrypted segments.
     """
 
     def __init__(self, keys: Keys = NO_KEYS) -> None:
@@ -75,8 +75,10 @@ class Unindexed:
                 self._drop(id)
 
     def sift(self, tables: Callable[[], frozenset[bytes]], before: int) -> None:
-        """Of segments before this one, which are final, drop those without a mutation that begins with one of these
-        tables, named by the bytes of their ids."""
+        """Drop the segments before this one in which no mutation begins with one of these tables (bytes of their ids).
+
+        They are final.
+        """
         with self._lock:
             unsifted = sorted(id for id in self._files if id < before and id not in self._holding)
         if unsifted:

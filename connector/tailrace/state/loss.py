@@ -35,10 +35,10 @@ class Loss:
                 f"up to {self.until}; those changes are retracted"
             )
         names = f"segment {a}" if a == b else f"segments {a} to {b}"
-        what = (
+        verdict = (
             f"{names} had changes to publish, and vanished unread: lost is"
             if self.kind is Missing.LOST
             else f"{names} are gone, nobody watched, and Cassandra or another agent may have deleted unread ones: "
             "perhaps lost is"
         )
-        return f"{what} what stood behind {self.first}, before {self.until}"
+        return f"{verdict} what stood behind {self.first}, before {self.until}"

@@ -81,24 +81,31 @@ class ParkingLot:
         """Whether mutations wait for this table."""
         return any(lot.table == table for lot in self._lots.values())
 
-    def park(self, at: Position, checksum: int, table: UUID, now: int, reason: str) -> bool:
+    def park(self, position: Position, checksum: int, table: UUID, now: int, reason: str) -> bool:
         """Set one more aside; whether it begins a lot."""
         self.changed = True
         reason = reason[:_REASON]
         for lot in self._lots.values():
-            same = (lot.epoch, lot.segment, lot.table, lot.reason) == (at.epoch, at.segment, table, reason)
-            if same and not lot.dead and len(lot.offsets) < LOT and lot.offsets[-1] < at.offset:
-                self._lots[lot.key] = replace(lot, offsets=(*lot.offsets, at.offset))
+            matches = (lot.epoch, lot.segment, lot.table, lot.reason) == (
+                position.epoch,
+                position.segment,
+                table,
+                reason,
+            )
+            if matches and not lot.dead and len(lot.offsets) < LOT and lot.offsets[-1] < position.offset:
+                self._lots[lot.key] = replace(lot, offsets=(*lot.offsets, position.offset))
                 return False
-        lot = Parked(at.epoch, at.segment, checksum, table, at.offset, (at.offset,), now, reason)
+        lot = Parked(
+            position.epoch, position.segment, checksum, table, position.offset, (position.offset,), now, reason
+        )
         self._lots[lot.key] = lot
         return True
 
     def remove(self, lot: Parked, offsets: Iterable[int]) -> None:
         """These mutations are parked no longer."""
         self.changed = True
-        gone, present = frozenset(offsets), self._lots[lot.key]
-        left = tuple(offset for offset in present.offsets if offset not in gone)
+        removed, present = frozenset(offsets), self._lots[lot.key]
+        left = tuple(offset for offset in present.offsets if offset not in removed)
         if left:
             self._lots[lot.key] = replace(present, offsets=left)
         else:

@@ -30,12 +30,14 @@ class Quarantined:
 class Resume:
     """Where reading starts, from the offsets record: behind `position` (None: at the oldest segment there is).
 
-    `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `schema` is the place up
-    to which all segments were read for DDL, at or ahead of the position (None: nowhere yet); up to there `truncations`
-    were met that are not published yet, `truncated` has each table's newest (None: never asked), and `metadata` are
-    the epochs of Cassandra 6's metadata of which all DDL was met, and whose DDL comes next or came last. `unread` are
-    segments that had an index and were not read to their end, `reported` those that were told to be missing
-    (retention.missing). `parked` are mutations at or below the position whose changes wait.
+    `open` and `quarantined` are the record's; Ledger and contracts.md 1 say what they are for. `unread` are segments
+    that had an index and were not read to their end, `reported` those that were reported missing (retention.missing).
+    `parked` are mutations at or below the position whose changes wait.
+
+    `schema` is the position up to which all segments were read for DDL, at or ahead of `position` (None: nowhere yet).
+    Of what was met up to there, `truncations` are not published yet, and `truncated` has each table's newest (None:
+    never asked). `metadata` are two epochs of Cassandra 6's metadata: that of which all DDL was met, and that whose DDL
+    comes next or came last.
     """
 
     position: Position | None = None

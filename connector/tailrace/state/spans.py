@@ -10,36 +10,36 @@ Span = tuple[int, int]
 
 def spans(ids: Iterable[int]) -> tuple[Span, ...]:
     """Ids as spans of consecutive ones."""
-    found: list[Span] = []
+    runs: list[Span] = []
     for id in sorted(set(ids)):
-        if found and id == found[-1][1] + 1:
-            found[-1] = (found[-1][0], id)
+        if runs and id == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], id)
         else:
-            found.append((id, id))
-    return tuple(found)
+            runs.append((id, id))
+    return tuple(runs)
 
 
 def united(known: Iterable[Span], more: Iterable[Span] = ()) -> tuple[Span, ...]:
     """Spans as few as possible."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for a, b in sorted((*known, *more)):
-        if found and a <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(b, found[-1][1]))
+        if merged and a <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(b, merged[-1][1]))
         else:
-            found.append((a, b))
-    return tuple(found)
+            merged.append((a, b))
+    return tuple(merged)
 
 
-def without(span: Span, known: Iterable[Span]) -> tuple[Span, ...]:
+def without(span: Span, excluded: Iterable[Span]) -> tuple[Span, ...]:
     """What of a span stands in none of the known ones."""
-    left, (at, last) = list[Span](), span
-    for a, b in united(known):
-        if b < at or a > last:
+    left, (first, last) = list[Span](), span
+    for a, b in united(excluded):
+        if b < first or a > last:
             continue
-        if a > at:
-            left.append((at, a - 1))
-        at = b + 1
-    return (*left, (at, last)) if at <= last else tuple(left)
+        if a > first:
+            left.append((first, a - 1))
+        first = b + 1
+    return (*left, (first, last)) if first <= last else tuple(left)
 
 
 def ids_of(known: Iterable[Span]) -> frozenset[int]:

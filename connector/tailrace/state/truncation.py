@@ -13,8 +13,7 @@ Newest = tuple[UUID, int, bool]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Truncation:
-    """A TRUNCATE of one table, where the log tells of it: `position` is the end of that record, or of the hole in which
-    it stood.
+    """A TRUNCATE of one table. `position` is the end of its record in the log, or of the hole in which that stood.
 
     `at` is the node's time of it, in milliseconds. The table's data up to `upto` (segment, offset) of this node's log
     went; what stands behind that stayed, whatever its write time. Ordered by position.

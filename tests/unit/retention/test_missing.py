@@ -129,7 +129,11 @@ def test_what_another_agent_deleted_is_unknown_wherever_it_stood() -> None:
     node.register.distrust()
     assert node.look(listing(11, 14, indexed=False)) == [("unknown", (12, 13))]
     assert node.look(listing(11, 14, 17, indexed=False)) == []
-    assert unwatched_gaps(10, listing(12, 17, spooled=(14,)), no_run, others=True) == ((11, 11), (13, 13), (15, 16))
+    assert unwatched_gaps(10, listing(12, 17, spooled=(14,)), no_run, other_agents=True) == (
+        (11, 11),
+        (13, 13),
+        (15, 16),
+    )
 
 
 def test_a_process_that_slept_has_not_watched() -> None:
