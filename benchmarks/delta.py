@@ -24,7 +24,7 @@ from tailrace_common.build import describe
 from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
@@ -97,7 +97,7 @@ def _values(number: int) -> dict[str, object]:
 
 
 def _timed(sink: Sink, changes: Sequence[Change]) -> Cost:
-    delivered = [Delivered(Place("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
+    delivered = [Delivered(RecordId("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
     return _cost(lambda: [sink.write(batch) for batch in batches])
 

@@ -23,7 +23,7 @@ from benchmarks.sql import ORDERS, WRITTEN
 from tailrace_common.build import describe
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
-from tailrace_spark.batch.delivery import Delivered, Place
+from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
@@ -84,7 +84,7 @@ def _send(client: httpx2.Client, prefix: str, bodies: Sequence[bytes]) -> None:
 
 
 def _timed(sink: OpensearchSink, changes: Sequence[Change]) -> float:
-    delivered = [Delivered(Place("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
+    delivered = [Delivered(RecordId("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
     return _seconds(lambda: [sink.write(batch) for batch in batches])
 

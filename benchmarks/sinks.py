@@ -28,7 +28,7 @@ from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tailrace_common.build import describe
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tests import mariadb, opensearch, postgres, rabbitmq, s3
@@ -221,7 +221,7 @@ def _rates(target: Target, servers: Servers, seconds: float) -> Iterator[Rate | 
 
     def pieces(changes: Iterable[Change]) -> list[Piece]:
         delivered = tuple(
-            Delivered(Place("t.shop.orders", 0, offset, b"12345678"), one, STREAM)
+            Delivered(RecordId("t.shop.orders", 0, offset, b"12345678"), one, STREAM)
             for one, offset in zip(changes, offsets, strict=False)
         )
         return [Piece(delivered[n : n + PIECE]) for n in range(0, len(delivered), PIECE)]

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from tailrace_common.build import describe
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.calendar import timestamp_text
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.postgres import new_database
@@ -100,7 +100,7 @@ def _pieces(delivered: Sequence[Delivered]) -> list[Piece]:
 
 
 def _delivered(change: Change, offset: int) -> Delivered:
-    return Delivered(Place("t.shop.orders", 0, offset, b"12345678"), change, STREAM)
+    return Delivered(RecordId("t.shop.orders", 0, offset, b"12345678"), change, STREAM)
 
 
 def _plain(url: str, changes: int) -> Cost:

@@ -19,13 +19,13 @@ from tailrace.agent.parts import Limits
 from tailrace.agent.transaction import Transaction
 from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard
-from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import Sizes
 from tailrace_common.settings import TopicSettings
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 
 TABLES: tuple[int, ...] = (1, 10, 200)

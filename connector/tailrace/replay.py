@@ -15,7 +15,6 @@ from tailrace.commitlog.mutation import first_table
 from tailrace.errors import UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
-from tailrace.position import Position
 from tailrace.publish.record import Record, size_of
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.index import parse_index
@@ -24,6 +23,7 @@ from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.position import Position
 
 _READ: Final = 256
 

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.packing import json_object
+from tailrace_schemas.position import Position
 
 FORMAT: Final = 1
-Place = tuple[int, int, int]
-"""A position: log epoch, segment id, offset; as `source` of the change record has it. Ordered within a host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,8 @@ class Progress:
 
     cluster: str
     host: str
-    position: Place
-    durable: Place
+    position: Position
+    durable: Position
     at: int
     caught_up: bool = False
     parked: int = 0
@@ -43,8 +42,7 @@ class Progress:
 
 def has_read(progress: Progress) -> bool:
     """Whether the host's agent has a position: behind a segment, or in another log epoch than the first."""
-    epoch, segment, _ = progress.position
-    return segment >= 0 or epoch > 1
+    return progress.position.segment >= 0 or progress.position.epoch > 1
 
 
 def progress_key(cluster: str, host: str) -> bytes:
@@ -79,8 +77,8 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
         return Progress(
             cluster,
             host,
-            _place(record["position"]),
-            _place(record["durable"]),
+            _position(record["position"]),
+            _position(record["durable"]),
             int(record["at"]),
             bool(record["caught_up"]),
             int(record["parked"]),
@@ -92,9 +90,9 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
         raise CorruptError(f"progress of {key!r}: {words} in {value[:200]!r}") from error
 
 
-def _record(place: Place) -> dict[str, int]:
-    return dict(zip(("epoch", "segment", "offset"), place, strict=True))
+def _record(position: Position) -> dict[str, int]:
+    return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
 
 
-def _place(record: Mapping[str, Any]) -> Place:
-    return int(record["epoch"]), int(record["segment"]), int(record["offset"])
+def _position(record: Mapping[str, Any]) -> Position:
+    return Position(int(record["epoch"]), int(record["segment"]), int(record["offset"]))

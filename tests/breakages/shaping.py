@@ -126,7 +126,7 @@ BREAKAGES: Final = (
         name="a-letter-without-bytes-is-left",
         promise="a letter of a stream with masks is read from its topic again",
         file="spark/tailrace_spark/job/replay.py",
-        old='replace(letter, message=fetch(letter.place) or b"")',
+        old='replace(letter, message=fetch(letter.record_id) or b"")',
         new="letter",
         needs=Needs.NOTHING,
         reds=(

@@ -31,7 +31,6 @@ from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
-from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.segments.directory import OWNER_MARK
 from tailrace.segments.open_segment import header_checksum
@@ -41,6 +40,7 @@ from tailrace_common.settings import TopicSettings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.integration.processes import PROGRAM, CommandProcess
 

@@ -26,7 +26,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import open_sink
@@ -305,7 +305,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
         truncation,
         Log(again).insert((1,), (), 10, v=1),
     ]
-    piece = Piece(tuple(Delivered(Place(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
+    piece = Piece(tuple(Delivered(RecordId(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
     with cql(cassandra) as session, closing(opened(cassandra, lists="refuse")) as sink:
         sink.reach()
         with pytest.raises(ServiceError, match="the keyspace must exist"):
@@ -370,7 +370,7 @@ def test_a_table_that_cannot_be_followed_there_holds_up_no_other(
     plain = table({"k": "int"}, regular={"v": "int"}, keyspace=keyspace, name="plain")
     other = table({"k": "int"}, {"c": "int"}, regular={"v": column}, keyspace=keyspace, name="t")
     changes = (Log(other).insert((1,), (1,), 10, v=value), Log(plain).insert((1,), (), 10, v=1))
-    piece = Piece(tuple(Delivered(Place(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
+    piece = Piece(tuple(Delivered(RecordId(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
     with cql(cassandra) as session, closing(opened(cassandra)) as sink:
         create_keyspace(session, copy)
         for statement in there:
@@ -398,7 +398,7 @@ def test_a_change_that_the_cluster_takes_in_no_request_is_set_aside(
         log.insert((3,), (), 10, v="x" * (2_500 << 10)),
         log.insert((4,), (), 10, v="behind"),
     )
-    piece = Piece(tuple(Delivered(Place(f"t.{plain}", 0, at), one) for at, one in enumerate(changes)))
+    piece = Piece(tuple(Delivered(RecordId(f"t.{plain}", 0, at), one) for at, one in enumerate(changes)))
     with cql(cassandra) as session, closing(opened(cassandra, largest_mutation_kibibytes=2_400)) as sink:
         create_keyspace(session, copy)
         assert sink.write([piece]) == Summary(changes=2, rows=2, dead_letters=3)
@@ -417,7 +417,7 @@ def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_nam
         query = "SELECT id FROM system_schema.tables WHERE keyspace_name = %s"
         [row] = session.execute(query, (keyspace_name,))
         own = Log(table({"k": "int"}, keyspace=keyspace_name, table_id=row.id))
-        piece = Piece((Delivered(Place("t.x", 0, 0), own.insert((1,), (), 10)),))
+        piece = Piece((Delivered(RecordId("t.x", 0, 0), own.insert((1,), (), 10)),))
         with pytest.raises(SettingsError, match="is the source's own table"):
             sink.write([piece])
 

@@ -28,12 +28,12 @@ from tailrace.commitlog.mutation import first_table
 from tailrace.history.records import HistoryRecord
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
-from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.state.resume import Resume
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.change import Origin
 from tailrace_schemas.definitions import schema_row_to_json
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.integration.agents import AgentProcess, Published, cql, create_keyspace, ints, published, settings_for
 from tests.unit.capture.segments import SegmentWriter

@@ -27,6 +27,7 @@ from tailrace_common.kafka import TopicReader
 from tailrace_common.topics.progress import ProgressReader
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import decode
+from tailrace_schemas.position import Position
 from tests.integration.agents import (
     AgentProcess,
     cql,
@@ -179,8 +180,8 @@ def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
     """Whoever reads the progress first, and then the topic to its end, has every change at or below it; and in the end
     it covers all of them."""
     topic = stage.topic
-    seen: set[tuple[int, int, int]] = set()
-    looks: list[tuple[tuple[int, int, int], frozenset[tuple[int, int, int]]]] = []
+    seen: set[Position] = set()
+    looks: list[tuple[Position, frozenset[Position]]] = []
     with stage.agent("agent", {"progress_seconds": 0.05}) as agent:
         stage.write(1)
         agent.until(lambda: agent.count("changes") >= 1)  # so its topic is there
@@ -196,7 +197,7 @@ def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
                 for _, record in reader.read_to_end():
                     source = decode(record.value or b"", schemas).source
                     assert source is not None
-                    seen.add((source.epoch, source.segment, source.offset))
+                    seen.add(Position(source.epoch, source.segment, source.offset))
                 if progress:
                     looks.append((progress[0].position, frozenset(seen)))
                 return bool(progress) and progress[0].caught_up and len(seen) == stage.written

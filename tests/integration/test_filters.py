@@ -22,7 +22,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
@@ -56,10 +56,10 @@ TRUNCATION = Change(op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=De
 def taken(spark: SparkSession, where: str, *changes: Change, written: bool = False) -> tuple[list[int], list[str]]:
     """Which of the changes a filter lets through, by number, and the reasons of dead letters."""
     filters = Filters(spark, {"shop.*": where}, written=written)
-    piece = Piece(tuple(Delivered(Place("t", 0, number), one) for number, one in enumerate(changes)))
+    piece = Piece(tuple(Delivered(RecordId("t", 0, number), one) for number, one in enumerate(changes)))
     [found] = filters.filtered([piece])
     assert sum(filters.left_out.values()) == len(changes) - len(found.changes) - len(found.dead_letters)
-    return [one.place.offset for one in found.changes], [one.reason for one in found.dead_letters]
+    return [one.record_id.offset for one in found.changes], [one.reason for one in found.dead_letters]
 
 
 @pytest.mark.parametrize(
@@ -134,14 +134,14 @@ def test_of_what_spark_cannot_evaluate_the_rest_goes_on(spark: SparkSession) -> 
 def test_a_key_column_has_the_name_of_the_newest_definition(spark: SparkSession) -> None:
     renamed = replace(ORDERS, partition_key=(replace(column("land", "text", ORDERS.key[0].kind, 0)), ORDERS.key[1]))
     filters = Filters(spark, {"shop.*": "land = 'DE'"}, written=False)
-    newer = Delivered(Place("t", 0, 0), Log(renamed).insert(DE, (1, 1), 5), announced=2)
-    older = [Delivered(Place("t", 0, at), LOG.insert(key, (1, 1), 6), announced=1) for at, key in ((1, DE), (2, FR))]
+    newer = Delivered(RecordId("t", 0, 0), Log(renamed).insert(DE, (1, 1), 5), announced=2)
+    older = [Delivered(RecordId("t", 0, at), LOG.insert(key, (1, 1), 6), announced=1) for at, key in ((1, DE), (2, FR))]
     [found] = filters.filtered([Piece((newer, *older))])
-    assert [one.place.offset for one in found.changes] == [0, 1]
+    assert [one.record_id.offset for one in found.changes] == [0, 1]
     started = Filters(spark, {"shop.*": "land = 'DE'"}, written=False)
     started.check(renamed, 2)
     [found] = started.filtered([Piece(tuple(older))])
-    assert [one.place.offset for one in found.changes] == [1], "what was written before the column was renamed"
+    assert [one.record_id.offset for one in found.changes] == [1], "what was written before the column was renamed"
 
 
 def test_the_documents_example_says_what_it_says_of_deletions(spark: SparkSession) -> None:
@@ -168,9 +168,9 @@ def test_the_documents_example_says_what_it_says_of_deletions(spark: SparkSessio
         log.delete_range(DE, (summer,), (summer,), 5),
         Change(op=Op.TRUNCATE, table=orders, token=0, key=None, deletion=Deletion(5, 1)),
     ]
-    piece = Piece(tuple(Delivered(Place("t", 0, number), one) for number, one in enumerate(changes)))
+    piece = Piece(tuple(Delivered(RecordId("t", 0, number), one) for number, one in enumerate(changes)))
     [found] = shape.shaped([piece])
-    assert [one.place.offset for one in found.changes] == [0, 1, 2, 6]
+    assert [one.record_id.offset for one in found.changes] == [0, 1, 2, 6]
     assert [cell.column.name for cell in found.changes[0].change.cells] == ["email", "total_eur"]
 
 
@@ -206,7 +206,7 @@ def shown(path: Path, piece: Piece, where: str) -> list[dict[str, Any]]:
 def test_a_table_of_filtered_changes_is_the_filtered_table(
     spark: SparkSession, tmp_path: Path, changes: list[Change], condition: tuple[str, str]
 ) -> None:
-    piece = Piece(tuple(Delivered(Place("t", 0, at), one) for at, one in enumerate(changes)))
+    piece = Piece(tuple(Delivered(RecordId("t", 0, at), one) for at, one in enumerate(changes)))
     [filtered] = Filters(spark, {"shop.orders": condition[0]}, written=False).filtered([piece])
     assert filtered.dead_letters == ()
     wanted = shown(tmp_path / f"{_files()}.db", piece, condition[1])

@@ -14,7 +14,7 @@ import pytest
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, replayed
 from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore
@@ -177,7 +177,7 @@ def test_changes_of_a_table_that_was_set_aside_whole_are_written_once_its_cause_
     changes = [Log(PLAIN).insert((number,), (), 10, v="x") for number in range(3)]
 
     delivered = [
-        Delivered(Place("t.shop.plain", 0, at, ENCODER.schema_id), as_read(change), message=ENCODER.value(change))
+        Delivered(RecordId("t.shop.plain", 0, at, ENCODER.schema_id), as_read(change), message=ENCODER.value(change))
         for at, change in enumerate(changes)
     ]
     with closing(store.open(clock=lambda: now[0])) as sink:
@@ -220,10 +220,10 @@ def test_listing_letters_changes_no_table(cassandra: LocalCassandra) -> None:
             return {row.column_name for row in rows}
 
     with closing(store.open()) as sink:
-        assert [(one.place.offset, one.message) for one in sink.letters(None, 9)] == [(0, b"")]
+        assert [(one.record_id.offset, one.message) for one in sink.letters(None, 9)] == [(0, b"")]
         assert columns(store) == {"topic", "partition", "offset", "schema_id", "reason"}
         assert columns(stranger) == {"id"}
         assert sum(replayed(sink, understood, lambda _: LETTERS[0].message), Replayed()) == Replayed(taken=1)
         sink.write([Piece((), (LETTERS[1],))])
-        assert [(one.place.offset, one.message) for one in sink.letters(None, 9)] == [(1, LETTERS[1].message)]
+        assert [(one.record_id.offset, one.message) for one in sink.letters(None, 9)] == [(1, LETTERS[1].message)]
     assert store.ids() == [0]

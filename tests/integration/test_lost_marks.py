@@ -16,7 +16,6 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
 from tailrace.local.ports import free_port
-from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
@@ -24,6 +23,7 @@ from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.integration.feed import Feed
 from tests.services.proxy import Proxy

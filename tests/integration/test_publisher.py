@@ -25,7 +25,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
 from tailrace.local.process import wait_until
-from tailrace.position import Position
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.offsets import OffsetsLostError
@@ -34,6 +33,7 @@ from tailrace.state.resume import Resume
 from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError, TailraceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, encode_progress, progress_key
 from tailrace_schemas.topics import Internal
 
@@ -179,7 +179,7 @@ def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> No
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk, emptied: bool) -> None:
     """With the topic, or with its records: `.progress` has the host's position. A retired host may begin again."""
-    told = Progress("c", "h", (1, 1, 7), (1, 1, 7), 1_700_000_000_000)
+    told = Progress("c", "h", Position(1, 1, 7), Position(1, 1, 7), 1_700_000_000_000)
     with closing(desk.publisher()) as publisher:
         publisher.start()
         publisher.note(Internal.PROGRESS, progress_key("c", "h"), encode_progress(told))

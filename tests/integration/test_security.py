@@ -34,13 +34,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 from tailrace.assembly.services import contact_of
 from tailrace.cluster import LiveCluster
 from tailrace.local.process import wait_until
-from tailrace.position import Position
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import read_to_end
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.source.kafka_options import java_options

@@ -18,7 +18,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.change_json import ChangeJson
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tests import java_sources, opensearch, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream
@@ -85,7 +85,7 @@ class Logged:
         form = ChangeJson(ITEMS)
         self._made += 1
         url = f"sqlite:///{self._place / f'merged{self._made}.db'}"
-        delivered = tuple(Delivered(Place(*place_of(one)), form.read(one)) for one in records)
+        delivered = tuple(Delivered(RecordId(*place_of(one)), form.read(one)) for one in records)
         with closing(Downstream(url)) as database:
             with closing(database.open(time.time)) as sink:
                 sink.write([Piece(delivered)])

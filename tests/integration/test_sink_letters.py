@@ -18,7 +18,7 @@ from tailrace_common.kafka import RecordFetcher, TopicReader
 from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
@@ -63,12 +63,12 @@ def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
     with closing(SqlSink(url)) as sink, closing(Feed(kafka.bootstrap, prefix)) as feed:
         encoder = feed.add(PLAIN)
         feed.poison(PLAIN, *[encoder.value(Log(PLAIN).insert((number,), (), 10, v="late")) for number in (1, 2)])
-        places = [Place(feed.topic(PLAIN), 0, offset) for offset in (0, 1, 99)]
+        places = [RecordId(feed.topic(PLAIN), 0, offset) for offset in (0, 1, 99)]
         sink.write([Piece((), tuple(DeadLetter(place, "why") for place in places))])
         taken = letters("replay", "local", place=tmp_path)
         assert "2 taken in, 0 set aside again, 1 left" in taken.stderr, taken.stderr
         assert taken.returncode == 1
-        assert [letter.place.offset for letter in sink.letters(None, 9)] == [99]
+        assert [letter.record_id.offset for letter in sink.letters(None, 9)] == [99]
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT id, v FROM shop_plain")).all() == [(2, "***")]
@@ -89,7 +89,7 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
     )
     value = Encoder(PLAIN, prefix).value(Log(PLAIN).insert((1,), (), 10, v="late"))
     with closing(SqlSink(url)) as sink, closing(Feed(kafka.bootstrap, prefix)) as feed:
-        sink.write([Piece((), (DeadLetter(Place("t", 3, 4), "what schema?", value),))])
+        sink.write([Piece((), (DeadLetter(RecordId("t", 3, 4), "what schema?", value),))])
         listed = letters("list", "local", place=tmp_path)
         assert json.loads(listed.stdout) == {
             "topic": "t",
@@ -136,7 +136,7 @@ def test_the_command_replays_into_every_kind_of_sink(
         for keyspace in (copies, logs):
             create_keyspace(session, keyspace)
         feed.announce()
-        places = [Place(feed.topic(PLAIN), 0, offset) for offset in range(2)]
+        places = [RecordId(feed.topic(PLAIN), 0, offset) for offset in range(2)]
         found = tuple(DeadLetter(place, "what schema?", value) for place, value in zip(places, values, strict=True))
         for name, section in settings.sink.items():
             with closing(open_sink(name, section, prefix, kafka=settings.kafka.reveal())) as sink:

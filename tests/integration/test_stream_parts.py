@@ -13,7 +13,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import At, Piece, Summary
+from tailrace_spark.batch.delivery import Piece, RecordKey, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Sink
@@ -69,7 +69,7 @@ class Parts:
     """A sink that notes what it is given: the places of each part, and its bytes. It dies at the part `dies_at`."""
 
     def __init__(self, dies_at: int | None = None) -> None:
-        self.parts: list[list[At]] = []
+        self.parts: list[list[RecordKey]] = []
         self.sizes: list[int] = []
         self._dies_at = dies_at
 
@@ -78,7 +78,7 @@ class Parts:
         if len(self.parts) == self._dies_at:
             raise RuntimeError("killed between two parts")
         if changes:  # Spark ends what keeps state with a batch of nothing
-            self.parts.append([delivered.place.at for delivered in changes])
+            self.parts.append([delivered.record_id.key for delivered in changes])
             self.sizes.append(sum(len(delivered.message) for delivered in changes))
         return Summary(changes=len(changes))
 

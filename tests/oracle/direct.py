@@ -13,12 +13,12 @@ from uuid import UUID
 from tailrace.changes.split import changes_of
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
-from tailrace.position import Position
 from tailrace.schema.truncations import truncations_in
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.corpus.corpus import logged_in
 from tests.oracle.comparison import Answer, Difference, Followed, differences
@@ -92,7 +92,7 @@ class _Clock:
 def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random, clock: _Clock, until: float) -> None:
     """Write the changes in a random order, a part of them twice, in micro-batches and pieces of any size, while the
     clock goes on; at the end what has expired is swept."""
-    shuffled = [Delivered(Place(_TOPIC, 0, at), change) for at, change in enumerate(changes)]
+    shuffled = [Delivered(RecordId(_TOPIC, 0, at), change) for at, change in enumerate(changes)]
     shuffled += random.sample(shuffled, len(shuffled) // 4)
     random.shuffle(shuffled)
     batches = list(cut(shuffled, random, 400))

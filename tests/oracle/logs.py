@@ -18,7 +18,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import OrderedSink
 from tests.oracle.comparison import Difference, Downstream
 from tests.oracle.direct import Recorded, cut, replay
@@ -39,7 +39,7 @@ def replay_log(recorded: Recorded, outside: Outside, database: Path) -> list[Dif
             made = ids[id(change.table)] = Encoder(change.table, TOPIC).schema_id
             tables[made.hex()] = change.table
     placed = [
-        Delivered(Place(TOPIC, 0, at, ids[id(change.table)]), as_read(change))
+        Delivered(RecordId(TOPIC, 0, at, ids[id(change.table)]), as_read(change))
         for at, change in enumerate(recorded.changes)
     ]
     _deliver(outside.open, placed, Random(recorded.seed))

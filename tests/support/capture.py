@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tailrace.commitlog.entry import Entry
-from tailrace.position import Position
 from tailrace.state.loss import Loss
 from tailrace.state.resume import Quarantined, Resume, SegmentKey
 from tailrace.state.spans import Span, spans
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.position import Position
 from tests.support.kafka import Faults
 
 

@@ -11,9 +11,9 @@ from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.objects import NodeState, Options
 from tailrace.history.rows import KeyedRow
-from tailrace.position import Position
 from tailrace.schema.ddl_log import WATCHED, Gap
 from tailrace_schemas.cql.types import user_types_in
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tests.support.capture import MemoryLog, entry_at
 from tests.support.kafka import Faults

@@ -20,13 +20,13 @@ from tailrace.agent.translation import Outgoing, Translation
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, RenewalError, UnexplainedError
 from tailrace.history.events import encode_event, event_key
-from tailrace.position import Position
 from tailrace.publish.record import size_of
 from tailrace.state.parked import ParkingLot
 from tailrace.state.resume import FIRST_EPOCH, Resume
 from tailrace_common.kafka import StoppedError
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, RefusedError, ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 
 _LOG: Final = logging.getLogger("tailrace.agent")

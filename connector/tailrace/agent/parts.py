@@ -13,7 +13,6 @@ from tailrace.commitlog.entry import Entry
 from tailrace.history.records import HistoryRecord
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
-from tailrace.position import Position
 from tailrace.publish.record import Record
 from tailrace.schema.live import LiveSchema
 from tailrace.state.loss import Loss
@@ -23,6 +22,7 @@ from tailrace.state.spans import Span
 from tailrace_common.kafka import Pace
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tailrace.position import Position
 from tailrace.state.resume import Resume
-from tailrace_schemas.progress import Place, Progress, encode_progress, progress_key
+from tailrace_schemas.position import Position
+from tailrace_schemas.progress import Progress, encode_progress, progress_key
 
 IDLE: Final = 6
 """A host is idle once its position has not moved for so many times `seconds`; it then waits so long between records."""
 
 
-_NOTHING: Final[Place] = (1, -1, 0)
+_NOTHING: Final = Position(1, -1, 0)
 """The position of a host that has read no change yet: before its log's first segment."""
 
 
@@ -62,12 +62,13 @@ class ProgressNotes:
             self._moved = self._clock()
         self._told, self._at = (position, caught_up, durable), self._clock()
         parked = sum(len(lot.offsets) for lot in resume.parked)
-        flushed = position if position is None or durable is None else min(position, durable)
+        published = _NOTHING if position is None else position
+        flushed = published if position is None or durable is None else min(position, durable)
         progress = Progress(
             self._cluster,
             self._host,
-            _in_order(position),
-            _in_order(flushed),
+            published,
+            flushed,
             self._milliseconds(),
             caught_up,
             parked,
@@ -75,7 +76,3 @@ class ProgressNotes:
             self._complete_to,
         )
         return progress_key(self._cluster, self._host), encode_progress(progress)
-
-
-def _in_order(position: Position | None) -> Place:
-    return _NOTHING if position is None else (position.epoch, position.segment, position.offset)

@@ -22,11 +22,11 @@ from tailrace.errors import (
 )
 from tailrace.history.decode import LARGE, Definitions, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
-from tailrace.position import Position
 from tailrace.publish.record import Record, size_of
 from tailrace.state.truncation import Truncation
 from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 # Longer than Cassandra's default sync period.

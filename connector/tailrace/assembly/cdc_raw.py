@@ -15,7 +15,6 @@ from tailrace.commitlog.encryption import Keys
 from tailrace.errors import DataLossError
 from tailrace.ops.headroom import NodeLimits, limits_of
 from tailrace.ops.health import Health, HealthBoard
-from tailrace.position import Position
 from tailrace.retention.missing import Register
 from tailrace.retention.pressure import Mode, Policy, Tender, Tending
 from tailrace.retention.release import DELETED, KEPT, Release, archived
@@ -23,6 +22,7 @@ from tailrace.retention.spool import Spool
 from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tailrace_common.settings import AgentSettings
+from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 # The node's limits can be changed while it runs (nodetool, JMX), which nobody tells us.

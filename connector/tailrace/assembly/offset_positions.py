@@ -8,13 +8,13 @@ from pathlib import Path
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import sections
-from tailrace.position import Position
 from tailrace.publish.moves import Between
 from tailrace.segments.directory import SegmentFiles, list_segments
 from tailrace.segments.files import open_segment, read_named_descriptor
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import SegmentKey
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
+from tailrace_schemas.position import Position
 
 
 def present(directory: Path) -> tuple[SegmentKey, ...]:

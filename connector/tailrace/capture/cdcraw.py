@@ -19,7 +19,6 @@ from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import LogEpochError
-from tailrace.position import Position
 from tailrace.retention.ledger import Ledger
 from tailrace.retention.missing import Register, starts_run
 from tailrace.retention.release import DELETED, Release
@@ -33,6 +32,7 @@ from tailrace.state.loss import Loss
 from tailrace.state.resume import FIRST_EPOCH, Quarantined, Resume, SegmentKey
 from tailrace.state.spans import Span
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tailrace.position import Position
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.index import Index
 from tailrace.segments.open_segment import is_genuine
+from tailrace_schemas.position import Position
 
 
 class Ahead:

@@ -13,13 +13,13 @@ from typing import Final
 
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.entry import Entry
-from tailrace.position import Position
 from tailrace.retention.missing import Register
 from tailrace.segments.directory import Listing, SegmentFiles, list_segments
 from tailrace.segments.finality import has_begun
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import OpenSegment, is_genuine
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _READ_BYTES: Final = 8 << 20

@@ -6,7 +6,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from tailrace.commitlog.frames import OVERHEAD, frame_length, frame_payload
 from tailrace.commitlog.sections import Section
-from tailrace.position import Position
+from tailrace_schemas.position import Position
 
 
 @mypyc_attr(acyclic=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from tailrace.demo.checkpoint import Checkpoint, Place
+from tailrace.demo.checkpoint import Checkpoint, TopicPartition
 from tailrace.demo.display import Counts, Display, Landed, Seen
 from tailrace.demo.feed import Feed
 from tailrace.demo.script import LAST_CUSTOMER, LAST_SITE
@@ -32,7 +32,7 @@ class Flow:
         self._display = display
         self._wall = wall
         self._began = wall()
-        self._waiting: dict[Place, deque[Seen]] = {}
+        self._waiting: dict[TopicPartition, deque[Seen]] = {}
         self._latencies: list[float] = []
         self._published = 0
         self._rows = 0

@@ -16,9 +16,9 @@ from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_epoch, first_table_bytes
 from tailrace.errors import UnknownTableError
 from tailrace.history.schema import SchemaHistory, Timeline
-from tailrace.position import Position
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 
 _NO_LIMIT: Final = 1 << 62

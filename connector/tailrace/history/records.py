@@ -12,10 +12,10 @@ from uuid import UUID
 from tailrace.history.events import Subject
 from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaHistory
-from tailrace.position import Position
 from tailrace_schemas.definitions import schema_row_from_json, schema_row_to_json
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.packing import json_object, packed
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table, sharing
 
 FORMAT: Final = 1

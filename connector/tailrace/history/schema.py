@@ -9,7 +9,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from tailrace.errors import NewerSchemaError
-from tailrace.position import Position
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from tailrace.ops.headroom import Headroom
 from tailrace.ops.ring import RingHealth
-from tailrace.position import Position
 from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.position import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

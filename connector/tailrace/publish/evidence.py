@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.position import Position
 from tailrace.publish.offsets import offsets_key
 from tailrace.state.resume import Resume
 from tailrace_schemas.avro import SchemaEntry, decode
 from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal, internal_topic
 
 Header = tuple[str, bytes | None, bytes | None]

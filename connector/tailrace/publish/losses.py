@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tailrace.position import Position
 from tailrace.state.loss import Loss, Missing
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.packing import json_object
+from tailrace_schemas.position import Position
 
 VERSION: Final = 1
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tailrace.position import Position
 from tailrace.state.resume import Quarantined, Resume, SegmentKey
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 
 _TARGET: Final = re.compile(r"(?:(\d{1,9})/)?(\d{1,19})(?::(\d{1,10}))?", re.ASCII)
 

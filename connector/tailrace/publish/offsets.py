@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace.position import Position
 from tailrace.state.parked import LotKey, Parked
 from tailrace.state.resume import Quarantined, Resume
 from tailrace.state.truncation import Newest, Truncation
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.packing import json_object
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 
 VERSION: Final = 1
@@ -37,7 +37,6 @@ class OffsetsLostError(OffsetsError):
     def __init__(self, topics: tuple[str, str], progress: Progress) -> None:
         """`topics` are the names of `.offsets` and `.progress`."""
         offsets, told = topics
-        epoch, segment, offset = progress.position
         time = datetime.fromtimestamp(progress.at / 1000, UTC).isoformat(timespec="seconds")
         aside = "".join(
             f", {number} {what}"
@@ -46,7 +45,7 @@ class OffsetsLostError(OffsetsError):
         )
         super().__init__(
             f"{offsets} has no record of host {progress.host}, and {told} says that its agent had published up to "
-            f"{epoch}/{segment}:{offset} at {time}{aside}: the topic, or what was in it, was deleted. Nothing is "
+            f"{progress.position} at {time}{aside}: the topic, or what was in it, was deleted. Nothing is "
             "published until that is settled, else everything in cdc_raw would be published a second time. "
             "`tailrace offsets restore`, on the node, finds in Kafka how far this host's changes are published, and "
             "lets its agent go on from there"

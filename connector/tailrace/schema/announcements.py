@@ -12,8 +12,8 @@ from tailrace.history.events import EventKind, SchemaEvent, Subject, changed_wor
 from tailrace.history.objects import OPTIONS, ObjectChange, Objects, types_of
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
-from tailrace.position import Position
 from tailrace.state.truncation import Truncation
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 
 Known = tuple[Position, UUID]

@@ -13,9 +13,9 @@ from tailrace.history.cells import NEVER
 from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaDifference
-from tailrace.position import Position
 from tailrace.schema.ddl_log import Gap
 from tailrace_schemas.cql.types import user_types_in
+from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
-from tailrace.position import Position
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.index import parse_index
@@ -25,6 +24,7 @@ from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import OpenSegment, is_genuine
 from tailrace.state.resume import FIRST_EPOCH
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 
 _LOG: Final = logging.getLogger("tailrace.capture")

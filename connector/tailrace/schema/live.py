@@ -20,7 +20,6 @@ from tailrace.history.objects import Objects, types_of
 from tailrace.history.records import BEGINNING, HistoryRecord, history_of
 from tailrace.history.rows import KeyedRow, Name, SchemaRows
 from tailrace.history.schema import SchemaDifference, SchemaHistory
-from tailrace.position import Position
 from tailrace.schema.announcements import (
     Announcements,
     Told,
@@ -38,6 +37,7 @@ from tailrace.segments.unindexed import ids_to_publish
 from tailrace.state.resume import Resume
 from tailrace.state.truncation import Truncation
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 

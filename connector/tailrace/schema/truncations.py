@@ -9,8 +9,8 @@ from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.objects import epoch_of
-from tailrace.position import Position
 from tailrace.state.truncation import Newest, Truncation
+from tailrace_schemas.position import Position
 
 _COLUMN: Final = "truncated_at"
 

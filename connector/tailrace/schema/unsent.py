@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.history.records import BEGINNING, HistoryRecord
-from tailrace.position import Position
+from tailrace_schemas.position import Position
 
 # About so many bytes go into one transaction, and are held in memory: DDL behind them waits in the log.
 _MOST: Final = 4 << 20

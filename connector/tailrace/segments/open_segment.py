@@ -17,9 +17,9 @@ from tailrace.commitlog.frames import frames, frames_of
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
 from tailrace.commitlog.times import oldest_write
 from tailrace.errors import MissingKeyError, WrongKeyError
-from tailrace.position import Position
 from tailrace.segments.directory import SegmentFiles
 from tailrace_schemas.errors import DecodeError, SettingsError
+from tailrace_schemas.position import Position
 
 _HEADER_BYTES: Final = 1 << 16
 # A mutation can have half a segment; what is read ahead is bounded in bytes too.

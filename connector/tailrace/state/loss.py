@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tailrace.position import Position
 from tailrace.state.spans import Span
+from tailrace_schemas.position import Position
 
 
 class Missing(StrEnum):

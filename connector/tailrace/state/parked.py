@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from tailrace.position import Position
+from tailrace_schemas.position import Position
 
 LOT: Final = 1000
 """Most mutations of one lot: it is written anew whenever one joins or leaves it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.position import Position
 from tailrace.state.parked import Parked
 from tailrace.state.spans import Span
 from tailrace.state.truncation import Newest, Truncation
+from tailrace_schemas.position import Position
 
 FIRST_EPOCH: Final = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from tailrace.position import Position
+from tailrace_schemas.position import Position
 
 Newest = tuple[UUID, int, bool]
 """A table id, the time of its newest truncation in milliseconds, and whether that was inferred."""

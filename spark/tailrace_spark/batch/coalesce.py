@@ -11,7 +11,7 @@ from tailrace_spark.batch.delivery import Piece
 _JOINED: Final = 5  # pieces: 10,000 changes, or 80 MiB of messages at the most
 
 
-def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def coalesced(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """The pieces, several as one; the first ones are fewer, so that the database has something to do sooner."""
     left, several = iter(pieces), 1
     while some := list(islice(left, several)):

@@ -9,12 +9,12 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.row_image import Imaged
 
-At = tuple[str, int, int]
+RecordKey = tuple[str, int, int]
 """Topic, partition and offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordId:
     """A record's place in Kafka, and the id of its writer's schema (empty where its frame was not readable)."""
 
     topic: str
@@ -23,7 +23,7 @@ class Place:
     schema_id: bytes = b""
 
     @property
-    def at(self) -> At:
+    def key(self) -> RecordKey:
         """What names it, whatever its schema."""
         return self.topic, self.partition, self.offset
 
@@ -37,7 +37,7 @@ class Delivered:
     record's value, for a dead letter. `images` are there where a sink was asked for them.
     """
 
-    place: Place
+    record_id: RecordId
     change: Change
     assignment: Assignment | None = None
     announced: int = -1
@@ -50,7 +50,7 @@ class Delivered:
 class DeadLetter:
     """One record that cannot be merged: where it is, why, and its bytes, where whoever sets it aside has them."""
 
-    place: Place
+    record_id: RecordId
     reason: str
     message: bytes = field(default=b"", repr=False)
 
@@ -67,14 +67,14 @@ class Piece:
 class Summary:
     """What became of a micro-batch: changes merged, rows whose state changed, records set aside.
 
-    `held` changes are kept until the store takes those of their table again. `refused` says by "keyspace.table" why
+    `deferred` changes are kept until the store takes those of their table again. `refused` says by "keyspace.table" why
     changes of a table were set aside or kept; of several reasons the last.
     """
 
     changes: int = 0
     rows: int = 0
     dead_letters: int = 0
-    held: int = 0
+    deferred: int = 0
     refused: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __add__(self, other: Summary) -> Summary:
@@ -82,6 +82,6 @@ class Summary:
             self.changes + other.changes,
             self.rows + other.rows,
             self.dead_letters + other.dead_letters,
-            self.held + other.held,
+            self.deferred + other.deferred,
             {**self.refused, **other.refused},
         )

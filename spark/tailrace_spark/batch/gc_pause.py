@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def held_off() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Inside, the collector looks at nothing: what has no cycles goes without it, and looking at it all costs a third.
 
     Use it around a bounded amount of work. Where the collector is off anyway it stays so.

@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 _END: Final = object()
 
 
-def ahead(items: Iterable[Item]) -> Iterator[Item]:
+def prefetched(items: Iterable[Item]) -> Iterator[Item]:
     """The items, in order, each made in a thread of its own while the caller uses the one before.
 
     One at the most waits to be used. What making one raises is raised in its turn, behind all items before it. When

@@ -17,7 +17,7 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.job.replay import Replayed, all_letters, replayed, replayed_whole
 from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.shaping import shape_of
@@ -45,9 +45,9 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
     with _opened(name, settings_of(config)) as (sink, _):
         rows = (
             {
-                "topic": letter.place.topic,
-                "partition": letter.place.partition,
-                "offset": letter.place.offset,
+                "topic": letter.record_id.topic,
+                "partition": letter.record_id.partition,
+                "offset": letter.record_id.offset,
                 "bytes": len(letter.message),
                 "reason": letter.reason,
             }
@@ -76,8 +76,8 @@ def replay(name: Name, config: SettingsFile = None) -> None:
         shape = shape_of(settings.stream, sink, spark() if settings.stream.where else None)
         shaped = decoded if shape is None else lambda found: shape.shaped(decoded(found))
 
-        def fetch(place: Place) -> bytes | None:
-            return records.value(*place.at)
+        def fetch(place: RecordId) -> bytes | None:
+            return records.value(*place.key)
 
         parts = (
             replayed_whole(sink, shaped, fetch, _streams(settings))

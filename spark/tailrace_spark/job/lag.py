@@ -8,14 +8,14 @@ from typing import Any
 
 from tailrace_schemas.errors import TailraceError
 
-Place = tuple[str, int]
-Ends = Callable[[Collection[Place]], Mapping[Place, int]]
+TopicPartition = tuple[str, int]
+Ends = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
 """Where partitions end, as `tailrace_common.kafka.PartitionEnds.of`."""
 
 
-def read_to(progress: Mapping[str, Any]) -> dict[Place, int]:
+def read_to(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """The offset that each partition is read up to, of Spark's progress of a query from Kafka."""
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for source in progress["sources"]:
         for topic, partitions in (source.get("endOffset") or {}).items():
             found.update({(topic, int(partition)): int(offset) for partition, offset in partitions.items()})

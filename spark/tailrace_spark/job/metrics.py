@@ -114,7 +114,7 @@ class StreamMetrics:
         self._merged.inc(summary.changes)
         self._rows.inc(summary.rows)
         self._letters.inc(summary.dead_letters)
-        self._kept.inc(summary.held)
+        self._kept.inc(summary.deferred)
         for name in summary.refused:
             self._refused.labels(name).inc()
         for mark, count in done.marks.items():

@@ -72,7 +72,7 @@ class Progress:
             f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
             f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
             f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
-            f"{f'{self.summary.held} kept for later, ' if self.summary.held else ''}"
+            f"{f'{self.summary.deferred} kept for later, ' if self.summary.deferred else ''}"
             f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
             f"took {self.seconds:.1f} s"
         )
@@ -122,7 +122,7 @@ class Report:
             changes=summary.changes,
             rows=summary.rows,
             dead_letters=summary.dead_letters,
-            kept=summary.held,
+            kept=summary.deferred,
             filtered=sum(done.left_out.values()),
         )
         for name, table in done.tables.items():
@@ -135,8 +135,8 @@ class Report:
         if summary.dead_letters:
             words = f"batch {done.batch}: {summary.dead_letters} records set aside{_why(summary)}"
             self.trouble = Trouble("dead letters", words, self._action("dead letters"), now)
-        elif summary.held:
-            words = f"batch {done.batch}: {summary.held} changes kept until the store takes those of their table"
+        elif summary.deferred:
+            words = f"batch {done.batch}: {summary.deferred} changes kept until the store takes those of their table"
             words += _why(summary)
             self.trouble = Trouble("kept changes", words, self._action("kept changes"), now)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.lookup import StreamTable
@@ -30,7 +30,7 @@ class WholeLetterSink(LetterSink, UpdateSink, Protocol):
     """One that takes letters back by whole updates."""
 
 
-Fetch = Callable[[Place], bytes | None]
+Fetch = Callable[[RecordId], bytes | None]
 """The value of the record at a place; None where there is none any more."""
 
 
@@ -76,18 +76,18 @@ def replayed_whole(
     open_updates: dict[object, _Update] = {}
     for some in _parts(sink):
         known = _with_bytes(some, fetch)
-        by_place = {letter.place.at: letter for letter in known if letter.message}
+        by_place = {letter.record_id.key: letter for letter in known if letter.message}
         done: list[DeadLetter] = []
         changes: list[Delivered] = []
         refused: list[DeadLetter] = []
         for piece in pieces_of(records_of(list(by_place.values()))):
             for letter in piece.dead_letters:
                 refused.append(letter)
-                done.append(by_place[letter.place.at])
+                done.append(by_place[letter.record_id.key])
             for delivered in piece.changes:
                 name = _update_of(delivered)
                 update = open_updates.setdefault(name, _Update())
-                update.letters.append(by_place[delivered.place.at])
+                update.letters.append(by_place[delivered.record_id.key])
                 update.parts.add(delivered)
                 if update.parts.whole:
                     done += update.letters
@@ -109,26 +109,26 @@ class _Update:
 
 def _update_of(delivered: Delivered) -> object:
     """What the changes of one update, as one agent published it, have in common."""
-    place, source = delivered.place, delivered.change.source
+    place, source = delivered.record_id, delivered.change.source
     if source is None:
-        return place.at
+        return place.key
     return place.topic, place.partition, source.host, source.epoch, source.segment, source.offset, source.origin
 
 
 def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]:
-    return [letter if letter.message else replace(letter, message=fetch(letter.place) or b"") for letter in letters]
+    return [letter if letter.message else replace(letter, message=fetch(letter.record_id) or b"") for letter in letters]
 
 
 def _parts(sink: LetterSink) -> Iterator[Sequence[DeadLetter]]:
     after = None
     while some := sink.letters(after, AT_ONCE):
         yield some
-        after = some[-1].place
+        after = some[-1].record_id
 
 
 def records_of(letters: Sequence[DeadLetter]) -> pa.Table:
     """The records that letters were made of, as tailrace_spark.source.decode has them, without streams."""
-    places = [letter.place for letter in letters]
+    places = [letter.record_id for letter in letters]
     nothing = [None] * len(letters)
     columns = [
         [place.topic for place in places],

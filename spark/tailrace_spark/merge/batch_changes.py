@@ -26,7 +26,7 @@ Clustering = tuple[bytes | None, ...]
 
 
 @dataclass(slots=True, init=False)
-class Said:
+class RowChanges:
     """What changes say of one row: one change, as it came, or the state of several."""
 
     clustering: Clustering
@@ -65,20 +65,20 @@ class Said:
 
 
 @dataclass(slots=True)
-class Gathered:
+class BatchChanges:
     """Changes of one table, merged with each other."""
 
     deletions: dict[bytes, PartitionState] = field(default_factory=dict)
     statics: dict[bytes, RowState] = field(default_factory=dict)
-    rows: dict[RowKey, Said] = field(default_factory=dict)
+    rows: dict[RowKey, RowChanges] = field(default_factory=dict)
     truncations: TruncationState = field(default_factory=TruncationState)
 
 
-class Gathering:
+class BatchChangesBuilder:
     """Changes of one table that are merged with each other, in memory, some at a time."""
 
     def __init__(self) -> None:
-        self._found = Gathered()
+        self._found = BatchChanges()
         self._ranges: dict[bytes, list[RangeDeletion]] = {}
 
     def add(self, delivered: Iterable[Delivered]) -> None:
@@ -108,11 +108,11 @@ class Gathering:
                 row_key = (key, ROW + clustering_key(change.table, clustering))
                 known = found.rows.get(row_key)
                 if known is None:
-                    found.rows[row_key] = Said(clustering, one)
+                    found.rows[row_key] = RowChanges(clustering, one)
                 else:
                     known.add(one)
 
-    def gathered(self) -> Gathered:
+    def build(self) -> BatchChanges:
         """All of it; nothing may be added behind."""
         found = self._found
         for key, parts in self._ranges.items():
@@ -121,15 +121,15 @@ class Gathering:
         return found
 
 
-def gather(delivered: Iterable[Delivered]) -> Gathered:
+def gather(delivered: Iterable[Delivered]) -> BatchChanges:
     """Merge changes of one table with each other, in memory.
 
     Raises DecodeError for a change that cannot be merged: clusterings, elements and counters that are no values of
     their types.
     """
-    gathering = Gathering()
+    gathering = BatchChangesBuilder()
     gathering.add(delivered)
-    return gathering.gathered()
+    return gathering.build()
 
 
 def _range(change: Change, assignment: Assignment | None) -> RangeDeletion:

@@ -12,8 +12,8 @@ from typing import Generic, Protocol, TypeVar
 from tailrace_schemas.change import Deletion, Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
-from tailrace_spark.merge.batch_changes import Gathered, Said, gather
-from tailrace_spark.merge.partition_head import Head, deletion_row, deletion_rows
+from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
+from tailrace_spark.merge.partition_head import PartitionHead, deletion_row, deletion_rows
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, Stored, state_row, stored_as
 from tailrace_spark.rowstate.codec import encode_state
@@ -54,7 +54,7 @@ class Known:
     rows: Mapping[bytes, KnownRow]
 
 
-NOTHING = Known(Head().deletions, None, None, {})
+NOTHING = Known(PartitionHead().deletions, None, None, {})
 Kept = tuple[StateRow, Clustering | None]
 """A row to be put there, and its clustering columns."""
 
@@ -108,13 +108,13 @@ class Merge(Generic[Shape]):
         self._everything = everything
         self._anew = anew
 
-    def merge(self, known: Mapping[bytes, Known], found: Gathered) -> Merged[Shape]:
+    def merge(self, known: Mapping[bytes, Known], found: BatchChanges) -> Merged[Shape]:
         """Merge what was gathered into partitions, all of those that it touches. Raises DecodeError as rendering does.
 
         Partitions of which nothing is said are looked at for what has expired.
         """
         merged = Merged[Shape]()
-        rows: dict[bytes, dict[bytes, Said]] = {key: {} for key in {*known, *found.deletions, *found.statics}}
+        rows: dict[bytes, dict[bytes, RowChanges]] = {key: {} for key in {*known, *found.deletions, *found.statics}}
         for (key, clustering), said in found.rows.items():
             rows.setdefault(key, {})[clustering] = said
         for key in sorted(rows):
@@ -122,7 +122,7 @@ class Merge(Generic[Shape]):
         return merged
 
     def _partition(
-        self, key: bytes, known: Known, found: Gathered, said: Mapping[bytes, Said], to: Merged[Shape]
+        self, key: bytes, known: Known, found: BatchChanges, said: Mapping[bytes, RowChanges], to: Merged[Shape]
     ) -> None:
         deletions = self._left(merge_partitions(known.deletions, found.deletions.get(key, NOTHING_DELETED)))
         deleted = deletions != known.deletions
@@ -162,7 +162,7 @@ class Merge(Generic[Shape]):
         return {at for at, row in known.rows.items() if row.next_expiry is not None and row.next_expiry <= self._at}
 
     def _row(
-        self, clustering: bytes, known: Known, said: Said | None, deletions: PartitionState
+        self, clustering: bytes, known: Known, said: RowChanges | None, deletions: PartitionState
     ) -> tuple[State, bytes | None]:
         """The row's state now, and its bytes where it is another one than before."""
         there = known.rows.get(clustering)
@@ -250,7 +250,7 @@ def mergeable(changes: Iterable[Delivered], shown: Shows[object], refused: list[
                 else:
                     shown.row((one.change.key, b""), (state, one.change.clustering or ()), None)
         except DecodeError as error:
-            refused.append(DeadLetter(one.place, str(error), one.message))
+            refused.append(DeadLetter(one.record_id, str(error), one.message))
         else:
             good.append(one)
     return good

@@ -16,14 +16,14 @@ HeadRow = tuple[bytes, bytes, int | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class PartitionHead:
     """What is said of a partition beside its rows."""
 
     deletions: PartitionState = NOTHING_DELETED
     static: Stored | None = None
 
 
-def head_of(rows: Iterable[HeadRow]) -> Head:
+def head_of(rows: Iterable[HeadRow]) -> PartitionHead:
     """What these rows say, all of one partition's below sql_names.ROW, by their clustering value."""
     whole = NOTHING_DELETED
     static: Stored | None = None
@@ -38,7 +38,7 @@ def head_of(rows: Iterable[HeadRow]) -> Head:
             whole = PartitionState(deletion, assignment=assignment)
         else:
             ranges.append(RangeDeletion(clustering[len(RANGE) :], end, deletion, assignment))
-    return Head(replace(whole, ranges=tuple(ranges)), static)
+    return PartitionHead(replace(whole, ranges=tuple(ranges)), static)
 
 
 def deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateRow:

@@ -17,7 +17,7 @@ def split(changes: Sequence[Delivered], purged_to: int | None) -> tuple[Sequence
         return changes, []
     reason = f"written at or before {purged_to}, up to which deletions are forgotten: see merge_horizon_seconds"
     kept = [one for one in changes if not late(one.change, purged_to)]
-    return kept, [DeadLetter(one.place, reason, one.message) for one in changes if late(one.change, purged_to)]
+    return kept, [DeadLetter(one.record_id, reason, one.message) for one in changes if late(one.change, purged_to)]
 
 
 def late(change: Change, purged_to: int) -> bool:

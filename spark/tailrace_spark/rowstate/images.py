@@ -10,7 +10,7 @@ from typing import Any
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.table import Table
-from tailrace_spark.rowstate.partition import Clustering, KnownRow, Partition, Place
+from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, KnownRow, Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 
 Values = dict[str, Any]
@@ -77,7 +77,7 @@ class Images:
         and created. Deletions of ranges and of the partition become deletions of the rows that are known. Raises as
         `Partition.absorb` does, and DecodeError for a value that is none of its type; then some are taken in.
         """
-        before: dict[Place, KnownRow | None] = {}
+        before: dict[ClusteringBytes, KnownRow | None] = {}
         for change in changes:
             for place, known in partition.absorb(change):
                 before.setdefault(place, known)
@@ -106,12 +106,12 @@ class Images:
 
         Nothing is erased (Partition.erase): a truncation's time may yet be found to be an earlier one.
         """
-        rows: dict[Place, KnownRow | None] = dict(partition.rows)
+        rows: dict[ClusteringBytes, KnownRow | None] = dict(partition.rows)
         return [image for image in self._told(partition, rows, (before, at), (after, at)) if _differs(image)]
 
     def expire(self, partition: Partition, since: int, at: int, *, truncated: Deletion | None = None) -> list[Image]:
         """What has expired of a partition's rows later than `since` and up to `at`, both in seconds."""
-        due: dict[Place, KnownRow | None] = {}
+        due: dict[ClusteringBytes, KnownRow | None] = {}
         for place, known in partition.rows.items():
             soonest = known.state.next_expiry(partition.covering(place, truncated), since)
             if soonest is not None and soonest <= at:
@@ -119,7 +119,7 @@ class Images:
         return [image for image in self._told(partition, due, (truncated, since), (truncated, at)) if _differs(image)]
 
     def _told(
-        self, partition: Partition, rows: dict[Place, KnownRow | None], before: _When, after: _When
+        self, partition: Partition, rows: dict[ClusteringBytes, KnownRow | None], before: _When, after: _When
     ) -> list[Image]:
         """The images of these rows: as they were given, and as they are in the partition now."""
         images: list[Image] = []
@@ -138,7 +138,7 @@ class Images:
 _When = tuple[Deletion | None, int | None]
 
 
-def _static_first(place: Place) -> tuple[bool, bytes]:
+def _static_first(place: ClusteringBytes) -> tuple[bool, bytes]:
     return place is not None, place or b""
 
 

@@ -21,7 +21,7 @@ from tailrace_spark.rowstate.deletions import (
 from tailrace_spark.rowstate.row import RowState, merge, state_of
 
 Clustering = tuple[bytes | None, ...]
-Place = bytes | None
+ClusteringBytes = bytes | None
 """A row in its partition: its order-preserving clustering bytes (cql.order.clustering_key); None: the static row."""
 
 
@@ -33,7 +33,7 @@ class KnownRow:
     state: RowState
 
 
-Touched = tuple[Place, KnownRow | None]
+Touched = tuple[ClusteringBytes, KnownRow | None]
 """A row whose state changed, as it was before; None: nothing was known of it."""
 _UNKNOWN: Final = RowState()
 
@@ -47,9 +47,9 @@ class Partition:
     """
 
     deletions: PartitionState = NOTHING_DELETED
-    rows: dict[Place, KnownRow] = field(default_factory=dict)
+    rows: dict[ClusteringBytes, KnownRow] = field(default_factory=dict)
 
-    def covering(self, place: Place, truncated: Deletion | None = None) -> Deletion | None:
+    def covering(self, place: ClusteringBytes, truncated: Deletion | None = None) -> Deletion | None:
         """The strongest deletion over a row that is not its own; `truncated` is what hides of its whole table."""
         return stronger(self.deletions.covering(place), truncated)
 
@@ -88,7 +88,7 @@ class Partition:
         self.deletions = replace(whole, ranges=ranges)
         return self._shadow(lambda _: truncated)
 
-    def _shadow(self, covering: Callable[[Place], Deletion | None]) -> list[Touched]:
+    def _shadow(self, covering: Callable[[ClusteringBytes], Deletion | None]) -> list[Touched]:
         touched: list[Touched] = []
         for place, known in self.rows.items():
             deletion = covering(place)

@@ -85,7 +85,7 @@ class Filters:
         letters = list(piece.dead_letters)
         for delivered, verdict in zip(piece.changes, verdicts, strict=True):
             if isinstance(verdict, str):
-                letters.append(DeadLetter(delivered.place, verdict, delivered.message))
+                letters.append(DeadLetter(delivered.record_id, verdict, delivered.message))
             elif verdict:
                 kept.append(delivered)
             else:

@@ -37,7 +37,7 @@ def _seen(changes: Iterable[Delivered], masks: Masks, letters: list[DeadLetter])
         try:
             change = masks.change(delivered.change)
         except SettingsError as error:
-            letters.append(DeadLetter(delivered.place, str(error)))
+            letters.append(DeadLetter(delivered.record_id, str(error)))
             continue
         if change is not None:
             yield replace(delivered, change=change, message=b"")

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 
 
@@ -52,7 +52,7 @@ class LetterSink(Sink, Protocol):
     Both raise ServiceError as `write` does.
     """
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """So many at most, by topic, partition and offset, behind a place; all of them from None on."""
 
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:

@@ -75,13 +75,13 @@ def refusals_of(changes: Iterable[Delivered], letters: Sequence[DeadLetter]) -> 
     """By table, why changes among these were set aside; of several reasons the last. For Summary.refused."""
     if not letters:
         return {}
-    tables = {one.place.at: str(one.change.table) for one in changes}
-    return {tables[letter.place.at]: letter.reason for letter in letters if letter.place.at in tables}
+    tables = {one.record_id.key: str(one.change.table) for one in changes}
+    return {tables[letter.record_id.key]: letter.reason for letter in letters if letter.record_id.key in tables}
 
 
 def letters_of(changes: Iterable[Delivered], reason: str) -> list[DeadLetter]:
     """A dead letter of each of these changes."""
-    return [DeadLetter(one.place, reason, one.message) for one in changes]
+    return [DeadLetter(one.record_id, reason, one.message) for one in changes]
 
 
 def set_aside(table: Table, changes: Sequence[Delivered], error: BaseException, letters: list[DeadLetter]) -> Summary:

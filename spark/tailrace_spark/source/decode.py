@@ -10,7 +10,7 @@ from tailrace_schemas.avro.decode import UnknownSchemaError
 from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 
 PIECE_RECORDS: Final = 2_000
 PIECE_BYTES: Final = 16 * 1024 * 1024
@@ -31,7 +31,7 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = 
         columns = [batch.column(name).to_pylist() for name in PIECE_COLUMNS]
         for topic, partition, offset, value, generation, stream_id in zip(*columns, strict=True):
             assignment = None if stream_id is None else Assignment(generation, stream_id)
-            _decode(Place(topic, partition, offset), value, assignment, schemas, changes, letters)
+            _decode(RecordId(topic, partition, offset), value, assignment, schemas, changes, letters)
             if not early and changes and (source := changes[-1].change.source) is not None and not source.durable:
                 raise SettingsError(
                     f"{topic}, partition {partition}, offset {offset}: published before Cassandra had flushed it "
@@ -46,7 +46,7 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = 
 
 
 def _decode(
-    place: Place,
+    place: RecordId,
     value: bytes | None,
     assignment: Assignment | None,
     schemas: Mapping[bytes, SchemaEntry],
@@ -55,7 +55,7 @@ def _decode(
 ) -> None:
     try:
         schema_id = message_schema_id(value or b"")
-        place = Place(place.topic, place.partition, place.offset, schema_id)
+        place = RecordId(place.topic, place.partition, place.offset, schema_id)
         entry = schemas.get(schema_id)
         if entry is not None and entry.part != "value":
             raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")

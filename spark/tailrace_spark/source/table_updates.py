@@ -136,7 +136,7 @@ class Updates:
 
     def _give_up(self, writer: _Writer) -> list[Delivered]:
         changes = self._open.pop(writer).in_order()
-        place, source = changes[0].place, changes[0].change.source
+        place, source = changes[0].record_id, changes[0].change.source
         log.warning(
             "%s, partition %d, offset %d: an update of %d changes in all that lacks some of them, which cannot be "
             "decoded or never came; it is written without them",
@@ -221,4 +221,4 @@ def _writer(delivered: Delivered) -> _Writer:
     source = delivered.change.source
     if source is None:
         raise ValueError("a change without a source has no writer")
-    return delivered.place.topic, delivered.place.partition, source.host, source.origin is Origin.REPLAY
+    return delivered.record_id.topic, delivered.record_id.partition, source.host, source.origin is Origin.REPLAY

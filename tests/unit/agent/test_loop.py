@@ -12,11 +12,11 @@ import pytest
 from tailrace.agent.parts import Limits
 from tailrace.errors import HeldError
 from tailrace.ops.health import HealthBoard
-from tailrace.position import Position
 from tailrace.publish.losses import acknowledged, loss_words
 from tailrace.state.loss import Loss, Missing
 from tailrace_schemas.change import SCHEMA_INFERRED
 from tailrace_schemas.errors import FencedError, ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.support.kafka import Crash, Faults, MemoryPublisher
 from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries

@@ -10,10 +10,10 @@ from tailrace.agent.parts import Limits
 from tailrace.agent.progress import ProgressNotes
 from tailrace.agent.transaction import Transaction
 from tailrace.ops.health import HealthBoard
-from tailrace.position import Position
 from tailrace.publish.record import Record
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_common.kafka import Pace
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import decode_progress
 from tests.support.clock import ManualClock
 from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher
@@ -32,7 +32,7 @@ def test_moves_are_told_from_time_to_time_and_rest_seldom() -> None:
         clock.now = second
         position = AT if second < 135 else LATER
         if (record := notes.record(Resume(position), caught_up=True, durable=None)) is not None:
-            told.append((second, decode_progress(*record).position[2]))
+            told.append((second, decode_progress(*record).position.offset))
     assert told == [
         *((second, 40) for second in (0, 10, 20, 30, 40, 50, 110)),
         *((second, 90) for second in (135, 145, 155, 165, 175, 185, 245)),
@@ -61,7 +61,11 @@ def test_a_host_without_any_change_says_that_it_has_published_all() -> None:
     record = notes.record(Resume(), caught_up=True, durable=None)
     assert record is not None
     progress = decode_progress(*record)
-    assert (progress.position, progress.durable, progress.complete_to) == ((1, -1, 0), (1, -1, 0), 1200)
+    assert (progress.position, progress.durable, progress.complete_to) == (
+        Position(1, -1, 0),
+        Position(1, -1, 0),
+        1200,
+    )
 
 
 def test_tells_what_is_set_aside() -> None:
@@ -93,7 +97,7 @@ def test_progress_is_the_position_of_its_own_transaction() -> None:
     assert more == []
     progress = decode_progress(key, value)
     assert world.position is not None
-    assert progress.position[1:] == world.position
+    assert (progress.position.segment, progress.position.offset) == world.position
     assert progress.caught_up
     assert progress.complete_to is not None
     assert progress.complete_to <= progress.at

@@ -12,10 +12,10 @@ from tailrace.assembly.node_settings import NodeSettings
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
-from tailrace.position import Position
 from tailrace.retention.release import DELETED, KEPT
 from tailrace.state.resume import Resume
 from tailrace_common.settings import Settings, load_settings
+from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 
 NODE = {"cdc_total_space": "1MiB", "commitlog_segment_size": "1MiB", "cdc_block_writes": "true"}

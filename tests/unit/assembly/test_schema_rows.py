@@ -10,9 +10,9 @@ import pytest
 from tailrace.assembly.schema_rows import chosen_rows, lines_of, rows_of_history
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, definitions_of
-from tailrace.position import Position
 from tailrace_schemas.definitions import read_schema_file
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 
 
 def rows(keyspace: str, table: str, table_id: UUID, *, column: str = "v", written: int = 1) -> list[KeyedRow]:

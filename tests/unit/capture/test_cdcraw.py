@@ -9,10 +9,10 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.errors import LogEpochError
-from tailrace.position import Position
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
+from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter, header
 
 A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.position import Position
 from tailrace.publish.losses import loss_record
 from tailrace.state.loss import Loss, Missing
 from tailrace.state.resume import Resume
+from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 
 A, B, C = (letter * 10 for letter in (b"a", b"b", b"c"))

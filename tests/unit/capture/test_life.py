@@ -11,7 +11,6 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.errors import LogEpochError
-from tailrace.position import Position
 from tailrace.publish.losses import loss_record
 from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, KEPT, Release, archived
@@ -22,6 +21,7 @@ from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
+from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.mutations import EPOCH, deletion
 from tests.unit.retention.test_moving import FaultyDisk

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tailrace.commitlog.entry import Entry, Stretch
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Cursor, Section
-from tailrace.position import Position
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.position import Position
 from tests.unit.commitlog.segments import frame
 
 PAYLOADS = st.lists(st.binary(min_size=10, max_size=40), max_size=12)

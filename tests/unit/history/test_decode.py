@@ -14,8 +14,8 @@ from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import Definitions, messages_at, source_at
 from tailrace.history.schema import SchemaHistory
-from tailrace.position import Position
 from tailrace_schemas.change import Source
+from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table

@@ -19,7 +19,7 @@ from tailrace.history.events import (
     event_key,
     table_id_of,
 )
-from tailrace.position import Position
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tests.unit.tables import table

@@ -17,8 +17,8 @@ from tailrace.history.records import (
     read_history,
 )
 from tailrace.history.rows import KeyedRow
-from tailrace.position import Position
 from tailrace_schemas.definitions import read_schema_file
+from tailrace_schemas.position import Position
 from tests.support.schema import rows_of
 from tests.unit.tables import table
 

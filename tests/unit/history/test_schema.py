@@ -16,10 +16,10 @@ from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.errors import NewerSchemaError, UnknownTableError
 from tailrace.history.decode import Definitions, messages_at
 from tailrace.history.schema import SchemaHistory
-from tailrace.position import Position
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.change import Change, Deletion, Marker, Source
 from tailrace_schemas.errors import TruncatedError
+from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_table_id, system_tables
 from tailrace_schemas.table import Table
 from tests.unit.commitlog.written import Stats, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tailrace.history.records import HistoryRecord, history_of
-from tailrace.position import Position
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table, sharing
 from tests.support.schema import rows_of
 from tests.unit.tables import table

@@ -20,8 +20,8 @@ from tailrace.ops.headroom import Headroom
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.ring import RingHealth, RingState
 from tailrace.ops.server import HealthServer
-from tailrace.position import Position
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
 from tests.support.clock import ManualClock
 from tests.unit.topology.mirror_memory import published

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.position import Position
 from tailrace.publish.evidence import Owner, Trace, committed
 from tailrace.publish.offsets import encode_offsets, offsets_key, records_of
 from tailrace.state.parked import Parked
@@ -16,6 +15,7 @@ from tailrace.state.resume import Resume
 from tailrace.state.truncation import Truncation
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.change import Change, Deletion, Op, Origin
+from tailrace_schemas.position import Position
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table
 

@@ -22,7 +22,6 @@ from tailrace.history.records import (
     history_of,
     read_history,
 )
-from tailrace.position import Position
 from tailrace.publish.dead_letters import dead_letter, encode_letter
 from tailrace.publish.hosts import hosts_of
 from tailrace.publish.offsets import (
@@ -43,6 +42,7 @@ from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_rec
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
 from tailrace_schemas.errors import CorruptError, DecodeError, UnsupportedError
 from tailrace_schemas.generations import GenerationLog
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
 from tests.support.schema import rows_of
 from tests.unit.tables import table
@@ -128,7 +128,7 @@ READERS: Final[dict[str, tuple[Reading, bytes]]] = {
     "schema-changes": (_event, encode_event(HOST, EVENT)),
     "offsets": (_offsets, encode_offsets(RESUME, "agent", 3)),
     "parked": (_parked, encode_parked(LOT)),
-    "progress": (_progress, encode_progress(Progress("c", HOST, (1, 2, 3), (1, 2, 3), 5))),
+    "progress": (_progress, encode_progress(Progress("c", HOST, Position(1, 2, 3), Position(1, 2, 3), 5))),
     "dead-letter": (_letter, encode_letter(HOST, dead_letter(LOT, ()), "ks.t", 5)),
     "generations": (
         _generation,

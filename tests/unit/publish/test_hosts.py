@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of, hosts_of, lost_hosts
 from tailrace.publish.offsets import OffsetsLostError, encode_offsets, encode_parked, offsets_key, parked_key
 from tailrace.state.parked import Parked
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.progress import Place, Progress
+from tailrace_schemas.position import Position
+from tailrace_schemas.progress import Progress
 
 AT = Resume(Position(1, 7, 40))
 LATER = Resume(Position(1, 7, 90))
@@ -79,22 +79,22 @@ def test_a_host_is_found_by_its_id() -> None:
         host_of([], "x")
 
 
-def progress(host: str, place: Place, parked: int = 0) -> Progress:
-    return Progress("c", host, place, place, 1_700_000_000_000, parked=parked)
+def progress(host: str, position: Position, parked: int = 0) -> Progress:
+    return Progress("c", host, position, position, 1_700_000_000_000, parked=parked)
 
 
 def test_a_record_that_was_deleted_is_missed() -> None:
     """Not that of a host that was retired, nor of one that has read nothing yet."""
     keys = {offsets_key("c", "kept"), offsets_key("c", "retired"), offsets_key("other", "lost"), None}
-    told = [progress(host, (1, 7, 40)) for host in ("kept", "retired", "lost")]
-    assert lost_hosts(keys, [*told, progress("new", (1, -1, 0)), progress("adopted", (2, -1, 0))]) == (
+    told = [progress(host, Position(1, 7, 40)) for host in ("kept", "retired", "lost")]
+    assert lost_hosts(keys, [*told, progress("new", Position(1, -1, 0)), progress("adopted", Position(2, -1, 0))]) == (
         told[2],
-        progress("adopted", (2, -1, 0)),
+        progress("adopted", Position(2, -1, 0)),
     )
 
 
 def test_what_a_deleted_record_means_is_said() -> None:
-    words = str(OffsetsLostError(("cdc.offsets", "cdc.progress"), progress("h", (1, 7, 40), parked=3)))
+    words = str(OffsetsLostError(("cdc.offsets", "cdc.progress"), progress("h", Position(1, 7, 40), parked=3)))
     assert words.startswith(
         "cdc.offsets has no record of host h, and cdc.progress says that its agent had published up"
     )

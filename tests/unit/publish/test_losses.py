@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.position import Position
 from tailrace.publish.losses import ReportedLoss, acknowledged, cause_of, decode_loss, loss_record
 from tailrace.state.loss import Loss, Missing
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.position import Position
 
 LOSS = Loss(Missing.LOST, (6, 7), Position(1, 6, 40), Position(1, 8, 0))
 PLACES = st.builds(Position, st.integers(1, 9), st.integers(-1, 2**62), st.integers(0, 2**31))

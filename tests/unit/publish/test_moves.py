@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.position import Position
 from tailrace.publish.moves import Between, adopted, move_words, moved, position_words, restored, target_of
 from tailrace.publish.offsets import decode_offsets, encode_offsets
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 
 AT = Position(2, 70, 400)
 BAD = [Quarantined(50, 5, 10, "x"), Quarantined(60, 6, 20, "y"), Quarantined(65, 7, 0, "z")]

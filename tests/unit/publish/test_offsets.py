@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.position import Position
 from tailrace.publish.offsets import (
     OffsetsError,
     agent_name,
@@ -27,6 +26,7 @@ from tailrace.publish.offsets import (
 from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume
 from tailrace.state.truncation import Truncation
+from tailrace_schemas.position import Position
 
 NUMBERS = st.integers(0, 2**63 - 1)
 RESUMES = st.builds(

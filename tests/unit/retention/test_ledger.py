@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.position import Position
 from tailrace.retention.ledger import Ledger
 from tailrace.segments.directory import SegmentFiles
 from tailrace.state.resume import Resume
+from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 
 FAR = 1 << 30

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.position import Position
 from tailrace.retention.missing import UNWATCHED_SECONDS, Register, unwatched_gaps
 from tailrace.segments.directory import Listing, SegmentFiles
 from tailrace.state.loss import Loss, Missing
 from tailrace.state.spans import Span
+from tailrace_schemas.position import Position
 from tests.support.clock import ManualClock
 
 # The first segment of a run has the clock's milliseconds.

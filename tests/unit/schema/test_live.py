@@ -12,11 +12,11 @@ from tailrace.commitlog.entry import Entry
 from tailrace.errors import NewerSchemaError
 from tailrace.history.events import Subject
 from tailrace.history.records import BEGINNING, HistoryRecord
-from tailrace.position import Position
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.live import LiveSchema
 from tailrace.state.resume import Resume
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 from tests.support.capture import MemoryLog

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from tailrace.commitlog.mutation import decode_mutation
-from tailrace.position import Position
 from tailrace.schema.truncations import Truncations, metadata_epoch, truncation_of, truncations_in
 from tailrace.state.resume import Resume
 from tailrace.state.truncation import Truncation
+from tailrace_schemas.position import Position
 from tests.unit.ddl import LOCAL, schema_version, truncate
 
 A, B = UUID(int=1), UUID(int=2)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from uuid import UUID
 
 from tailrace.history.records import BEGINNING, HistoryRecord, encode_history
-from tailrace.position import Position
 from tailrace.schema.live import LiveSchema
 from tailrace.schema.unsent import UnsentRecords
 from tailrace.state.resume import Resume
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.support.kafka import Faults
 from tests.support.schema import MemorySchema, MemorySchemaLog, rows_of

@@ -20,7 +20,7 @@ from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import DroppedColumn, Table
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.sql.test_sink import ORDERS, one_change
@@ -185,7 +185,7 @@ RULES = [
 def shown(path: Path, changes: list[Change]) -> list[dict[str, Any]]:
     """The rows of the orders that the SQL sink shows."""
     with closing(SqlSink(f"sqlite:///{path}")) as sink:
-        sink.write([Piece(tuple(Delivered(Place("t", 0, n), one) for n, one in enumerate(changes)))])
+        sink.write([Piece(tuple(Delivered(RecordId("t", 0, n), one) for n, one in enumerate(changes)))])
     engine = sa.create_engine(f"sqlite:///{path}")
     try:
         with engine.connect() as connection:

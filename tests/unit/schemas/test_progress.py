@@ -7,20 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
 
 NUMBERS = st.integers(0, 2**62)
-PLACES = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+POSITIONS = st.builds(Position, NUMBERS, NUMBERS, NUMBERS)
 HOSTS = st.text(st.characters(exclude_characters="/", codec="utf-8"), min_size=1)
 NAMES = st.text(st.characters(codec="utf-8"))
 
 
-@given(st.builds(Progress, NAMES, HOSTS, PLACES, PLACES, NUMBERS, st.booleans(), NUMBERS, NUMBERS, st.none() | NUMBERS))
+@given(
+    st.builds(
+        Progress, NAMES, HOSTS, POSITIONS, POSITIONS, NUMBERS, st.booleans(), NUMBERS, NUMBERS, st.none() | NUMBERS
+    )
+)
 def test_comes_back_equal(progress: Progress) -> None:
     assert decode_progress(progress_key(progress.cluster, progress.host), encode_progress(progress)) == progress
 
 
-GOOD = encode_progress(Progress("c", "h", (1, 2, 3), (1, 2, 3), 5))
+GOOD = encode_progress(Progress("c", "h", Position(1, 2, 3), Position(1, 2, 3), 5))
 
 
 @pytest.mark.parametrize(

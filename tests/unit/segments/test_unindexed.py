@@ -12,13 +12,13 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.history.schema import SchemaHistory
-from tailrace.position import Position
 from tailrace.retention.missing import Register
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.unindexed import Unindexed, ids_to_publish
 from tailrace.state.loss import Missing
 from tailrace.state.resume import Resume
+from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.mutations import EPOCH, deletion, mutation
 from tests.unit.tables import table

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.position import Position
 from tailrace.state.parked import LOT, Parked, ParkingLot
 from tailrace.state.resume import Resume
+from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 
 A, B, C = (letter * 10 for letter in (b"a", b"b", b"c"))

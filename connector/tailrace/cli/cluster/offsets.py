@@ -27,7 +27,6 @@ from tailrace.cli.support.host_records import (
 )
 from tailrace.cli.support.options import Yes, existing_directory
 from tailrace.cluster import LiveCluster
-from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of
 from tailrace.segments.keys import keys_of_settings
@@ -36,6 +35,7 @@ from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.position import Position
 
 app = typer.Typer(
     no_args_is_help=True,

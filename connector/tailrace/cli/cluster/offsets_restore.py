@@ -18,7 +18,6 @@ from tailrace.cli.support.host_records import Fence, Host, known_progress, lost_
 from tailrace.cli.support.options import Yes, confirm, existing_directory
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
-from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.moves import restored
 from tailrace.state.resume import Resume, SegmentKey
@@ -26,6 +25,7 @@ from tailrace_common.cli.console import say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 
 
@@ -76,7 +76,7 @@ def restore(
     with closing(publisher_of(settings, record)) as publisher:
         if publisher.start(lost=True) != Resume():
             raise AgentRunsError(f"host {progress.host} has a record again: look at it with `tailrace offsets show`")
-        position = max(Position(*progress.position), publisher.newest(progress.at) or Position(0, 0, 0))
+        position = max(progress.position, publisher.newest(progress.at) or Position(0, 0, 0))
         after = restored(position, (*files.logged, *files.spooled, *files.raw), aside(files, progress))
         say(words(progress, position, after))
         confirm("Write it?", yes)
@@ -96,7 +96,7 @@ def lost_progress(settings: Settings, host: str) -> Progress:
 
 def files_of(settings: Settings, progress: Progress, raw: Path, logged: Path) -> NodeFiles:
     """The segments that the node has. Raises ServiceError."""
-    spool = settings.agent.spool_directory / progress.host / str(progress.position[0])
+    spool = settings.agent.spool_directory / progress.host / str(progress.position.epoch)
     if not is_commitlog_of(logged, raw):
         say(
             f"{logged} does not look like the node's commit log, which agent.commitlog_directory names: what Cassandra "
@@ -113,7 +113,7 @@ def aside(files: NodeFiles, progress: Progress) -> tuple[SegmentKey, ...]:
 
 def words(progress: Progress, position: Position, after: Resume) -> str:
     """What the restored record means."""
-    told = Position(*progress.position)
+    told = progress.position
     newer = "" if position == told else f", and its changes are published up to {position}"
     sentence = (
         f"host {progress.host}: `.progress` says {told}{newer}. Its agent goes on behind that, and {len(after.open)} "

@@ -9,7 +9,6 @@ from typing import Final, Literal
 
 from tailrace.history.events import fitting_event
 from tailrace.history.records import HistoryRecord, history_values, read_history
-from tailrace.position import Position
 from tailrace.publish.evidence import Header, Owner
 from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace.publish.kafka.spans import Spans
@@ -35,6 +34,7 @@ from tailrace_common.kafka.producer import KafkaProducer
 from tailrace_common.kafka.transactions import KafkaTransactions
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import CorruptError, FencedError, ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import decode_progress, has_read
 from tailrace_schemas.topics import Internal, host_partition, internal_topic
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace.position import Position
 from tailrace.publish.evidence import Header, Owner, Trace, committed
 from tailrace.publish.offsets import records_of
 from tailrace.state.resume import Resume
@@ -17,8 +16,9 @@ from tailrace_common.kafka import READING
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """A topic and one of its partitions."""
 Span = tuple[int, int]
 """The last stable offset of a partition, and its end: between them stands what has no mark yet."""
@@ -53,15 +53,15 @@ class Spans:
             consumer.close()
         self._consumers.clear()
 
-    def unmarked(self, owner: Owner, patience: float) -> dict[Place, Span]:
+    def unmarked(self, owner: Owner, patience: float) -> dict[Partition, Span]:
         """Where the oldest transaction without a mark is the owner's, who has none open now: its mark is lost.
 
         Transactions of others that stand before are waited for, `patience` seconds at most: they end by themselves.
         """
         deadline = self._clock() + patience
-        goals: dict[Place, int] = {}
-        seen: dict[Place, tuple[int, float]] = {}
-        ours: dict[Place, bool] = {}
+        goals: dict[Partition, int] = {}
+        seen: dict[Partition, tuple[int, float]] = {}
+        ours: dict[Partition, bool] = {}
         while True:
             spans = self._spans(goals or None)
             goals = goals or {place: end for place, (_, end) in spans.items()}
@@ -87,7 +87,11 @@ class Spans:
             self._sleep(_LOOK_SECONDS)
 
     def committed(
-        self, owner: Owner, unmarked: Mapping[Place, Span], where: Place, read: Callable[[Iterable[Header]], Resume]
+        self,
+        owner: Owner,
+        unmarked: Mapping[Partition, Span],
+        where: Partition,
+        read: Callable[[Iterable[Header]], Resume],
     ) -> bool:
         """Whether the transaction whose marks are lost there was committed (publish.evidence).
 
@@ -109,7 +113,7 @@ class Spans:
         positions = (owner.position(record) for record in self._sent_since(since - _EARLIER_MS))
         return max((position for position in positions if position is not None), default=None)
 
-    def _visible(self, owner: Owner, unmarked: Mapping[Place, Span]) -> Iterator[Trace]:
+    def _visible(self, owner: Owner, unmarked: Mapping[Partition, Span]) -> Iterator[Trace]:
         """What readers have of the owner's that was sent at about the same time, or later."""
         since = min(self._sent_at(place, first) for place, (first, _) in unmarked.items()) - _EARLIER_MS
         traces = (owner.trace(record) for record in self._sent_since(since))
@@ -127,13 +131,13 @@ class Spans:
             if start.offset >= 0:
                 yield from self._read((start.topic, start.partition), start.offset, None)
 
-    def _spans(self, among: Collection[Place] | None) -> dict[Place, Span]:
+    def _spans(self, among: Collection[Partition] | None) -> dict[Partition, Span]:
         """Of these places, or of all, those that have something without a mark."""
         stable = self._offsets(IsolationLevel.READ_COMMITTED, among)
         ends = self._offsets(IsolationLevel.READ_UNCOMMITTED, among)
         return {place: (at, ends[place]) for place, at in stable.items() if at < ends.get(place, 0)}
 
-    def _offsets(self, isolation: IsolationLevel, among: Collection[Place] | None = None) -> dict[Place, int]:
+    def _offsets(self, isolation: IsolationLevel, among: Collection[Partition] | None = None) -> dict[Partition, int]:
         """The last stable offsets, or the ends. Places that we may not look at, or that go meanwhile, are left out."""
         if among is None:
             among = self._places()
@@ -143,7 +147,7 @@ class Spans:
         asked = self._admin.list_offsets(
             {TopicPartition(*place): latest for place in among}, isolation_level=isolation, request_timeout=_SECONDS
         )
-        found: dict[Place, int] = {}
+        found: dict[Partition, int] = {}
         for where, future in asked.items():
             try:
                 found[where.topic, where.partition] = future.result().offset
@@ -151,7 +155,7 @@ class Spans:
                 LOG.debug("the end of %s[%d]: %s", where.topic, where.partition, redact(error.args[0].str()))
         return found
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[Partition]:
         try:
             topics = self._admin.list_topics(timeout=_SECONDS).topics
         except KafkaException as error:
@@ -159,16 +163,16 @@ class Spans:
         ours = (name for name in topics if name.startswith(f"{self._prefix}."))
         return [(name, number) for name in ours for number in topics[name].partitions]
 
-    def _read(self, place: Place, first: int, end: int | None) -> Iterator[Header]:
+    def _read(self, place: Partition, first: int, end: int | None) -> Iterator[Header]:
         """The records of a place from an offset on, committed or not; without an `end`, the committed ones."""
         for message in self._messages(place, first, end):
             yield message.topic(), message.key(), message.value()
 
-    def _sent_at(self, place: Place, first: int) -> int:
+    def _sent_at(self, place: Partition, first: int) -> int:
         """The time of the first record from an offset on, in milliseconds."""
         return next((int(message.timestamp()[1]) for message in self._messages(place, first, first + 1)), 0)
 
-    def _messages(self, place: Place, first: int, end: int | None) -> Iterator[Any]:
+    def _messages(self, place: Partition, first: int, end: int | None) -> Iterator[Any]:
         consumer = self._consumer(committed=end is None)
         consumer.assign([TopicPartition(*place, first)])
         deadline = self._clock() + _SECONDS

@@ -14,7 +14,7 @@ from tailrace_schemas.cql.coding import Codec
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.batch.delivery import Delivered, Place
+from tailrace_spark.batch.delivery import Delivered, RecordId
 
 Times = tuple[int, int | None, int | None]
 
@@ -195,7 +195,7 @@ class ChangeColumns:
         return True
 
     def _put_rest(self, one: Delivered, change: Change, source: Source, times: Times) -> None:
-        place, stream = one.place, one.assignment
+        place, stream = one.record_id, one.assignment
         if place.schema_id != self._schema_id:
             self._schema_id, self._schema_text = place.schema_id, place.schema_id.hex()
         if change.op is not self._op:
@@ -264,7 +264,7 @@ class Ends:
         self._besides: dict[tuple[str, int], Collection[int]] = {}
         self.moved: dict[tuple[str, int], int] = {}
 
-    def new(self, place: Place) -> bool:
+    def new(self, place: RecordId) -> bool:
         """Whether a record is not there yet."""
         at = place.topic, place.partition
         end = self._known.get(at)
@@ -277,7 +277,7 @@ class Ends:
             return False
         return not self._besides or place.offset not in self._besides.get(at, ())
 
-    def move(self, place: Place) -> None:
+    def move(self, place: RecordId) -> None:
         """Note that a record goes in."""
         at = place.topic, place.partition
         if self.moved.get(at, 0) <= place.offset:
@@ -293,8 +293,8 @@ def fill(columns: ChangeColumns, changes: Sequence[Delivered], start: int, ends:
     while at < end and not columns.full:
         one = changes[at]
         at += 1
-        if ends.new(one.place) and columns.add(one):
-            ends.move(one.place)
+        if ends.new(one.record_id) and columns.add(one):
+            ends.move(one.record_id)
         else:
             left.append(one)
     return at

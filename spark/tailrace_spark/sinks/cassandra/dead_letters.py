@@ -10,7 +10,7 @@ from typing import Final
 from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import table_of_topic
-from tailrace_spark.batch.delivery import DeadLetter, Place
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
 from tailrace_spark.sinks.cassandra.store import Store
 
@@ -51,18 +51,18 @@ class Letters:
             except RefusedError as error:
                 raise ServiceError(f"{place}: {error}; the keyspace must exist") from error
 
-    def exhume(self, letters: Sequence[DeadLetter], kept: Collection[Place]) -> None:
+    def exhume(self, letters: Sequence[DeadLetter], kept: Collection[RecordId]) -> None:
         """Let go of letters, but not of those of these places. Raises ServiceError."""
-        stay = {place.at for place in kept}
-        gone = [letter for letter in letters if letter.place.at not in stay]
+        stay = {place.key for place in kept}
+        gone = [letter for letter in letters if letter.record_id.key not in stay]
         for keyspace, some in self._by_keyspace(gone).items():
             place = self._place(keyspace)
             try:
-                self._store.write(Batch(_delete_letter(place), (_key_row(letter.place),)) for letter in some)
+                self._store.write(Batch(_delete_letter(place), (_key_row(letter.record_id),)) for letter in some)
             except RefusedError as error:
                 raise ServiceError(f"{place}: {error}") from error
 
-    def buried(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def buried(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """So many at most, by topic, partition and offset, behind a place. Raises ServiceError."""
         found: list[DeadLetter] = []
         try:
@@ -79,7 +79,9 @@ class Letters:
                 )
                 found += [
                     DeadLetter(
-                        Place(topic, partition, offset, bytes.fromhex(schema or "")), reason, (*octets, None)[0] or b""
+                        RecordId(topic, partition, offset, bytes.fromhex(schema or "")),
+                        reason,
+                        (*octets, None)[0] or b"",
                     )
                     for offset, schema, reason, *octets in rows
                 ]
@@ -115,7 +117,7 @@ class Letters:
     def _by_keyspace(self, letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
         found: dict[str, list[DeadLetter]] = {}
         for letter in letters:
-            keyspace = self._keyspace(letter.place.topic)
+            keyspace = self._keyspace(letter.record_id.topic)
             if keyspace is not None:
                 found.setdefault(keyspace, []).append(letter)
         return found
@@ -144,14 +146,15 @@ def _delete_letter(place: str) -> str:
     return f"DELETE FROM {place} WHERE topic = ? AND partition = ? AND offset = ?"  # noqa: S608
 
 
-def _key_row(place: Place) -> tuple[bytes, ...]:
+def _key_row(place: RecordId) -> tuple[bytes, ...]:
     return place.topic.encode(), struct.pack(">i", place.partition), struct.pack(">q", place.offset)
 
 
 def _letter_row(letter: DeadLetter) -> tuple[bytes | None, ...]:
-    told = letter.place.schema_id.hex().encode(), letter.reason.encode()
-    return (*_key_row(letter.place), *told, letter.message or None)
+    told = letter.record_id.schema_id.hex().encode(), letter.reason.encode()
+    return (*_key_row(letter.record_id), *told, letter.message or None)
 
 
 def _words(letter: DeadLetter) -> str:
-    return f"{letter.place.topic}, partition {letter.place.partition}, offset {letter.place.offset}: {letter.reason}"
+    record_id = letter.record_id
+    return f"{record_id.topic}, partition {record_id.partition}, offset {record_id.offset}: {letter.reason}"

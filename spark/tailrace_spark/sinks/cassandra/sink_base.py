@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.sinks.cassandra.dead_letters import Letters
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
@@ -73,7 +73,7 @@ class CassandraSink(ABC):
         SettingsError where a table there is the source's own."""
         return self._write(pieces, [])
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink says."""
         return self._letters.buried(after, most)
 
@@ -82,7 +82,7 @@ class CassandraSink(ABC):
         leaves what it left."""
         set_aside: list[DeadLetter] = []
         summary = self._write(pieces, set_aside)
-        self._letters.exhume(letters, [letter.place for letter in set_aside])
+        self._letters.exhume(letters, [letter.record_id for letter in set_aside])
         return summary
 
     def close(self) -> None:

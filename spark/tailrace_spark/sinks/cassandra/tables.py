@@ -100,11 +100,11 @@ class CassandraTablesSink(CassandraSink):
             except BaseException as error:
                 if not is_of_table(error):
                     raise
-                letters.append(DeadLetter(delivered.place, reason_of(error), delivered.message))
+                letters.append(DeadLetter(delivered.record_id, reason_of(error), delivered.message))
                 continue
             if mutation is not None and mutation.size > self._largest:
                 reason = f"{mutation.size} bytes are more than largest_mutation_kibibytes, {self._largest >> 10}"
-                letters.append(DeadLetter(delivered.place, reason, delivered.message))
+                letters.append(DeadLetter(delivered.record_id, reason, delivered.message))
             elif mutation is not None:
                 found.append(_Written(delivered, mutation))
         return found
@@ -118,7 +118,7 @@ class CassandraTablesSink(CassandraSink):
                 raise
             delivered = one.delivered
             words = f"Cassandra refuses it: {error if isinstance(error, RefusedError) else reason_of(error)}"
-            letters.append(DeadLetter(delivered.place, words, delivered.message))
+            letters.append(DeadLetter(delivered.record_id, words, delivered.message))
             return False
         return True
 

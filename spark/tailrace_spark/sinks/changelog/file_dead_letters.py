@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging, Outlet
 
@@ -20,12 +20,12 @@ class FiledLogSink(ChangeLogSink):
         super().__init__(outlet, imaging)
         self._file = file
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
-        behind = None if after is None else after.at
+        behind = None if after is None else after.key
         return [
             DeadLetter(
-                Place(one["topic"], one["partition"], one["offset"], bytes.fromhex(one["schema"] or "")),
+                RecordId(one["topic"], one["partition"], one["offset"], bytes.fromhex(one["schema"] or "")),
                 one["reason"],
                 bytes.fromhex(one["message"] or ""),
             )
@@ -35,18 +35,18 @@ class FiledLogSink(ChangeLogSink):
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """Send each by itself; it goes from the letters once it is out, so a crash between the two sends it again."""
         done = Summary()
-        waiting = {letter.place.at for letter in letters}
+        waiting = {letter.record_id.key for letter in letters}
         for piece in pieces:
-            waiting -= {letter.place.at for letter in piece.dead_letters}
+            waiting -= {letter.record_id.key for letter in piece.dead_letters}
             done += Summary(dead_letters=len(piece.dead_letters))
             for delivered in piece.changes:
                 done += self._again(delivered)
-                waiting.discard(delivered.place.at)
+                waiting.discard(delivered.record_id.key)
         self._file.taken_in(waiting)  # what filters leave out
         return done
 
     def _again(self, delivered: Delivered) -> Summary:
         done = self.emit([Piece((delivered,))])
         if not done.dead_letters:
-            self._file.taken_in([delivered.place.at])
+            self._file.taken_in([delivered.record_id.key])
         return done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tailrace_spark.batch.delivery import At, DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, RecordKey, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Imaging, Outlet
 
@@ -13,7 +13,7 @@ from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Imaging, O
 class LetterOutlet(Outlet, Protocol):
     """An outlet that keeps its letters. tests/unit/spark/sinks/letters_contract.py says what each must do."""
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
 
     def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
@@ -32,7 +32,7 @@ class ReplayingLogSink(ChangeLogSink):
         super().__init__(outlet, imaging)
         self._keeper = outlet
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
         return self._keeper.letters(after, most)
 
@@ -65,7 +65,7 @@ class ProgressLogSink(ReplayingLogSink):
         self._progress.keep_progress(progress)
 
 
-def page(places: Iterable[At], after: Place | None, most: int) -> list[At]:
+def page(places: Iterable[RecordKey], after: RecordId | None, most: int) -> list[RecordKey]:
     """So many at most, in their order, behind a place."""
-    behind = None if after is None else after.at
+    behind = None if after is None else after.key
     return sorted(one for one in places if behind is None or one > behind)[:most]

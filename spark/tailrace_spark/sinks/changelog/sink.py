@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms, plain
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
@@ -19,14 +19,14 @@ log = logging.getLogger("tailrace_spark")
 
 
 @dataclass(frozen=True, slots=True)
-class LogRecord:
+class OutgoingRecord:
     """One change as it goes out: its place, its stream, and its Avro record (docs/contracts.md 3), nulls left out.
 
     `message` is Kafka's value that it was read from, for a dead letter. `images` are there where the sink was asked
     for them (docs/images.md).
     """
 
-    place: Place
+    record_id: RecordId
     change: Change
     assignment: Assignment | None
     record: dict[str, object]
@@ -38,7 +38,7 @@ class LogRecord:
         """The JSON object (docs/change-json.md), with place and stream."""
         return {
             "table": str(self.change.table),
-            **place_value(self.place),
+            **place_value(self.record_id),
             **stream_value(self.assignment),
             **{name: plain(value) for name, value in self.record.items()},
             **({} if self.images is None else self.images.value()),
@@ -48,7 +48,7 @@ class LogRecord:
 class Batch(Protocol):
     """One micro-batch on its way out. Ended by either `commit` or `abandon`."""
 
-    def put(self, record: LogRecord) -> None:
+    def put(self, record: OutgoingRecord) -> None:
         """Take the next record; they come by topic, partition and offset. Raises ServiceError.
 
         Of a record that raises what is its table's (table_faults) nothing goes out, and it is set aside.
@@ -152,13 +152,15 @@ class ChangeLogSink:
         message, images = delivered.message, delivered.images
         try:
             record = self._forms.of(delivered.change.table).record(delivered.change)
-            batch.put(LogRecord(delivered.place, delivered.change, delivered.assignment, record, message, images))
+            batch.put(
+                OutgoingRecord(delivered.record_id, delivered.change, delivered.assignment, record, message, images)
+            )
         except BaseException as error:
             if not is_of_table(error):
                 raise
             reason = reason_of(error)
             refused[str(delivered.change.table)] = reason
-            batch.set_aside(DeadLetter(delivered.place, reason, message))
+            batch.set_aside(DeadLetter(delivered.record_id, reason, message))
 
     def close(self) -> None:
         """Let go of the outlet, and of the images."""
@@ -172,7 +174,7 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def key_of(record: LogRecord, *, whole: bool) -> bytes | None:
+def key_of(record: OutgoingRecord, *, whole: bool) -> bytes | None:
     """The partition key's columns as a JSON object, or with `whole` those of the primary key.
 
     None for a truncation. In a `whole` key what a deletion does not say of the clustering columns is null.
@@ -184,7 +186,7 @@ def key_of(record: LogRecord, *, whole: bool) -> bytes | None:
     return encoded(found if whole else {name: value for name, value in found.items() if name in names})
 
 
-def place_value(place: Place) -> dict[str, object]:
+def place_value(place: RecordId) -> dict[str, object]:
     """A place as members of a JSON object."""
     return {
         "topic": place.topic,
@@ -204,4 +206,4 @@ def stream_value(assignment: Assignment | None) -> dict[str, object]:
 
 def letter_value(letter: DeadLetter) -> dict[str, object]:
     """A dead letter as a JSON object: its place, `reason`, and `message`, its bytes as hexadecimal digits, or null."""
-    return {**place_value(letter.place), "reason": letter.reason, "message": letter.message.hex() or None}
+    return {**place_value(letter.record_id), "reason": letter.reason, "message": letter.message.hex() or None}

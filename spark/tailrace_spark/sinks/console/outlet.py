@@ -12,8 +12,8 @@ from rich.text import Text
 from tailrace_schemas.change import record_times
 from tailrace_schemas.change_words import edit_words, key_words, time_words
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.batch.delivery import DeadLetter, Place, Summary
-from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_value
 
 _HEADS: Final = ("written", "op", "table", "key", "columns", "topic/partition/offset")
 _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
@@ -50,7 +50,7 @@ class _Lines:
         self._rows = 0
         self._letters = 0
 
-    def put(self, record: LogRecord) -> None:
+    def put(self, record: OutgoingRecord) -> None:
         self._print(record.value)
         self._rows += 1
 
@@ -76,7 +76,7 @@ class _Tables:
         self._rows = 0
         self._letters = 0
 
-    def put(self, record: LogRecord) -> None:
+    def put(self, record: OutgoingRecord) -> None:
         change, style = record.change, _STYLES.get(record.change.op.value, "red")
         cells = (
             time_words(record_times(change)[0]),
@@ -84,14 +84,14 @@ class _Tables:
             str(change.table),
             key_words(change.table, record.record),
             edit_words(change.table, record.record),
-            _place(record.place),
+            _place(record.record_id),
         )
         self._rows += 1
         self._show(tuple(Text(_cut(cell), style=style) for cell in cells))
 
     def set_aside(self, letter: DeadLetter) -> None:
         self._letters += 1
-        cells = ("", "dead letter", "", "", json.dumps(letter.reason), _place(letter.place))
+        cells = ("", "dead letter", "", "", json.dumps(letter.reason), _place(letter.record_id))
         self._show(tuple(Text(cell, style="bold red") for cell in cells))
 
     def _show(self, row: tuple[Text, ...]) -> None:
@@ -125,7 +125,7 @@ def _cut(cell: str) -> str:
     return cell if len(cell) <= _LONGEST_CELL else f"{cell[:_LONGEST_CELL]}... ({len(cell)} characters)"
 
 
-def _place(place: Place) -> str:
+def _place(place: RecordId) -> str:
     return f"{place.topic}/{place.partition}/{place.offset}"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.files.manifest import (
     Commit,
     CommittedFile,
@@ -207,7 +207,7 @@ class Commits:
         return table
 
 
-def is_new(place: Place, ends: Mapping[tuple[str, int], int]) -> bool:
+def is_new(place: RecordId, ends: Mapping[tuple[str, int], int]) -> bool:
     """Whether a record stands behind what is committed of its partition."""
     return place.offset >= ends.get((place.topic, place.partition), 0)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
 from tailrace_spark.sinks.changelog.replayable import page
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.files.commits import Commits, TakenError
@@ -35,9 +35,9 @@ class CommittedLetters:
         self._store = store
         self._commits = commits
         self._seen = -1
-        self._waiting: dict[At, Waiting] = {}
+        self._waiting: dict[RecordKey, Waiting] = {}
 
-    def waiting(self) -> dict[At, Waiting]:
+    def waiting(self) -> dict[RecordKey, Waiting]:
         """By place. A later letter of a place is in place of the earlier; what was replayed waits no more."""
         for commit in self._commits.after(self._seen):
             for place in commit.replayed:
@@ -53,11 +53,11 @@ class CommittedLetters:
         with self._store.input(path) as opened:
             return list(json_records(opened, path))
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
         waiting = self.waiting()
         places = page(waiting, after, most)
-        found: dict[At, dict[str, Any]] = {}
+        found: dict[RecordKey, dict[str, Any]] = {}
         for path in sorted({waiting[place].path for place in places}):
             for value in self.values(path):
                 if (known := waiting.get(_place(value))) is not None and known.path == path:
@@ -77,7 +77,7 @@ class ReplayingFilesOutlet(FilesOutlet):
         self._section = settings
         self._known_letters = CommittedLetters(store, Commits(store))
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
         return self._known_letters.letters(after, most)
 
@@ -88,10 +88,10 @@ class ReplayingFilesOutlet(FilesOutlet):
         self.forget()
         name, ends = self.attempt()
         waiting = self.waiting()
-        reasons = {letter.place.at: letter.reason for letter in letters if letter.place.at in waiting}
+        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in waiting}
         return _Again(self, self._files, self._section, name, ends, reasons)
 
-    def waiting(self) -> dict[At, Waiting]:
+    def waiting(self) -> dict[RecordKey, Waiting]:
         """The letters that wait now."""
         return self._known_letters.waiting()
 
@@ -101,19 +101,19 @@ class _Again(FilesBatch):
 
     def __init__(
         self, outlet: ReplayingFilesOutlet, store: FileStore, settings: FilesSinkSettings, name: str, ends: Ends,
-        reasons: dict[At, str],
+        reasons: dict[RecordKey, str],
     ) -> None:  # fmt: skip
         super().__init__(outlet, store, settings, name, ends)
         self._replaying = outlet
         self._reasons = reasons
-        self._kept: dict[At, DeadLetter] = {}
+        self._kept: dict[RecordKey, DeadLetter] = {}
 
-    def take(self, place: Place) -> bool:
-        return place.at in self._reasons
+    def take(self, place: RecordId) -> bool:
+        return place.key in self._reasons
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if self.take(letter.place):
-            self._kept[letter.place.at] = letter
+        if self.take(letter.record_id):
+            self._kept[letter.record_id.key] = letter
 
     def commit(self) -> Summary:
         files = self.ended()
@@ -123,7 +123,7 @@ class _Again(FilesBatch):
             self._commit(files, self.write_letters(changed), done)
         return Summary(rows=sum(file.records for file in files), dead_letters=len(self._kept))
 
-    def _commit(self, files: Any, letters: str | None, done: tuple[At, ...]) -> None:
+    def _commit(self, files: Any, letters: str | None, done: tuple[RecordKey, ...]) -> None:
         """Behind whatever a stream commits meanwhile; but not where another replay has some of them."""
         for _ in range(_TRIES):
             try:
@@ -137,10 +137,10 @@ class _Again(FilesBatch):
         raise ServiceError("a stream commits again and again meanwhile: run this again")
 
 
-def _place(value: dict[str, Any]) -> At:
+def _place(value: dict[str, Any]) -> RecordKey:
     return value["topic"], value["partition"], value["offset"]
 
 
 def _letter(value: dict[str, Any]) -> DeadLetter:
     schema, message = bytes.fromhex(value["schema"] or ""), bytes.fromhex(value["message"] or "")
-    return DeadLetter(Place(*_place(value), schema), value["reason"], message)
+    return DeadLetter(RecordId(*_place(value), schema), value["reason"], message)

@@ -14,7 +14,7 @@ from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
-from tailrace_spark.sinks.changelog.sink import LogRecord, place_value, stream_value
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord, place_value, stream_value
 
 DEFINITION: Final = b"tailrace.table"
 """The key of Parquet's metadata under which a file says the definition of its table, as JSON."""
@@ -27,7 +27,7 @@ _GROUP_BYTES: Final = 32 << 20  # in memory, of a row group of files that were p
 class FormatWriter(Protocol):
     """Writes one file, in the order of `write`."""
 
-    def write(self, records: Sequence[LogRecord]) -> None: ...
+    def write(self, records: Sequence[OutgoingRecord]) -> None: ...
 
     def size(self) -> int:
         """Bytes so far; what is not compressed yet is not counted."""
@@ -43,7 +43,7 @@ class JsonLines:
         self._stream = stream
         self._out = pa.CompressedOutputStream(stream, "gzip") if compress else stream
 
-    def write(self, records: Sequence[LogRecord]) -> None:
+    def write(self, records: Sequence[OutgoingRecord]) -> None:
         lines = (json.dumps(record.value, ensure_ascii=False, allow_nan=False) for record in records)
         self._out.write("".join(f"{line}\n" for line in lines).encode())
 
@@ -65,8 +65,8 @@ class Parquet:
         self._schema = arrow_schema(table).with_metadata({DEFINITION: definition})
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd" if compress else "none")
 
-    def write(self, records: Sequence[LogRecord]) -> None:
-        rows = [{**place_value(one.place), **stream_value(one.assignment), **one.record} for one in records]
+    def write(self, records: Sequence[OutgoingRecord]) -> None:
+        rows = [{**place_value(one.record_id), **stream_value(one.assignment), **one.record} for one in records]
         arrays = [pa.array([row.get(field.name) for row in rows], type=field.type) for field in self._schema]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from tailrace_spark.batch.delivery import At
+from tailrace_spark.batch.delivery import RecordKey
 
 Ends = dict[tuple[str, int], int]
 """The offset behind the last committed record, by topic and partition."""
@@ -42,7 +42,7 @@ class Commit:
     files: tuple[CommittedFile, ...]
     ends: Ends = field(default_factory=dict)
     dead_letters: str | None = None
-    replayed: tuple[At, ...] = ()
+    replayed: tuple[RecordKey, ...] = ()
 
 
 class PackName(NamedTuple):
@@ -93,7 +93,7 @@ class Pack:
     files: tuple[PackedFile, ...]
     ends: Ends
     letters: tuple[tuple[int, str], ...] = ()
-    replayed: tuple[tuple[int, tuple[At, ...]], ...] = ()
+    replayed: tuple[tuple[int, tuple[RecordKey, ...]], ...] = ()
 
     def commits(self) -> Iterator[Commit]:
         """The commits again, each with its parts of files."""
@@ -168,7 +168,7 @@ def flat(value: Mapping[str, Mapping[str, int]]) -> Ends:
     return {(topic, int(at)): end for topic, ends in value.items() for at, end in ends.items()}
 
 
-def places(value: Iterable[Sequence[Any]]) -> tuple[At, ...]:
+def places(value: Iterable[Sequence[Any]]) -> tuple[RecordKey, ...]:
     """Places out of JSON."""
     return tuple((topic, partition, offset) for topic, partition, offset in value)
 

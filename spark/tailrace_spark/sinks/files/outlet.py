@@ -13,10 +13,10 @@ from uuid import uuid4
 from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
 from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_value
 from tailrace_spark.sinks.files.commits import Commits, is_new
 from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
@@ -83,7 +83,11 @@ class FilesOutlet:
         return f"{number + 1:020}-{self._writer}-{self._attempts}", ends
 
     def commit(
-        self, files: tuple[CommittedFile, ...], moved: Ends, dead_letters: str | None, replayed: tuple[At, ...] = ()
+        self,
+        files: tuple[CommittedFile, ...],
+        moved: Ends,
+        dead_letters: str | None,
+        replayed: tuple[RecordKey, ...] = (),
     ) -> None:
         """Write the manifest of a batch: its files, the ends that it moved, where its dead letters are, and which
         earlier ones it has."""
@@ -114,7 +118,7 @@ class _Open:
     path: str
     writer: FormatWriter
     file: CommittedFile
-    waiting: list[LogRecord] = field(default_factory=list)
+    waiting: list[OutgoingRecord] = field(default_factory=list)
 
 
 class FilesBatch:
@@ -140,8 +144,8 @@ class FilesBatch:
         self._left_out = 0
         self._refused: dict[int, tuple[Table, str]] = {}
 
-    def put(self, record: LogRecord) -> None:
-        if not self.take(record.place):
+    def put(self, record: OutgoingRecord) -> None:
+        if not self.take(record.record_id):
             return
         change, day = record.change, day_of(record_times(record.change)[0])
         if (refused := self._refused.get(id(change.table))) is not None:
@@ -157,10 +161,10 @@ class FilesBatch:
                 self._flush(other)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if self.take(letter.place):
+        if self.take(letter.record_id):
             self._letters.append(letter)
 
-    def take(self, place: Place) -> bool:
+    def take(self, place: RecordId) -> bool:
         """Whether it is not committed yet; then it moves the end of its partition."""
         if not is_new(place, self._ends):
             self._left_out += 1
@@ -212,7 +216,7 @@ class FilesBatch:
         written = self._written(file, waiting) if waiting else 0
         file.file = replace(file.file, records=file.file.records + written)
 
-    def _written(self, file: _Open, records: Sequence[LogRecord]) -> int:
+    def _written(self, file: _Open, records: Sequence[OutgoingRecord]) -> int:
         """How many records a file's format takes; where it has no way to say one, halves, until that stands alone."""
         try:
             with answering(file.path):
@@ -221,7 +225,7 @@ class FilesBatch:
             if not is_of_table(error):
                 raise
             if len(records) == 1:
-                self.set_aside(DeadLetter(records[0].place, reason_of(error), records[0].message))
+                self.set_aside(DeadLetter(records[0].record_id, reason_of(error), records[0].message))
                 return 0
             middle = len(records) // 2
             return self._written(file, records[:middle]) + self._written(file, records[middle:])

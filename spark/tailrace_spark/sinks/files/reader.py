@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
-from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.dead_letters import CommittedLetters
 from tailrace_spark.sinks.files.formats import json_records, parquet_records
@@ -73,17 +73,17 @@ class CommittedFiles:
                 found = [record for file in commit.files if table in (None, file.table) for record in rows.of(file)]
                 yield from sorted(found, key=lambda one: (one["topic"], one["partition"], one["offset"]))
 
-    def changes(self, table: str | None = None, after: int = -1) -> Iterator[tuple[Place, Change]]:
+    def changes(self, table: str | None = None, after: int = -1) -> Iterator[tuple[RecordId, Change]]:
         """The same as changes, each with its place: what row state merges."""
         forms = ChangeForms()
         with closing(_Rows(self._store, self._commits)) as rows:
             for commit in self.commits(after):
-                found: list[tuple[Place, Change]] = []
+                found: list[tuple[RecordId, Change]] = []
                 for file in commit.files:
                     if table in (None, file.table):
                         form = forms.of(self._commits.definition(file.definition))
                         found += [(place_of(record), form.read(record)) for record in rows.of(file)]
-                yield from sorted(found, key=lambda one: one[0].at)
+                yield from sorted(found, key=lambda one: one[0].key)
 
     def dead_letters(self, after: int = -1) -> Iterator[dict[str, Any]]:
         """What was set aside and waits: place, `reason`, and `message`, the record's bytes as hexadecimal digits."""
@@ -91,7 +91,7 @@ class CommittedFiles:
         waiting = letters.waiting()
         for path in dict.fromkeys(one.path for one in waiting.values() if one.commit > after):
             for value in letters.values(path):
-                known = waiting.get(place_of(value).at)
+                known = waiting.get(place_of(value).key)
                 if known is not None and known.path == path:
                     yield value
 
@@ -141,9 +141,9 @@ class _Rows:
                 yield from json_records(opened, file.path)
 
 
-def place_of(record: dict[str, Any]) -> Place:
+def place_of(record: dict[str, Any]) -> RecordId:
     """The place that a JSON object says."""
-    return Place(record["topic"], record["partition"], record["offset"], bytes.fromhex(record["schema"] or ""))
+    return RecordId(record["topic"], record["partition"], record["offset"], bytes.fromhex(record["schema"] or ""))
 
 
 def _widened(part: Any, schema: Any) -> Any:

@@ -12,7 +12,7 @@ from zlib import crc32
 from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, encoded, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded, letter_value
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
 
 _HEAD: Final = b'{"changes":['
@@ -68,7 +68,7 @@ class HttpOutlet:
         except RefusedError as error:
             if len(records) == 1:
                 record = records[0].record
-                letter = letter_value(DeadLetter(record.place, str(error), record.message))
+                letter = letter_value(DeadLetter(record.record_id, str(error), record.message))
                 return ({**letter, "change": record.value},)
             middle = len(records) // 2
             return self._send(records[:middle]) + self._send(records[middle:])
@@ -88,7 +88,7 @@ class HttpOutlet:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    record: LogRecord
+    record: OutgoingRecord
     json: bytes
 
 
@@ -111,7 +111,7 @@ class _Requests:
         self._records = 0
         self._refused = 0
 
-    def put(self, record: LogRecord) -> None:
+    def put(self, record: OutgoingRecord) -> None:
         key, text = record.change.key, encoded(record.value)
         self._records += 1
         if key is None:  # of all keys: behind what was before it, ahead of what comes

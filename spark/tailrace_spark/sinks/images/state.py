@@ -22,7 +22,7 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, state_row, stored_as
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
-from tailrace_spark.rowstate.partition import Clustering, KnownRow, Partition, Place
+from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, KnownRow, Partition
 from tailrace_spark.rowstate.row import RowState, merge
 from tailrace_spark.sinks.state_store.bulk import overwrite, stage
 from tailrace_spark.sinks.state_store.dialects import MYSQL
@@ -43,7 +43,7 @@ class Loaded:
     """Partitions as changes are taken into them, and as they were read."""
 
     partitions: dict[bytes, Partition] = field(default_factory=dict)
-    rows: dict[bytes, dict[Place, KnownRow]] = field(default_factory=dict)
+    rows: dict[bytes, dict[ClusteringBytes, KnownRow]] = field(default_factory=dict)
     deletions: dict[bytes, PartitionState] = field(default_factory=dict)
 
 
@@ -205,7 +205,7 @@ def _areas(change: Change) -> Iterable[tuple[bytes, bytes, bytes]]:
     return []
 
 
-def _clustering(place: Place) -> bytes:
+def _clustering(place: ClusteringBytes) -> bytes:
     return STATIC if place is None else ROW + place
 
 

@@ -222,8 +222,10 @@ class ImageStore:
         """
         found: dict[tuple[str, int, int], tuple[RowImages, tuple[RowImage, ...]]] = {}
         c = GIVEN.c
-        for (topic, partition), some in groupby(changes, key=lambda one: (one.place.topic, one.place.partition)):
-            offsets = [one.place.offset for one in some]
+        for (topic, partition), some in groupby(
+            changes, key=lambda one: (one.record_id.topic, one.record_id.partition)
+        ):
+            offsets = [one.record_id.offset for one in some]
             own = sa.and_(c.stream == self._stream, c.topic == topic, c.partition == partition)
             if (topic, partition) not in seen:
                 seen.add((topic, partition))
@@ -347,7 +349,7 @@ def images_for(name: str, settings: ImagesSection, around: Surroundings) -> Imag
 
 
 def _place(delivered: Delivered) -> tuple[str, int, int]:
-    place = delivered.place
+    place = delivered.record_id
     return place.topic, place.partition, place.offset
 
 

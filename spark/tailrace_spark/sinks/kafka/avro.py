@@ -19,8 +19,8 @@ from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, 
 from tailrace_schemas.avro.subjects import Part, subject_of
 from tailrace_schemas.errors import SchemaRefusedError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.changelog.sink import LogRecord
+from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord
 from tailrace_spark.sinks.kafka.avro_range import Calendar
 from tailrace_spark.sinks.kafka.debezium import Write
 
@@ -106,13 +106,13 @@ class AvroChanges:
         self._key_choice = key
         self._shapes: dict[tuple[int, str], _Shape] = {}
 
-    def key(self, topic: str, record: LogRecord) -> bytes | None:
+    def key(self, topic: str, record: OutgoingRecord) -> bytes | None:
         """The key's columns; None for a truncation. Raises as `AvroWriters.of`."""
         shape = self._shape(topic, record.change.table)
         found = shape.calendar.within(record.record)["key"]
         return None if found is None else shape.key(found)
 
-    def value(self, topic: str, record: LogRecord) -> bytes:
+    def value(self, topic: str, record: OutgoingRecord) -> bytes:
         """The change with its place. Raises as `AvroWriters.of`."""
         shape = self._shape(topic, record.change.table)
         return shape.value({**shape.calendar.within(record.record), **_place(record)})
@@ -141,8 +141,8 @@ def change_schema(table: Table, prefix: str) -> _Schema:
     return {**found, "fields": [*found["fields"], *_PLACE]}
 
 
-def _place(record: LogRecord) -> dict[str, object]:
-    place: Place = record.place
+def _place(record: OutgoingRecord) -> dict[str, object]:
+    place: RecordId = record.record_id
     assignment = record.assignment
     return {
         "topic": place.topic,

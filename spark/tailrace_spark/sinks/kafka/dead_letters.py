@@ -14,7 +14,7 @@ from typing import Final
 from tailrace_common.kafka import KafkaTransactions, PartitionReader, RecordFetcher
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.batch.delivery import At, DeadLetter, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
 from tailrace_spark.sinks.changelog.replayable import page
 from tailrace_spark.sinks.changelog.sink import Batch, encoded, place_value
 from tailrace_spark.sinks.kafka.avro import Registry
@@ -31,10 +31,10 @@ class _Known:
         self._topics = TopicMaker(config)
         self._reader = PartitionReader(config, target.dead_letters, 0)
         self._records = RecordFetcher(config)
-        self._offsets: dict[At, int] = {}
+        self._offsets: dict[RecordKey, int] = {}
         self._there = False
 
-    def waiting(self) -> dict[At, int]:
+    def waiting(self) -> dict[RecordKey, int]:
         """The offset of each letter's record, by place. Open transactions are waited for. Raises ServiceError."""
         self._there = self._there or self._target.dead_letters in self._topics.partitions()
         if not self._there:
@@ -50,14 +50,14 @@ class _Known:
                 self._offsets[place] = record.offset
         return self._offsets
 
-    def letter(self, place: At) -> DeadLetter | None:
+    def letter(self, place: RecordKey) -> DeadLetter | None:
         """One of them; None where the topic has forgotten it just now."""
         value = self._records.value(self._target.dead_letters, 0, self._offsets[place])
         if value is None:
             return None
         found = json.loads(value)
         schema, message = bytes.fromhex(found["schema"] or ""), bytes.fromhex(found["message"] or "")
-        return DeadLetter(Place(*place, schema), found["reason"], message)
+        return DeadLetter(RecordId(*place, schema), found["reason"], message)
 
     def close(self) -> None:
         self._reader.close()
@@ -81,14 +81,14 @@ class ReplayingKafkaOutlet(KafkaOutlet):
         self._known: _Known | None = None
         self._replaying: KafkaTransactions | None = None
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it; those that the topic has not forgotten."""
         known = self._letters()
         waiting = known.waiting()
         found: list[DeadLetter] = []
         while len(found) < most and (places := page(waiting, after, most - len(found))):
             found += [letter for letter in map(known.letter, places) if letter is not None]
-            after = Place(*places[-1])
+            after = RecordId(*places[-1])
         return found
 
     def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
@@ -111,7 +111,7 @@ class ReplayingKafkaOutlet(KafkaOutlet):
             self._replaying = producer
         # Behind the fence: what an earlier replay committed is known now, and it commits no more.
         waiting = self._letters().waiting()
-        reasons = {one.place.at: one.reason for one in letters if one.place.at in waiting}
+        reasons = {one.record_id.key: one.reason for one in letters if one.record_id.key in waiting}
         return _Again(self, self._replaying, self._aim, reasons)
 
     def abandon(self) -> None:
@@ -138,20 +138,20 @@ class _Again(KafkaBatch):
     """One transaction of letters, by the reasons that they have now: it moves no partition."""
 
     def __init__(
-        self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, reasons: dict[At, str]
+        self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, reasons: dict[RecordKey, str]
     ) -> None:
         super().__init__(outlet, producer, target, {})
         self._aim = target
         self._reasons = reasons
-        self._kept: set[At] = set()
+        self._kept: set[RecordKey] = set()
 
-    def is_out(self, place: Place) -> bool:
-        return place.at not in self._reasons
+    def is_out(self, place: RecordId) -> bool:
+        return place.key not in self._reasons
 
     def letter(self, letter: DeadLetter) -> None:
         """It is one already: the topic is told where the reason is another."""
-        self._kept.add(letter.place.at)
-        if letter.reason != self._reasons[letter.place.at]:
+        self._kept.add(letter.record_id.key)
+        if letter.reason != self._reasons[letter.record_id.key]:
             super().letter(letter)
 
     def commit(self) -> Summary:
@@ -160,7 +160,7 @@ class _Again(KafkaBatch):
     def notes(self) -> Iterator[Sent]:
         yield from self._done(self._reasons.keys() - self._kept)
 
-    def _done(self, places: Collection[At]) -> Iterator[Sent]:
+    def _done(self, places: Collection[RecordKey]) -> Iterator[Sent]:
         for topic, partition, offset in sorted(places):
-            value = {**place_value(Place(topic, partition, offset)), "sink": self._aim.name, REPLAYED: True}
+            value = {**place_value(RecordId(topic, partition, offset)), "sink": self._aim.name, REPLAYED: True}
             yield Sent(self._aim.dead_letters, 0, None, encoded(value))

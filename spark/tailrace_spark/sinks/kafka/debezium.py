@@ -20,7 +20,7 @@ from tailrace_schemas.change import Change, Origin, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.rowstate.images import ImageOp
 
@@ -109,7 +109,7 @@ class DebeziumForm:
         self._tombstones = tombstones
         self._shapes: dict[tuple[int, str, bool], _Shape] = {}
 
-    def events(self, topic: str, change: Change, place: Place, imaged: Imaged) -> list[Event]:
+    def events(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[Event]:
         """The events of one change, row by row, each `d` with its tombstone behind it; `topic` is the table's.
 
         A row that the change left as it was has none. Raises UnsupportedError where images cannot be told, and where a
@@ -119,12 +119,12 @@ class DebeziumForm:
             raise UnsupportedError("no image of its rows can be told (docs/images.md), so no event")
         return self._events(topic, change, place, imaged.table, imaged.images)
 
-    def expired(self, topic: str, change: Change, place: Place, imaged: Imaged) -> list[Event]:
+    def expired(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[Event]:
         """Those of what had expired when the change came. Raises UnsupportedError for a key, as `events`."""
         return self._events(topic, change, place, imaged.table, imaged.expired)
 
     def _events(
-        self, topic: str, change: Change, place: Place, table: Table, images: Sequence[RowImage]
+        self, topic: str, change: Change, place: RecordId, table: Table, images: Sequence[RowImage]
     ) -> list[Event]:
         source = self._source(change, place)
         found: list[Event] = []
@@ -157,7 +157,7 @@ class DebeziumForm:
             self._shapes[named] = shape
         return shape
 
-    def _source(self, change: Change, place: Place) -> dict[str, Any]:
+    def _source(self, change: Change, place: RecordId) -> dict[str, Any]:
         """The source block, and when the agent saw the change, in milliseconds."""
         written, source = record_times(change)[0], change.source
         seen = written // 1_000 if source is None or not source.seen else source.seen

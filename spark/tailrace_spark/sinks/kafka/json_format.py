@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Protocol
 
-from tailrace_spark.sinks.changelog.sink import LogRecord, encoded, key_of
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord, encoded, key_of
 
 CloudEvents = Literal["none", "structured", "binary"]
 Headers = tuple[tuple[str, bytes], ...]
@@ -22,10 +22,10 @@ class ChangeForm(Protocol):
 
     content_type: str
 
-    def key(self, topic: str, record: LogRecord) -> bytes | None:
+    def key(self, topic: str, record: OutgoingRecord) -> bytes | None:
         """None for a truncation."""
 
-    def value(self, topic: str, record: LogRecord) -> bytes: ...
+    def value(self, topic: str, record: OutgoingRecord) -> bytes: ...
 
 
 class JsonChanges:
@@ -37,29 +37,29 @@ class JsonChanges:
         self._whole = whole
         self._structured = structured
 
-    def key(self, topic: str, record: LogRecord) -> bytes | None:  # noqa: ARG002 - the form's
+    def key(self, topic: str, record: OutgoingRecord) -> bytes | None:  # noqa: ARG002 - the form's
         """The key's columns as a JSON object; None for a truncation."""
         return key_of(record, whole=self._whole)
 
-    def value(self, topic: str, record: LogRecord) -> bytes:  # noqa: ARG002 - the form's
+    def value(self, topic: str, record: OutgoingRecord) -> bytes:  # noqa: ARG002 - the form's
         """The change, or its event."""
         return encoded(cloud_event(record) if self._structured else record.value)
 
 
-def cloud_event(record: LogRecord) -> dict[str, object]:
+def cloud_event(record: OutgoingRecord) -> dict[str, object]:
     """A change as an event of CloudEvents 1.0 in structured mode."""
     return {**_attributes(record), "datacontenttype": "application/json", "data": record.value}
 
 
-def event_headers(record: LogRecord, content_type: str) -> Headers:
+def event_headers(record: OutgoingRecord, content_type: str) -> Headers:
     """The headers that make a record of Kafka an event in binary mode (the Kafka protocol binding, 3.2)."""
     named = [(f"ce_{name}", value.encode()) for name, value in _attributes(record).items()]
     return (*named, ("content-type", content_type.encode()))
 
 
-def _attributes(record: LogRecord) -> dict[str, str]:
+def _attributes(record: OutgoingRecord) -> dict[str, str]:
     """`id` is the change's place, `source` its topic, `time` its write time."""
-    place, written = record.place, record.record["written"]
+    place, written = record.record_id, record.record["written"]
     found = {
         "specversion": "1.0",
         "id": f"{place.partition}/{place.offset}",

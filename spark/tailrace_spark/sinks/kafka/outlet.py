@@ -18,9 +18,9 @@ from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import topic_component
-from tailrace_spark.batch.delivery import DeadLetter, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
-from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, encoded, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded, letter_value
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka.debezium import STATIC, DebeziumForm, Event, json_writer
 from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, Headers, JsonChanges, event_headers
@@ -234,8 +234,8 @@ class KafkaBatch:
         self._next: Next = {}
         self._rows = self._letters = 0
 
-    def put(self, record: LogRecord) -> None:
-        if self.is_out(record.place):
+    def put(self, record: OutgoingRecord) -> None:
+        if self.is_out(record.record_id):
             return
         largest = self._target.largest_record
         found: list[Sent] = []
@@ -248,41 +248,43 @@ class KafkaBatch:
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            self.letter(DeadLetter(record.place, reason_of(error), record.message))
+            self.letter(DeadLetter(record.record_id, reason_of(error), record.message))
         small = [one for one in found if _size(one) <= largest]
         if len(small) < len(found):
             size = max(map(_size, found))
             words = f"{size} bytes as a record, more than the sink's largest_record, {largest}"
-            self.letter(DeadLetter(record.place, words, record.message))
+            self.letter(DeadLetter(record.record_id, words, record.message))
         with self._outlet.sending():
             for sent in small:
                 self._producer.send(sent)
         self._rows += len(small)
 
-    def _change(self, record: LogRecord) -> Sent:
+    def _change(self, record: OutgoingRecord) -> Sent:
         """The change as one record; where its images make it too large, without them."""
         target, images, form = self._target, record.images, self._outlet.form
         topic = target.topic_of(record.change.table)
-        partition = record.place.partition % self._outlet.partitions(topic)
+        partition = record.record_id.partition % self._outlet.partitions(topic)
         headers = event_headers(record, form.content_type) if target.cloudevents == "binary" else ()
         sent = Sent(topic, partition, form.key(topic, record), form.value(topic, record), headers)
         if images is None or (images.images is None and not images.expired) or _size(sent) <= target.largest_record:
             return sent
         return self._change(replace(record, images=Imaged(images.table, None)))
 
-    def _events(self, record: LogRecord, made: Callable[[str, Change, Place, Imaged], list[Event]]) -> list[Sent]:
+    def _events(
+        self, record: OutgoingRecord, made: Callable[[str, Change, RecordId, Imaged], list[Event]]
+    ) -> list[Sent]:
         """The events of its rows, each in the partition of its key's token, so that a key has one."""
         topic = self._target.topic_of(record.change.table)
         if record.images is None:
             raise SettingsError(f'sink.{self._target.name}: format = "debezium" needs `images`')
         return [
             Sent(where, partition_of(event.token, self._outlet.partitions(where)), event.key, event.value)
-            for event in made(topic, record.change, record.place, record.images)
+            for event in made(topic, record.change, record.record_id, record.images)
             for where in [topic + STATIC if event.static else topic]
         ]
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if not self.is_out(letter.place):
+        if not self.is_out(letter.record_id):
             self.letter(letter)
 
     def letter(self, letter: DeadLetter) -> None:
@@ -293,7 +295,7 @@ class KafkaBatch:
         self._producer.send(Sent(self._target.dead_letters, 0, None, value))
         self._letters += 1
 
-    def is_out(self, place: Place) -> bool:
+    def is_out(self, place: RecordId) -> bool:
         """Whether an earlier transaction had it; else this one will."""
         at = place.topic, place.partition
         if place.offset < self._after.get(at, 0):

@@ -23,8 +23,8 @@ from tailrace_schemas.change import Op
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.gc_pause import held_off
-from tailrace_spark.merge.batch_changes import Gathered, Said, gather
+from tailrace_spark.batch.gc_pause import gc_paused
+from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.partition import Known, Merge, Merged, mergeable
 from tailrace_spark.merge.stored_row import RowKey
@@ -162,7 +162,7 @@ class LakeCurrent:
             about = replace(about, definition=definition, announced=max(announced, about.announced))
         about = replace(about, names=_names(about))
         at = int(self._clock())
-        with held_off():
+        with gc_paused():
             try:
                 with reading(followed.state, _keys_of(changes), about.buckets) as known:
                     return followed.merge(gather(changes), about, at, self._ring_delay, known)
@@ -231,9 +231,9 @@ class _Followed:
     def sweep(self, at: int, ring_delay: float) -> int:
         """Merge what has expired by `at` and what truncations let go by then; how many rows' states changed."""
         known = read_now(self.state, self.state.due(at), self.about.buckets)
-        return self.merge(Gathered(), self.about, at, ring_delay, known)
+        return self.merge(BatchChanges(), self.about, at, ring_delay, known)
 
-    def merge(self, found: Gathered, about: About, at: int, ring_delay: float, known: StateReading) -> int:
+    def merge(self, found: BatchChanges, about: About, at: int, ring_delay: float, known: StateReading) -> int:
         """Merge what was gathered, by what is known now of the whole table; how many rows' states changed.
 
         `known` are the partitions that it is of, or also others, in which what expired by `at` is looked for too.
@@ -258,12 +258,12 @@ class _Followed:
         return merged.rows + len(plain.keys)
 
     def _merge_plain(
-        self, plain: PlainRows, found: Gathered, about: About, at: int, known: StateReading
-    ) -> tuple[dict[bytes, Known], dict[RowKey, Said]]:
+        self, plain: PlainRows, found: BatchChanges, about: About, at: int, known: StateReading
+    ) -> tuple[dict[bytes, Known], dict[RowKey, RowChanges]]:
         """Merge each part as it comes; gives the partitions and the rows of them that need more than that."""
-        whole, left = dict[bytes, Known](), dict[RowKey, Said]()
+        whole, left = dict[bytes, Known](), dict[RowKey, RowChanges]()
         for keys, part in known:
-            rows: Iterable[tuple[RowKey, Said]] = (one for one in found.rows.items() if one[0][0] in keys)
+            rows: Iterable[tuple[RowKey, RowChanges]] = (one for one in found.rows.items() if one[0][0] in keys)
             if not part.at:
                 rows = sorted(rows, key=_row_key)  # as they will lie: beside what says the same
             intricate = {*found.deletions, *found.statics, *part.intricate(at)}
@@ -384,7 +384,7 @@ def _keys_of(changes: Sequence[Delivered]) -> set[bytes]:
     return {one.change.key for one in changes if one.change.key is not None and one.change.op is not Op.TRUNCATE}
 
 
-def _row_key(one: tuple[RowKey, Said]) -> RowKey:
+def _row_key(one: tuple[RowKey, RowChanges]) -> RowKey:
     return one[0]
 
 
@@ -392,7 +392,7 @@ def _joined(parts: Iterable[Mapping[bytes, Known]]) -> dict[bytes, Known]:
     return {key: known for part in parts for key, known in part.items()}
 
 
-def _erasing(about: About, found: Gathered, at: int, ring_delay: float) -> tuple[About, bool]:
+def _erasing(about: About, found: BatchChanges, at: int, ring_delay: float) -> tuple[About, bool]:
     """What is known of truncations now, and whether that takes more away than before."""
     known = merge_truncations(about.truncations, found.truncations)
     floor = known.floor(at, ring_delay, about.erased)

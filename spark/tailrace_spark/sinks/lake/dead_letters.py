@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import At, DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, RecordKey, Summary
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink, page
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
@@ -44,7 +44,7 @@ class ReplayingHistory(LakeHistory):
         super().__init__(store)
         self._tables = store
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
         return _letters(self._tables, after, most)
 
@@ -60,14 +60,14 @@ class ReplayingCurrent(LakeCurrent):
         super().__init__(store, buckets, ring_delay=ring_delay)
         self._tables = store
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink has it."""
         return _letters(self._tables, after, most)
 
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """As LetterSink has it: the changes first, then the letters go."""
         done, refused = self.merged(pieces)
-        _settle(self._tables, letters, {letter.place.at: letter for letter in refused})
+        _settle(self._tables, letters, {letter.record_id.key: letter for letter in refused})
         return done
 
 
@@ -82,11 +82,11 @@ def lake_sink(store: LakeStore, mode: Literal["history", "current"], buckets: in
 class _WritingAgain(Writing):
     """A table of a history that is given letters' changes: `there` are the places of those that it has."""
 
-    there: set[At] = field(default_factory=set)
+    there: set[RecordKey] = field(default_factory=set)
 
-    def take(self, place: Place) -> bool:
+    def take(self, place: RecordId) -> bool:
         """Whether a record is not there yet."""
-        new = place.at not in self.there
+        new = place.key not in self.there
         if new:
             self.ends.move(place)
         return new
@@ -110,12 +110,12 @@ class _Again(HistoryBatch):
         super().__init__(outlet, store)
         self._lettered = store
         self._of = letters
-        self._kept: dict[At, DeadLetter] = {}
+        self._kept: dict[RecordKey, DeadLetter] = {}
 
     def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
-        there = set[At]()
+        there = set[RecordKey]()
         if stored is not None:
-            found = stored.read(PLACE, _within([letter.place for letter in self._of]))
+            found = stored.read(PLACE, _within([letter.record_id for letter in self._of]))
             there = set(_places(found))
         return _WritingAgain(name, stored, says, spool, by, there=there)
 
@@ -124,7 +124,7 @@ class _Again(HistoryBatch):
         return changes
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._kept[letter.place.at] = letter
+        self._kept[letter.record_id.key] = letter
 
     def commit(self) -> Summary:
         done = super().commit()
@@ -132,26 +132,26 @@ class _Again(HistoryBatch):
         return replace(done, dead_letters=len(self._kept))
 
 
-def _letters(store: LakeStore, after: Place | None, most: int) -> Sequence[DeadLetter]:
+def _letters(store: LakeStore, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
     stored = store.open(DEAD_LETTERS)
     if stored is None:
         return []
     places = page(_places(stored.read(PLACE, Number("offset").above(-1))), after, most)
     if not places:
         return []
-    rows = stored.read(LETTERS.names, _within([Place(*place) for place in places])).to_pylist()
+    rows = stored.read(LETTERS.names, _within([RecordId(*place) for place in places])).to_pylist()
     by_place = {(row["topic"], row["partition"], row["offset"]): row for row in rows}
     return [
-        DeadLetter(Place(*place, bytes.fromhex(row["schema"] or "")), row["reason"], row["message"] or b"")
+        DeadLetter(RecordId(*place, bytes.fromhex(row["schema"] or "")), row["reason"], row["message"] or b"")
         for place in places
         if (row := by_place.get(place)) is not None
     ]
 
 
-def _settle(store: LakeStore, letters: Sequence[DeadLetter], kept: Mapping[At, DeadLetter]) -> None:
+def _settle(store: LakeStore, letters: Sequence[DeadLetter], kept: Mapping[RecordKey, DeadLetter]) -> None:
     """Let go of letters but those of `kept`, which get their new reasons, in one commit."""
-    gone = [letter.place.at not in kept for letter in letters]
-    rows = letter_rows([kept.get(letter.place.at, letter) for letter in letters])
+    gone = [letter.record_id.key not in kept for letter in letters]
+    rows = letter_rows([kept.get(letter.record_id.key, letter) for letter in letters])
     table = pa.Table.from_batches([rows]).append_column("gone", pa.array(gone, pa.bool_()))
     for left in reversed(range(_TRIES)):
         stored = store.open(DEAD_LETTERS)
@@ -166,10 +166,10 @@ def _settle(store: LakeStore, letters: Sequence[DeadLetter], kept: Mapping[At, D
             return
 
 
-def _within(places: Iterable[Place]) -> Condition:
+def _within(places: Iterable[RecordId]) -> Condition:
     """What these places satisfy, and perhaps others."""
     return Number("offset").among(sorted({place.offset for place in places}))
 
 
-def _places(table: Any) -> list[At]:
+def _places(table: Any) -> list[RecordKey]:
     return list(zip(*(table[name].to_pylist() for name in PLACE), strict=True))

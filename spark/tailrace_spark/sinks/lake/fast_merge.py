@@ -15,7 +15,7 @@ from tailrace_schemas.errors import TruncatedError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered
-from tailrace_spark.merge.batch_changes import Clustering, Said
+from tailrace_spark.merge.batch_changes import Clustering, RowChanges
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import RowKey, assignment_of
 from tailrace_spark.rowstate.codec import decode_state
@@ -181,11 +181,11 @@ class PlainRows:
 
     def merge(
         self,
-        said: Iterable[tuple[RowKey, Said]],
+        said: Iterable[tuple[RowKey, RowChanges]],
         stored: StoredRows,
         intricate: Collection[bytes],
         erased: Deletion | None,
-    ) -> dict[RowKey, Said]:
+    ) -> dict[RowKey, RowChanges]:
         """Merge what is said of these rows with what is known of them; gives those that need more than that.
 
         These are rows of `intricate` partitions too. `erased`: what a truncation took away. Raises DecodeError for
@@ -197,7 +197,7 @@ class PlainRows:
             if row_key[0] in intricate or not self._merge(row_key, one, stored, erased)
         }
 
-    def _merge(self, row_key: RowKey, said: Said, stored: StoredRows, erased: Deletion | None) -> bool:
+    def _merge(self, row_key: RowKey, said: RowChanges, stored: StoredRows, erased: Deletion | None) -> bool:
         alone = said.alone
         if alone is None:
             return False

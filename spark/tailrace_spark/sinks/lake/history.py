@@ -16,8 +16,8 @@ from tailrace_schemas.change import record_times
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Place, Summary
-from tailrace_spark.batch.gc_pause import held_off
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, RecordId, Summary
+from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.arrow.date_range import within
@@ -25,7 +25,7 @@ from tailrace_spark.sinks.arrow.relabel import relabelled_batch
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, place_value, stream_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, place_value, stream_value
 from tailrace_spark.sinks.lake.names import distinct, names_of
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
@@ -91,9 +91,11 @@ class LakeHistory:
                 return _Route(table, numbers, labels, wanted, candidate)
         raise AssertionError("numbers do not end")
 
-    def record(self, one: Delivered) -> LogRecord:
+    def record(self, one: Delivered) -> OutgoingRecord:
         """The record of a change."""
-        return LogRecord(one.place, one.change, one.assignment, self._forms.of(one.change.table).record(one.change))
+        return OutgoingRecord(
+            one.record_id, one.change, one.assignment, self._forms.of(one.change.table).record(one.change)
+        )
 
     def lettered(self, topic: str, partition: int) -> int:
         """The offset behind the last dead letter of a partition of Kafka; 0: there is none."""
@@ -155,13 +157,13 @@ class Writing:
     partitioned_by: str | None = None
     lettered: Callable[[str, int], int] = lambda *_: 0
     route: _Route | None = None
-    waiting: list[LogRecord] = field(default_factory=list)
+    waiting: list[OutgoingRecord] = field(default_factory=list)
     ends: Ends = field(init=False)
 
     def __post_init__(self) -> None:
         self.ends = Ends(self._end, self._replayed)
 
-    def take(self, place: Place) -> bool:
+    def take(self, place: RecordId) -> bool:
         """Whether a record is not there yet; then it moves the end of its partition."""
         new = self.ends.new(place)
         if new:
@@ -232,7 +234,7 @@ class HistoryBatch:
         by_table: dict[int, list[Delivered]] = {}
         for one in changes:
             by_table.setdefault(id(one.change.table), []).append(one)
-        with held_off():
+        with gc_paused():
             for some in by_table.values():
                 self._put_table(some, left)
         return left
@@ -275,17 +277,17 @@ class HistoryBatch:
 
     def _add_each(self, writing: Writing, route: _Route, changes: Sequence[Delivered]) -> None:
         """Put changes into the spool as the records that they are, or set them aside."""
-        records: list[LogRecord] = []
+        records: list[OutgoingRecord] = []
         for one in changes:
             try:
                 records.append(self._outlet.record(one))
             except BaseException as error:
                 if not is_of_table(error):
                     raise
-                self.set_aside(DeadLetter(one.place, reason_of(error), one.message))
+                self.set_aside(DeadLetter(one.record_id, reason_of(error), one.message))
         self._add(writing, route, records)
 
-    def _add(self, writing: Writing, route: _Route, records: Sequence[LogRecord]) -> None:
+    def _add(self, writing: Writing, route: _Route, records: Sequence[OutgoingRecord]) -> None:
         """Put records into the spool; where there is no way to say one, halves of them, until that stands alone."""
         if not records:
             return
@@ -295,7 +297,7 @@ class HistoryBatch:
             if not is_of_table(error):
                 raise
             if len(records) == 1:
-                self.set_aside(DeadLetter(records[0].place, reason_of(error), records[0].message))
+                self.set_aside(DeadLetter(records[0].record_id, reason_of(error), records[0].message))
                 return
             middle = len(records) // 2
             self._add(writing, route, records[:middle])
@@ -310,10 +312,10 @@ class HistoryBatch:
         if not writing.spool.widen(route.schema):
             raise ServiceError(f"{route.name} has other columns than before: {route.table} will be placed again")
 
-    def put(self, record: LogRecord) -> None:
+    def put(self, record: OutgoingRecord) -> None:
         route = self._outlet.route(record.change.table, self)
         writing = self._writing(route)
-        if not writing.take(record.place):
+        if not writing.take(record.record_id):
             self._left_out += 1
             return
         if writing.route is not route or len(writing.waiting) >= _GROUP_RECORDS:
@@ -324,7 +326,7 @@ class HistoryBatch:
 
     def set_aside(self, letter: DeadLetter) -> None:
         writing = self._tables.get(DEAD_LETTERS) or self._open(DEAD_LETTERS, LETTERS, "Records that are no changes")
-        if writing.take(letter.place):
+        if writing.take(letter.record_id):
             self._letters.append(letter)
         else:
             self._left_out += 1
@@ -386,9 +388,9 @@ class HistoryBatch:
             writing.spool.close()
 
 
-def rows_of(route: _Route, records: Sequence[LogRecord]) -> Any:
+def rows_of(route: _Route, records: Sequence[OutgoingRecord]) -> Any:
     """The RecordBatch of a definition's changes, one row each."""
-    rows = [{**place_value(one.place), **stream_value(one.assignment), **one.record} for one in records]
+    rows = [{**place_value(one.record_id), **stream_value(one.assignment), **one.record} for one in records]
     days = pa.array([date.fromisoformat(day_of(record_times(one.change)[0])) for one in records], pa.date32())
     batch = _arrow(rows, route.numbers)
     if not all(map(sayable, batch.columns)):
@@ -405,5 +407,5 @@ def _arrow(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
 
 def letter_rows(letters: Sequence[DeadLetter]) -> Any:
     """The RecordBatch of dead letters, one row each."""
-    rows = [{**place_value(one.place), "reason": one.reason, "message": one.message} for one in letters]
+    rows = [{**place_value(one.record_id), "reason": one.reason, "message": one.message} for one in letters]
     return pa.RecordBatch.from_pylist(rows, schema=LETTERS)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import DeadLetter, Place
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.opensearch.client import Op, SearchClient, name
 
 _PLACE: Final = ("topic", "partition", "offset")
@@ -37,21 +37,22 @@ class SearchLetters:
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         """Keep them, each place once; of one that has a letter already the newer stays."""
         self._write(
-            [Op(_identity(letter.place), None, _document(letter), unchecked=True) for letter in letters], "are refused"
+            [Op(_identity(letter.record_id), None, _document(letter), unchecked=True) for letter in letters],
+            "are refused",
         )
 
-    def exhume(self, places: Sequence[Place]) -> None:
+    def exhume(self, places: Sequence[RecordId]) -> None:
         """Let go of the letters of these places."""
         self._write([Op(_identity(place), None, None) for place in places], "cannot be taken away")
 
-    def buried(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def buried(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """So many at most, by topic, partition and offset, behind a place."""
         if self._client.get(f"/{name(self._index)}") is None:
             return []
         self._client.refresh(self._index)
         body: dict[str, Any] = {"size": most, "sort": list(_PLACE), "query": {"match_all": {}}}
         if after is not None:
-            body["search_after"] = list(after.at)
+            body["search_after"] = list(after.key)
         answer = self._client.post(f"/{name(self._index)}/_search", body)
         if answer["_shards"]["failed"] or answer["timed_out"]:
             raise ServiceError(f"{self._where}, {self._index}: not all of its shards answer")
@@ -73,12 +74,12 @@ class SearchLetters:
             raise ServiceError(f"{self._where}, {self._index}: dead letters {words}: {why}")
 
 
-def _identity(place: Place) -> str:
+def _identity(place: RecordId) -> str:
     return f"{place.topic}-{place.partition}-{place.offset}"
 
 
 def _document(letter: DeadLetter) -> dict[str, object]:
-    place = letter.place
+    place = letter.record_id
     return {
         "topic": place.topic, "partition": place.partition, "offset": place.offset,
         "schema": place.schema_id.hex(), "reason": letter.reason,
@@ -87,5 +88,5 @@ def _document(letter: DeadLetter) -> dict[str, object]:
 
 
 def _letter(source: Mapping[str, Any]) -> DeadLetter:
-    place = Place(source["topic"], source["partition"], source["offset"], bytes.fromhex(source["schema"] or ""))
+    place = RecordId(source["topic"], source["partition"], source["offset"], bytes.fromhex(source["schema"] or ""))
     return DeadLetter(place, source["reason"], base64.b64decode(source["message"] or ""))

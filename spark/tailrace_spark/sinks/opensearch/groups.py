@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from tailrace_spark.merge.batch_changes import Gathered
+from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents
 from tailrace_spark.sinks.opensearch.index import TableIndex
@@ -17,7 +17,14 @@ from tailrace_spark.sinks.opensearch.merge import DocumentMerge, Outcome
 
 
 def merge_groups(
-    client: SearchClient, index: TableIndex, documents: Documents, at: int, found: Gathered, *, size: int, at_once: int
+    client: SearchClient,
+    index: TableIndex,
+    documents: Documents,
+    at: int,
+    found: BatchChanges,
+    *,
+    size: int,
+    at_once: int,
 ) -> Outcome:
     """Merge what was gathered, `size` rows or so in a group and `at_once` groups at a time.
 
@@ -26,7 +33,7 @@ def merge_groups(
     if at_once == 1 or documents.whole_partitions or len(found.rows) <= size:
         return DocumentMerge(client, index, documents, at).run(found)
 
-    def merged(group: Gathered) -> Outcome:
+    def merged(group: BatchChanges) -> Outcome:
         return DocumentMerge(client, index, documents, at).run(group)
 
     together = {*found.deletions, *found.statics} if documents.table.clustering else set[bytes]()
@@ -44,14 +51,14 @@ def merge_groups(
     return outcome
 
 
-def groups(found: Gathered, size: int, together: Collection[bytes] = ()) -> Iterator[Gathered]:
+def groups(found: BatchChanges, size: int, together: Collection[bytes] = ()) -> Iterator[BatchChanges]:
     """What was gathered, cut between partitions into parts of `size` rows, or more where one partition has more.
 
     The partitions `together` are one part, the first: what they need of the index is then searched for once.
     """
-    first, keys = Gathered(), dict[bytes, Gathered]()
+    first, keys = BatchChanges(), dict[bytes, BatchChanges]()
     for key in dict.fromkeys((*found.deletions, *found.statics, *(key for key, _ in found.rows))):
-        keys[key] = first if key in together else Gathered()
+        keys[key] = first if key in together else BatchChanges()
         if key in found.deletions:
             keys[key].deletions[key] = found.deletions[key]
         if key in found.statics:
@@ -60,7 +67,7 @@ def groups(found: Gathered, size: int, together: Collection[bytes] = ()) -> Iter
         keys[row_key[0]].rows[row_key] = said
     if together:
         yield first
-    part, count = Gathered(), 0
+    part, count = BatchChanges(), 0
     for key, one in keys.items():
         if key in together:
             continue
@@ -70,6 +77,6 @@ def groups(found: Gathered, size: int, together: Collection[bytes] = ()) -> Iter
         count += len(one.rows) or 1
         if count >= size:
             yield part
-            part, count = Gathered(), 0
+            part, count = BatchChanges(), 0
     if count:
         yield part

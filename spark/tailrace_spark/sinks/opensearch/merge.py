@@ -16,7 +16,7 @@ from typing import Final
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.merge.batch_changes import Gathered, Said
+from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.partition import Clustering, Known, KnownRow, Merge, Merged
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, StateRow
@@ -27,7 +27,7 @@ from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (
     KIND_HEAD,
     KIND_ROW,
-    PartitionHead,
+    PartitionDocument,
     decode_head,
     decode_row,
     encode_head,
@@ -40,7 +40,7 @@ from tailrace_spark.sinks.opensearch.state import (
 
 _TRIES: Final = 50
 _TERMS: Final = 500  # clauses of one query
-NO_HEAD: Final = PartitionHead()
+NO_HEAD: Final = PartitionDocument()
 
 
 class StaleError(Exception):
@@ -59,12 +59,12 @@ class Outcome:
 class _Read:
     """What is there of some partitions: heads by key, rows as far as they were asked for, documents by id."""
 
-    heads: dict[bytes, PartitionHead] = field(default_factory=dict)
+    heads: dict[bytes, PartitionDocument] = field(default_factory=dict)
     rows: dict[bytes, dict[bytes, KnownRow]] = field(default_factory=dict)
     ids: dict[RowKey, str] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
 
-    def head(self, key: bytes) -> PartitionHead:
+    def head(self, key: bytes) -> PartitionDocument:
         """What is there of a partition beside its rows."""
         return self.heads.get(key, NO_HEAD)
 
@@ -95,7 +95,7 @@ class DocumentMerge:
         self._headed = bool(self._table.clustering)
         self._outcome = Outcome()
 
-    def run(self, found: Gathered, rows: Mapping[RowKey, Clustering] | None = None) -> Outcome:
+    def run(self, found: BatchChanges, rows: Mapping[RowKey, Clustering] | None = None) -> Outcome:
         """Merge what was gathered; `rows` are looked at too, under STATIC a partition.
 
         Raises StaleError where another writer changed what is known of the whole table, ServiceError, and DecodeError
@@ -112,7 +112,7 @@ class DocumentMerge:
             asked = {row_key: at for row_key, at in asked.items() if row_key[0] in lost}
         raise ServiceError(f"{self._index.index}: other writers change the same documents again and again")
 
-    def _once(self, found: Gathered, asked: Mapping[RowKey, Clustering]) -> set[bytes]:
+    def _once(self, found: BatchChanges, asked: Mapping[RowKey, Clustering]) -> set[bytes]:
         """Do it all once; the keys of partitions in which another writer came first."""
         read = self._read(found, asked)
         heads = self._merged_heads(read, found)
@@ -134,7 +134,7 @@ class DocumentMerge:
             self._look_back(read, keys - lost - settled, lost)
         return lost
 
-    def _read(self, found: Gathered, asked: Mapping[RowKey, Clustering]) -> _Read:
+    def _read(self, found: BatchChanges, asked: Mapping[RowKey, Clustering]) -> _Read:
         read = _Read()
         clusterings = {**asked, **{row_key: said.clustering for row_key, said in found.rows.items()}}
         keys = {*found.deletions, *found.statics, *(key for key, _ in clusterings)}
@@ -157,25 +157,25 @@ class DocumentMerge:
                 read.rows.setdefault(row_key[0], {})[row_key[1]] = decode_row(there.state)[1]
         return read
 
-    def _merged_heads(self, read: _Read, found: Gathered) -> dict[bytes, PartitionHead]:
+    def _merged_heads(self, read: _Read, found: BatchChanges) -> dict[bytes, PartitionDocument]:
         """What becomes of partitions' heads, where that is anything else."""
         if not self._headed:
             return {}
         of_heads = {key: _known(there, {}) for key, there in read.heads.items()}
         merge = Merge[Document](self._documents, self._index.about.erased, self._at, everything=self._everything)
-        merged = merge.merge(of_heads, Gathered(found.deletions, found.statics))
-        heads: dict[bytes, PartitionHead] = {}
+        merged = merge.merge(of_heads, BatchChanges(found.deletions, found.statics))
+        heads: dict[bytes, PartitionDocument] = {}
         for row, _ in merged.kept:
             head = heads.get(row[0], read.head(row[0]))
             rows = {**head.rows, row[1]: (row[1], row[3], row[4], row[5])}
-            heads[row[0]] = PartitionHead(rows, False, row[6] if row[1] == STATIC else head.expires)
+            heads[row[0]] = PartitionDocument(rows, False, row[6] if row[1] == STATIC else head.expires)
         for key, at in merged.gone:
             head = heads.get(key, read.head(key))
             rows = {place: said for place, said in head.rows.items() if place != at}
-            heads[key] = PartitionHead(rows, False, None if at == STATIC else head.expires)
+            heads[key] = PartitionDocument(rows, False, None if at == STATIC else head.expires)
         return heads
 
-    def _announce(self, read: _Read, heads: Mapping[bytes, PartitionHead]) -> set[bytes]:
+    def _announce(self, read: _Read, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
         """Write changed heads as pending; the keys of those in which another writer came first."""
         ops = {}
         for key, head in heads.items():
@@ -247,7 +247,7 @@ class DocumentMerge:
     def _settle(
         self,
         read: _Read,
-        heads: Mapping[bytes, PartitionHead],
+        heads: Mapping[bytes, PartitionDocument],
         merged: Merged[Document],
         keys: Collection[bytes],
         lost: set[bytes],
@@ -270,7 +270,7 @@ class DocumentMerge:
         self._outcome.rows |= {(key, STATIC) for key in heads if head_id(key) in written.done}
         return {key for key, _ in ops.values()}
 
-    def _head_op(self, read: _Read, key: bytes, head: PartitionHead, shown: Document | None) -> Op:
+    def _head_op(self, read: _Read, key: bytes, head: PartitionDocument, shown: Document | None) -> Op:
         identity = head_id(key)
         version = read.version(identity)
         if not head.rows and not head.pending:
@@ -291,7 +291,7 @@ class DocumentMerge:
         lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
 
 
-def _known(there: PartitionHead, rows: Mapping[bytes, KnownRow]) -> Known:
+def _known(there: PartitionDocument, rows: Mapping[bytes, KnownRow]) -> Known:
     head = there.head
     return Known(head.deletions, head.static, there.expires, rows)
 
@@ -300,16 +300,16 @@ def _known_row(row: StateRow, written_as: Clustering | None) -> KnownRow:
     return KnownRow((row[3], row[4], row[5]), tuple(written_as or ()), row[6])
 
 
-def _within(found: Gathered, keys: Collection[bytes]) -> Gathered:
+def _within(found: BatchChanges, keys: Collection[bytes]) -> BatchChanges:
     """What was gathered of some partitions."""
-    return Gathered(
+    return BatchChanges(
         {key: said for key, said in found.deletions.items() if key in keys},
         {key: said for key, said in found.statics.items() if key in keys},
         {row_key: said for row_key, said in found.rows.items() if row_key[0] in keys},
     )
 
 
-def _without_heads(found: Gathered, table: Table) -> Gathered:
+def _without_heads(found: BatchChanges, table: Table) -> BatchChanges:
     """The same of a table whose partitions are one row each: their deletions are rows' own."""
     at = ROW + clustering_key(table, ())
     rows = dict(found.rows)
@@ -319,11 +319,11 @@ def _without_heads(found: Gathered, table: Table) -> Gathered:
         said = rows.get((key, at))
         if said is not None:
             state.absorb(said.state)
-        rows[key, at] = Said((), None, state)
-    return Gathered({}, {}, rows)
+        rows[key, at] = RowChanges((), None, state)
+    return BatchChanges({}, {}, rows)
 
 
-def _bounds(found: Gathered, read: _Read, anew: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes | None]]:
+def _bounds(found: BatchChanges, read: _Read, anew: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes | None]]:
     """Of partitions in which nothing but ranges is deleted now: between which clustering values that is."""
     bounds = {}
     for key in anew:

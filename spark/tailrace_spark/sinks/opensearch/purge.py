@@ -25,7 +25,7 @@ from tailrace_spark.sinks.opensearch.state import (
     FIELDS,
     KIND_HEAD,
     KIND_ROW,
-    PartitionHead,
+    PartitionDocument,
     decode_head,
     decode_row,
     encode_head,
@@ -111,7 +111,7 @@ def _head(one: Found, horizon: int, at: int) -> tuple[Op | None, int | None]:
     newest = max(purged, default=None)
     if not rows:
         return Op(one.id, one.version, None), newest
-    left = PartitionHead(rows, False, expires)
+    left = PartitionDocument(rows, False, expires)
     fields = own(
         KIND_HEAD, encode_head(key, left), there=bool(one.source), row_key=(key, STATIC), expires=expires,
         deletes=head_deletes(left, at),

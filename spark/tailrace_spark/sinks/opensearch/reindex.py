@@ -15,7 +15,7 @@ from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (
     KIND_HEAD,
     KIND_ROW,
-    PartitionHead,
+    PartitionDocument,
     decode_head,
     decode_row,
     encode_head,
@@ -53,7 +53,7 @@ class _Copy:
         for page in self._client.search(self._old.index, of_rows):
             self._put(self._rows(page))
 
-    def _partition(self, key: bytes, head: PartitionHead) -> Iterator[Op]:
+    def _partition(self, key: bytes, head: PartitionDocument) -> Iterator[Op]:
         """A head, and where it has static columns the partition's rows."""
         shown: dict[RowKey, Document] = {}
         static = head.head.static

@@ -13,9 +13,9 @@ from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.coalesce import joined
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
-from tailrace_spark.merge.batch_changes import Gathered, gather
+from tailrace_spark.batch.coalesce import coalesced
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.partition import Clustering, mergeable
 from tailrace_spark.merge.purge_horizon import split
@@ -76,7 +76,7 @@ class OpensearchSink:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
         return self._write(pieces, [])
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink says."""
         return self._letters.buried(after, most)
 
@@ -84,14 +84,14 @@ class OpensearchSink:
         """As LetterSink says. First the changes, then the letters go: what a crash leaves between is merged again."""
         set_aside: list[DeadLetter] = []
         summary = self._write(pieces, set_aside)
-        kept = {letter.place.at for letter in set_aside}
-        self._letters.exhume([letter.place for letter in letters if letter.place.at not in kept])
+        kept = {letter.record_id.key for letter in set_aside}
+        self._letters.exhume([letter.record_id for letter in letters if letter.record_id.key not in kept])
         return summary
 
     def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
         summary = Summary()
         try:
-            for piece in joined(pieces):
+            for piece in coalesced(pieces):
                 summary += self._piece(piece, set_aside)
         except BaseException:
             self._indexes.forget()
@@ -175,7 +175,7 @@ class OpensearchSink:
         refused += _refused(changes, outcome)
         return erased + len(outcome.rows)
 
-    def _merge(self, index: TableIndex, documents: Documents, at: int, found: Gathered) -> Outcome:
+    def _merge(self, index: TableIndex, documents: Documents, at: int, found: BatchChanges) -> Outcome:
         rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
         at_once = self._settings.bulk_requests
         return merge_groups(self._client, index, documents, at, found, size=rows, at_once=at_once)
@@ -258,7 +258,7 @@ class OpensearchSink:
                     key, row = decode_row(one.state)
                     rows[key, ROW + clustering_key(documents.table, row.written_as)] = row.written_as
             merge = DocumentMerge(self._client, index, documents, at, everything=everything)
-            changed += len(merge.run(Gathered(), rows).rows)
+            changed += len(merge.run(BatchChanges(), rows).rows)
         return changed
 
 
@@ -270,7 +270,7 @@ def _refused(changes: Iterable[Delivered], outcome: Outcome) -> list[DeadLetter]
     for one in changes:
         why = outcome.refused.get(_row_key(one))
         if why is not None:
-            letters.append(DeadLetter(one.place, why, one.message))
+            letters.append(DeadLetter(one.record_id, why, one.message))
     return letters
 
 

@@ -25,7 +25,7 @@ from tailrace_schemas.errors import TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.partition import KnownRow
-from tailrace_spark.merge.partition_head import Head, HeadRow, deletion_rows, head_of
+from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_rows, head_of
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import RowKey, stored_as
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
@@ -54,7 +54,7 @@ _MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionHead:
+class PartitionDocument:
     """What is kept of a partition beside its rows, as a state table has it below ROW; and when it next expires.
 
     `pending`: its rows are yet to be brought to it.
@@ -65,7 +65,7 @@ class PartitionHead:
     expires: int | None = None
 
     @property
-    def head(self) -> Head:
+    def head(self) -> PartitionHead:
         """What it says."""
         return head_of([self.rows[at] for at in sorted(self.rows)])
 
@@ -111,7 +111,7 @@ def decode_row(encoded: bytes) -> tuple[bytes, KnownRow]:
     return key, KnownRow((reader.rest(), generation, stream_id), written_as, expires)
 
 
-def encode_head(key: bytes, head: PartitionHead) -> bytes:
+def encode_head(key: bytes, head: PartitionDocument) -> bytes:
     """The bytes kept of a partition."""
     out = BytesWriter()
     out.append(VERSION)
@@ -127,7 +127,7 @@ def encode_head(key: bytes, head: PartitionHead) -> bytes:
     return out.getvalue()
 
 
-def decode_head(encoded: bytes) -> tuple[bytes, PartitionHead]:
+def decode_head(encoded: bytes) -> tuple[bytes, PartitionDocument]:
     """The key and the head of these bytes. Raises DecodeError."""
     reader = _Reader(encoded)
     key = reader.required()
@@ -137,7 +137,7 @@ def decode_head(encoded: bytes) -> tuple[bytes, PartitionHead]:
     for _ in range(reader.count()):
         clustering, state = reader.required(), reader.required()
         rows[clustering] = (clustering, state, *reader.assignment())
-    return key, PartitionHead(rows, pending, expires)
+    return key, PartitionDocument(rows, pending, expires)
 
 
 def encode_about(about: About) -> bytes:
@@ -194,7 +194,7 @@ def row_deletes(row: KnownRow, at: int) -> int | None:
     return _later(deletes_from(stored_as(*row.stored).state), at)
 
 
-def head_deletes(head: PartitionHead, at: int) -> int | None:
+def head_deletes(head: PartitionDocument, at: int) -> int | None:
     """The same of a partition."""
     said = head.head
     found = [seconds(part.deletion.written) for part in deletion_rows(said.deletions).values()]

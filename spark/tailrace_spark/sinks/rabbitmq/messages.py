@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.changelog.sink import LogRecord, encoded, key_of
+from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord, encoded, key_of
 
 _LONGEST_KEY: Final = 255  # a short string of AMQP 0-9-1, in bytes
 _LATEST: Final = 253_402_300_799  # the end of the year 9999, beyond which clients cannot say a date
@@ -24,7 +24,7 @@ class Message:
     """One message: what is the same, however often it comes. `timestamp`: seconds since the epoch."""
 
     identity: str
-    place: Place
+    record_id: RecordId
     route: Route
     type: str
     timestamp: int | None
@@ -32,7 +32,7 @@ class Message:
     body: bytes = field(repr=False)
 
 
-def routing_key(record: LogRecord) -> str | None:
+def routing_key(record: OutgoingRecord) -> str | None:
     """What a change is routed by: its partition key as JSON; where that is too long, 64 hexadecimal digits of a digest.
 
     None for a truncation, which is of all keys.
@@ -43,21 +43,21 @@ def routing_key(record: LogRecord) -> str | None:
     return key.decode() if len(key) <= _LONGEST_KEY else hashlib.blake2b(key, digest_size=32).hexdigest()
 
 
-def identity(place: Place) -> str:
+def identity(place: RecordId) -> str:
     """A change's `message_id`, made of its place alone: 32 hexadecimal digits."""
     return hashlib.blake2b(encoded([place.topic, place.partition, place.offset]), digest_size=16).hexdigest()
 
 
-def timestamp(record: LogRecord) -> int | None:
+def timestamp(record: OutgoingRecord) -> int | None:
     """The second of its write time; None for times that AMQP cannot say."""
     seconds = int(str(record.record["written"])) // 1_000_000
     return seconds if 0 <= seconds <= _LATEST else None
 
 
-def messages_of(record: LogRecord, exchange: str, queues: Sequence[str]) -> tuple[Message, ...]:
+def messages_of(record: OutgoingRecord, exchange: str, queues: Sequence[str]) -> tuple[Message, ...]:
     """A change as one message to the exchange; a truncation as one to each queue, all with the same id."""
     key = routing_key(record)
-    place = record.place
+    place = record.record_id
     body = encoded(record.value)
     headers: dict[str, str | int] = {
         "topic": place.topic,
@@ -69,7 +69,7 @@ def messages_of(record: LogRecord, exchange: str, queues: Sequence[str]) -> tupl
     return tuple(
         Message(
             identity=identity(place),
-            place=place,
+            record_id=place,
             route=route,
             type=f"tailrace.change.{record.change.op.value}",
             timestamp=timestamp(record),

@@ -9,7 +9,7 @@ from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.sink import Batch, LogRecord, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_value
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import messages_of
 
@@ -48,7 +48,7 @@ class _Messages:
         self._letters: list[dict[str, Any]] = []
         self._rows = 0
 
-    def put(self, record: LogRecord) -> None:
+    def put(self, record: OutgoingRecord) -> None:
         settings = self._settings
         messages = messages_of(record, settings.exchange, settings.queue_names)
         images = record.images
@@ -57,7 +57,7 @@ class _Messages:
             return
         if (size := len(messages[0].body)) > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
-            letter = letter_value(DeadLetter(record.place, words, record.message))
+            letter = letter_value(DeadLetter(record.record_id, words, record.message))
             self._letters.append({**letter, "change": record.value})
             return
         self._rows += 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from tailrace_spark.batch.delivery import DeadLetter, Place
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.sql.catalog import DEAD_LETTERS
 from tailrace_spark.sinks.state_store.bulk import overwrite
 
@@ -21,10 +21,10 @@ def bury(connection: sa.Connection, letters: Sequence[DeadLetter]) -> None:
     names = ("topic", "partition", "offset", "schema_id", "reason", "value")
     rows = [
         (
-            one.place.topic,
-            one.place.partition,
-            one.place.offset,
-            one.place.schema_id.hex(),
+            one.record_id.topic,
+            one.record_id.partition,
+            one.record_id.offset,
+            one.record_id.schema_id.hex(),
             one.reason,
             one.message or None,
         )
@@ -34,7 +34,7 @@ def bury(connection: sa.Connection, letters: Sequence[DeadLetter]) -> None:
     log.warning("%d records could not be written (tailrace_dead_letters); first: %s", len(rows), letters[0].reason)
 
 
-def buried(connection: sa.Connection, after: Place | None, most: int) -> Sequence[DeadLetter]:
+def buried(connection: sa.Connection, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
     """So many at most, by topic, partition and offset, behind a place."""
     c = DEAD_LETTERS.c
     query = sa.select(c.topic, c.partition, c.offset, c.schema_id, c.reason, c.value)
@@ -45,7 +45,7 @@ def buried(connection: sa.Connection, after: Place | None, most: int) -> Sequenc
     rows = connection.execute(query.order_by(c.topic, c.partition, c.offset).limit(most))
     return [
         DeadLetter(
-            Place(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id)),
+            RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id)),
             row.reason,
             bytes(row.value or b""),
         )
@@ -55,8 +55,8 @@ def buried(connection: sa.Connection, after: Place | None, most: int) -> Sequenc
 
 def exhume(connection: sa.Connection, letters: Sequence[DeadLetter], kept: Sequence[DeadLetter]) -> None:
     """Let go of those of the same places as `letters`, but not of those of the same places as `kept`."""
-    stay = {(one.place.topic, one.place.partition, one.place.offset) for one in kept}
-    places = {(one.place.topic, one.place.partition, one.place.offset) for one in letters} - stay
+    stay = {(one.record_id.topic, one.record_id.partition, one.record_id.offset) for one in kept}
+    places = {(one.record_id.topic, one.record_id.partition, one.record_id.offset) for one in letters} - stay
     if not places:
         return
     c = DEAD_LETTERS.c

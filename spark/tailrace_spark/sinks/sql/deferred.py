@@ -20,8 +20,8 @@ from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.batch.delivery import Delivered, Place
-from tailrace_spark.merge.batch_changes import Clustering, Gathered, Said, gather
+from tailrace_spark.batch.delivery import Delivered, RecordId
+from tailrace_spark.merge.batch_changes import BatchChanges, Clustering, RowChanges, gather
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import PARTITION, RANGE, ROW, STATIC
 from tailrace_spark.rowstate.codec import (
@@ -71,10 +71,10 @@ HELD: Final = sa.Table(
 
 
 @dataclass(frozen=True, slots=True)
-class HeldChange:
+class DeferredChange:
     """One change as it is kept: `at` says of what kind `state` is, as `clustering` of a state table does."""
 
-    place: Place
+    record_id: RecordId
     key: bytes
     at: bytes
     clustering: Clustering
@@ -87,28 +87,32 @@ class HeldChange:
         return b""
 
 
-def held_change(delivered: Delivered) -> HeldChange:
+def deferred_change(delivered: Delivered) -> DeferredChange:
     """What is kept of a change. Raises DecodeError for one that cannot be merged."""
     found = gather([delivered])
     change, assignment = delivered.change, delivered.assignment
     for (key, at), said in found.rows.items():
-        return HeldChange(delivered.place, key, at, said.clustering, encode_state(said.state), assignment)
+        return DeferredChange(delivered.record_id, key, at, said.clustering, encode_state(said.state), assignment)
     for key, state in found.statics.items():
-        return HeldChange(delivered.place, key, STATIC, (), encode_state(state), assignment)
+        return DeferredChange(delivered.record_id, key, STATIC, (), encode_state(state), assignment)
     for key, partition in found.deletions.items():
         if partition.deletion is not None:
-            return HeldChange(delivered.place, key, PARTITION, (), encode_deletion(partition.deletion), assignment)
+            return DeferredChange(
+                delivered.record_id, key, PARTITION, (), encode_deletion(partition.deletion), assignment
+            )
         for part in partition.ranges:
             encoded = encode_deletion(part.deletion, part.end)
-            return HeldChange(delivered.place, key, RANGE + part.start, (), encoded, assignment)
+            return DeferredChange(delivered.record_id, key, RANGE + part.start, (), encoded, assignment)
     if change.op is Op.TRUNCATE:
-        return HeldChange(delivered.place, b"", _TRUNCATION, (), encode_truncations(found.truncations), None)
-    return HeldChange(delivered.place, change.key or b"", ROW, (), encode_state(RowState()), None)  # an empty range
+        return DeferredChange(delivered.record_id, b"", _TRUNCATION, (), encode_truncations(found.truncations), None)
+    return DeferredChange(
+        delivered.record_id, change.key or b"", ROW, (), encode_state(RowState()), None
+    )  # an empty range
 
 
-def gather_held(held: Iterable[HeldChange]) -> Gathered:
+def gather_deferred(held: Iterable[DeferredChange]) -> BatchChanges:
     """As `gather`, of what was kept."""
-    found = Gathered()
+    found = BatchChanges()
     for one in held:
         if one.at == _TRUNCATION:
             found.truncations = merge_truncations(found.truncations, decode_truncations(one.state))
@@ -122,25 +126,25 @@ def gather_held(held: Iterable[HeldChange]) -> Gathered:
     return found
 
 
-def _partition(one: HeldChange) -> PartitionState:
+def _partition(one: DeferredChange) -> PartitionState:
     deletion, end = decode_deletion(one.state)
     if one.at == PARTITION:
         return PartitionState(deletion, assignment=one.assignment)
     return PartitionState(None, (RangeDeletion(one.at[len(RANGE) :], end, deletion, one.assignment),))
 
 
-def _add(found: Gathered, one: HeldChange, state: RowState) -> None:
+def _add(found: BatchChanges, one: DeferredChange, state: RowState) -> None:
     if state.empty:
         return
     if one.at == STATIC:
         known = found.statics.setdefault(one.key, state)
     else:
-        known = found.rows.setdefault((one.key, one.at), Said(one.clustering, None, state)).state
+        known = found.rows.setdefault((one.key, one.at), RowChanges(one.clustering, None, state)).state
     if known is not state:
         known.absorb(state)
 
 
-class HeldTables:
+class DeferredTables:
     """Keeps and gives back, in the caller's transaction."""
 
     def waiting(self, connection: sa.Connection) -> dict[UUID, tuple[Table, int]]:
@@ -149,7 +153,13 @@ class HeldTables:
         return {UUID(table_id): _definition(text) for table_id, text in rows}
 
     def keep(
-        self, connection: sa.Connection, table: Table, announced: int, held: Sequence[HeldChange], why: str, now: int
+        self,
+        connection: sa.Connection,
+        table: Table,
+        announced: int,
+        held: Sequence[DeferredChange],
+        why: str,
+        now: int,
     ) -> None:
         """Keep changes of a table, and why; `now` in seconds since the epoch."""
         known = connection.execute(
@@ -165,7 +175,7 @@ class HeldTables:
         overwrite(connection, HELD_TABLES, names, [(str(table.id), str(table), why, since, definition)])
         overwrite(connection, HELD, [column.name for column in HELD.columns], [_row(table, one) for one in held])
 
-    def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[HeldChange]]:
+    def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[DeferredChange]]:
         """The changes that are kept of a table, some at a time; each is forgotten once the next are asked for."""
         c = HELD.c
         query = sa.select(HELD).where(c.table_id == str(table_id)).order_by(c.topic, c.partition, c.offset).limit(size)
@@ -190,20 +200,26 @@ def _definition(text: str) -> tuple[Table, int]:
     return table_from_json(document), int(document.get("announced", -1))
 
 
-def _row(table: Table, one: HeldChange) -> tuple[object, ...]:
+def _row(table: Table, one: DeferredChange) -> tuple[object, ...]:
     values = json.dumps([None if value is None else value.hex() for value in one.clustering])
     generation, stream_id = one.assignment or (None, None)
-    place = (one.place.topic, one.place.partition, one.place.offset, str(table.id), one.place.schema_id.hex())
+    place = (
+        one.record_id.topic,
+        one.record_id.partition,
+        one.record_id.offset,
+        str(table.id),
+        one.record_id.schema_id.hex(),
+    )
     return (*place, one.key, one.at, values, one.state, generation, stream_id)
 
 
-def _held(row: sa.Row[tuple[object, ...]]) -> HeldChange:
+def _held(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
     if row.state is None:
         raise CorruptError("a held change without a state")
-    place = Place(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
+    place = RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
     clustering = tuple(None if value is None else bytes.fromhex(value) for value in json.loads(row.clustering_values))
     assignment = None if row.stream_id is None else Assignment(row.generation, bytes(row.stream_id))
-    return HeldChange(place, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
+    return DeferredChange(place, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
 
 
-__all__ = ["HELD", "HELD_TABLES", "HeldChange", "HeldTables", "gather_held", "held_change"]
+__all__ = ["HELD", "HELD_TABLES", "DeferredChange", "DeferredTables", "deferred_change", "gather_deferred"]

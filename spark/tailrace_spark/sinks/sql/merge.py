@@ -19,9 +19,9 @@ import sqlalchemy as sa
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import ColumnKind
-from tailrace_spark.batch.prefetch import ahead
-from tailrace_spark.merge.batch_changes import Gathered, Said
-from tailrace_spark.merge.partition_head import Head
+from tailrace_spark.batch.prefetch import prefetched
+from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
+from tailrace_spark.merge.partition_head import PartitionHead
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
 from tailrace_spark.merge.stored_row import Encoded, RowKey, Stored
 from tailrace_spark.rowstate.deletions import (
@@ -46,7 +46,7 @@ from tailrace_spark.sinks.state_store.truncations import Truncations
 
 _AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
 _WRITTEN_AT_ONCE: Final = 4_000
-There = tuple[RowKey, Said, Encoded, Deletion | None]
+There = tuple[RowKey, RowChanges, Encoded, Deletion | None]
 """A row that is there: what is said of it, what is known, and what covers it."""
 
 
@@ -68,7 +68,7 @@ class TableMerge:
         self._truncations.load(connection)
         self._state.reload()
 
-    def prepare(self, found: Gathered, at: int) -> Prepared:
+    def prepare(self, found: BatchChanges, at: int) -> Prepared:
         """What can be made of rows ahead, in another thread too, where most of them are likely to be new."""
         new: dict[RowKey, New] = {}
         if self._mostly_new:
@@ -79,7 +79,7 @@ class TableMerge:
     def merge(
         self,
         connection: sa.Connection,
-        found: Gathered,
+        found: BatchChanges,
         at: int | None = None,
         ready: Mapping[RowKey, New] = MappingProxyType({}),
     ) -> int:
@@ -105,7 +105,7 @@ class TableMerge:
 
     def sweep(self, connection: sa.Connection, at: int) -> int:
         """Show again what has expired by `at`, in seconds since the epoch, and erase what may be; how many rows."""
-        changed = self._erase(connection, Gathered(), at)
+        changed = self._erase(connection, BatchChanges(), at)
         for stored in self._state.due(connection, at):
             states = {row_key: one.state for row_key, one in stored.items()}
             self._state.write(connection, states, at)
@@ -125,7 +125,7 @@ class TableMerge:
         gone = forget(self._state, connection, until, at, limit)
         return len(gone), max([written for _, written in gone if written is not None], default=None)
 
-    def _erase(self, connection: sa.Connection, found: Gathered, at: int | None) -> int:
+    def _erase(self, connection: sa.Connection, found: BatchChanges, at: int | None) -> int:
         """Note truncations, and erase what they cover for certain by now; how many rows.
 
         Whatever further hosts say of it, a truncation covers what is older than its latest time by a ring delay; and
@@ -208,15 +208,15 @@ class TableMerge:
     def _merge_statics(
         self,
         connection: sa.Connection,
-        found: Gathered,
-        heads: Mapping[bytes, Head],
+        found: BatchChanges,
+        heads: Mapping[bytes, PartitionHead],
         partitions: Mapping[bytes, PartitionState],
         at: int | None,
     ) -> int:
         deleted = {key for key in found.deletions if key in heads and heads[key].static is not None}
         touched: dict[RowKey, RowState] = {}
         for key in {*found.statics, *deleted}:
-            head = heads.get(key, Head())
+            head = heads.get(key, PartitionHead())
             covering = self._covering(partitions, (key, STATIC))
             state = _shadowed(head.static, found.statics.get(key, RowState()), covering)
             if _differs(head.static, state):
@@ -229,7 +229,7 @@ class TableMerge:
     def _merge_rows(
         self,
         connection: sa.Connection,
-        rows: Mapping[RowKey, Said],
+        rows: Mapping[RowKey, RowChanges],
         partitions: Mapping[bytes, PartitionState],
         at: int | None,
         ready: Mapping[RowKey, New],
@@ -251,10 +251,10 @@ class TableMerge:
                 state = said.state
                 state.shadow(covering)
                 if not state.empty:
-                    new.append(self._maker.new(row_key, Said(said.clustering, None, state), at))
+                    new.append(self._maker.new(row_key, RowChanges(said.clustering, None, state), at))
         self._writer.insert(connection, new)
         changed = len(new)
-        for some in ahead(self._changed(part, at) for part in chunks(there, _WRITTEN_AT_ONCE)):
+        for some in prefetched(self._changed(part, at) for part in chunks(there, _WRITTEN_AT_ONCE)):
             self._writer.update(connection, some)
             changed += len(some)
         return changed
@@ -271,7 +271,7 @@ class Prepared:
     """
 
     merge: TableMerge
-    found: Gathered
+    found: BatchChanges
     at: int
     new: Mapping[RowKey, New]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.vint import read_signed
-from tailrace_spark.merge.batch_changes import Clustering, Said
+from tailrace_spark.merge.batch_changes import Clustering, RowChanges
 from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, assignment_of, row_of, state_row, stored_as
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.plain import plain_state
@@ -47,7 +47,7 @@ class RowMaker:
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
 
-    def new(self, row_key: RowKey, said: Said, at: int | None) -> New:
+    def new(self, row_key: RowKey, said: RowChanges, at: int | None) -> New:
         """A row of which nothing else is known. Raises DecodeError for values that are none of their types."""
         alone = said.alone
         plain = None if alone is None else plain_state(alone.change)
@@ -61,7 +61,9 @@ class RowMaker:
             return row, None
         return row, (*row_key, *self._renderer.keys(row_key[0], said.clustering), *values)
 
-    def changed(self, rows: Iterable[tuple[RowKey, Said, Encoded, Deletion | None]], at: int | None) -> list[Changed]:
+    def changed(
+        self, rows: Iterable[tuple[RowKey, RowChanges, Encoded, Deletion | None]], at: int | None
+    ) -> list[Changed]:
         """What merging changes of rows that are there, less what a deletion covers. Raises DecodeError."""
         found: list[Changed] = []
         for row_key, said, known, covering in rows:
@@ -71,7 +73,7 @@ class RowMaker:
         return found
 
     def _merged(
-        self, row_key: RowKey, said: Said, known: Encoded, covering: Deletion | None, at: int | None
+        self, row_key: RowKey, said: RowChanges, known: Encoded, covering: Deletion | None, at: int | None
     ) -> Changed | None:
         encoded, generation, stream_id = known
         if covering is None and _is_said(said, encoded, generation, stream_id):
@@ -88,7 +90,7 @@ class RowMaker:
         return Changed(row_key, said.clustering, row, self._renderer.values(state, at))
 
 
-def _is_said(said: Said, encoded: bytes, generation: int | None, stream_id: bytes | None) -> bool:
+def _is_said(said: RowChanges, encoded: bytes, generation: int | None, stream_id: bytes | None) -> bool:
     """Whether one plain change says just what is there: it comes again."""
     alone = said.alone
     if alone is None:
@@ -108,6 +110,8 @@ def _is_said(said: Said, encoded: bytes, generation: int | None, stream_id: byte
     return plain is not None and plain[1] == encoded
 
 
-def new_rows(maker: RowMaker, rows: Mapping[RowKey, Said], keys: Iterable[RowKey], at: int | None) -> dict[RowKey, New]:
+def new_rows(
+    maker: RowMaker, rows: Mapping[RowKey, RowChanges], keys: Iterable[RowKey], at: int | None
+) -> dict[RowKey, New]:
     """The rows under some of these keys, as they are where nothing else is known of them."""
     return {row_key: maker.new(row_key, rows[row_key], at) for row_key in keys}

@@ -17,16 +17,16 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.coalesce import joined
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
-from tailrace_spark.batch.gc_pause import held_off
-from tailrace_spark.batch.prefetch import ahead
+from tailrace_spark.batch.coalesce import coalesced
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.gc_pause import gc_paused
+from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.merge.batch_changes import Gathered, Gathering, gather
+from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql.dead_letters import buried, bury, exhume
-from tailrace_spark.sinks.sql.deferred import HeldChange, HeldTables, gather_held, held_change
+from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.merge import Prepared, TableMerge
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
 from tailrace_spark.sinks.state_store.dialects import MYSQL
@@ -46,7 +46,7 @@ from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_o
 
 log = logging.getLogger("tailrace_spark")
 
-Placed = TypeVar("Placed", Delivered, HeldChange)
+Placed = TypeVar("Placed", Delivered, DeferredChange)
 
 _FIRST_WAIT_SECONDS: Final = 1.0
 _LONGEST_WAIT_SECONDS: Final = 60.0
@@ -104,7 +104,7 @@ class SqlSink:
         self._clock = clock
         self._wait = wait
         self._merge_horizon = merge_horizon
-        self._held = HeldTables()
+        self._held = DeferredTables()
         self._purges = Purges()
         self._waits: dict[UUID, _Wait] = {}
         self._location = shown_database(url)
@@ -118,7 +118,7 @@ class SqlSink:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
         return self._write(pieces, (), "the batch will be delivered again")
 
-    def letters(self, after: Place | None, most: int) -> Sequence[DeadLetter]:
+    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
         """As LetterSink says."""
         with self._transaction("nothing was changed") as connection:
             return buried(connection, after, most)
@@ -130,9 +130,9 @@ class SqlSink:
     def _write(self, pieces: Iterable[Piece], letters: Sequence[DeadLetter], otherwise: str) -> Summary:
         summary = Summary()
         set_aside: list[DeadLetter] = []
-        with held_off(), self._transaction(otherwise) as connection:
+        with gc_paused(), self._transaction(otherwise) as connection:
             self._give_back(connection)
-            for piece in ahead(map(self._read, joined(pieces))):
+            for piece in prefetched(map(self._read, coalesced(pieces))):
                 summary += self._piece(connection, piece, set_aside)
             # At last, for MySQL commits what comes before a table is made.
             exhume(connection, letters, set_aside)
@@ -215,11 +215,11 @@ class SqlSink:
         merge = self._merges.get(changes[0].change.table.id)
         if merge is None:
             return None
-        found = Gathering()
+        found = BatchChangesBuilder()
         try:
             for some in chunks(changes, _AT_A_TIME):
                 found.add(some)
-            return merge.prepare(found.gathered(), int(self._clock()))
+            return merge.prepare(found.build(), int(self._clock()))
         except Exception as error:
             if not is_of_one_table(error):
                 raise
@@ -308,14 +308,14 @@ class SqlSink:
         self, connection: sa.Connection, changes: Sequence[Delivered], letters: list[DeadLetter], why: str
     ) -> int:
         table, announced = newest_definition(changes)
-        kept: list[HeldChange] = []
+        kept: list[DeferredChange] = []
         for one in changes:
             try:
-                kept.append(held_change(one))
+                kept.append(deferred_change(one))
             except Exception as error:
                 if not is_of_table(error):
                     raise
-                letters.append(DeadLetter(one.place, reason_of(error), one.message))
+                letters.append(DeadLetter(one.record_id, reason_of(error), one.message))
         self._held.keep(connection, table, announced, kept, why, int(self._clock()))
         log.warning(
             "%s: deferred %d changes to tailrace_held_changes, other tables go on; will retry: %s",
@@ -355,7 +355,7 @@ class SqlSink:
         merge = self._merge_shapes(connection, [(table, announced)])
         rows = 0
         for some in self._held.kept(connection, table.id, _HELD_AT_ONCE):
-            rows += self._take(connection, merge, some, letters, gather_held)
+            rows += self._take(connection, merge, some, letters, gather_deferred)
         self._held.release(connection, table.id)
         return rows
 
@@ -399,7 +399,7 @@ class SqlSink:
         merge: TableMerge,
         changes: Sequence[Placed],
         letters: list[DeadLetter],
-        gather: Callable[[Sequence[Placed]], Gathered],
+        gather: Callable[[Sequence[Placed]], BatchChanges],
     ) -> int:
         """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
         try:
@@ -411,7 +411,7 @@ class SqlSink:
                 raise
             merge.reload(connection)
             if len(changes) == 1:
-                letters.append(DeadLetter(changes[0].place, _why(error), changes[0].message))
+                letters.append(DeadLetter(changes[0].record_id, _why(error), changes[0].message))
                 return 0
         middle = len(changes) // 2
         return sum(

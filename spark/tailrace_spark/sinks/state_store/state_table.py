@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import sqlalchemy as sa
 
-from tailrace_spark.merge.partition_head import Head, HeadRow, deletion_row, deletion_rows, head_of
+from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_row, deletion_rows, head_of
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, Stored, state_row, stored_as
 from tailrace_spark.rowstate.deletions import PartitionState
@@ -70,7 +70,7 @@ class StateTable:
         """Ask the database again what was known of it."""
         self._has_heads = self._unknown
 
-    def heads(self, connection: sa.Connection, keys: Iterable[bytes]) -> dict[bytes, Head]:
+    def heads(self, connection: sa.Connection, keys: Iterable[bytes]) -> dict[bytes, PartitionHead]:
         """The heads of partitions; those without one are left out."""
         c = self.table.c
         if self._has_heads is None:

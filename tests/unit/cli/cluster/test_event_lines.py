@@ -10,9 +10,9 @@ import pytest
 from tailrace.cli.cluster.event_lines import EventLines, event_words
 from tailrace.cli.cluster.tail import tail
 from tailrace.history.events import EventKind, SchemaEvent, Subject, encode_event
-from tailrace.position import Position
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 from tests.unit.tables import table
 
 EVENT = SchemaEvent(

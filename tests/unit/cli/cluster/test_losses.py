@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 from tailrace.cli.cluster.losses import loss_row, losses_named
 from tailrace.cli.main import app
 from tailrace.cli.support.stored_losses import chosen_losses, losses_in
-from tailrace.position import Position
 from tailrace.publish.losses import acknowledged, loss_record
 from tailrace.state.loss import Loss, Missing
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 
 EARLY, LATE = (
     Loss(Missing.LOST, (segment, segment + 1), Position(1, segment, 40), Position(1, segment + 2, 0))

@@ -19,11 +19,11 @@ from tailrace.cli.support.host_records import age_words, require_unchanged
 from tailrace.cli.support.options import confirm
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.errors import AgentRunsError
-from tailrace.position import Position
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.moves import Between
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.ring import Node, Ring
 from tests.unit.capture.segments import SegmentWriter
@@ -178,9 +178,12 @@ def test_hosts_are_held_against_the_ring() -> None:
 @pytest.mark.parametrize(
     ("progress", "words"),
     [
-        (Progress("c", "a", (1, 2, 3), (1, 2, 3), 1_000_000, caught_up=True), "caught up, as of 5 s ago"),
         (
-            Progress("c", "a", (1, 2, 3), (1, 2, 3), 1_000_000, parked=1, quarantined=2),
+            Progress("c", "a", Position(1, 2, 3), Position(1, 2, 3), 1_000_000, caught_up=True),
+            "caught up, as of 5 s ago",
+        ),
+        (
+            Progress("c", "a", Position(1, 2, 3), Position(1, 2, 3), 1_000_000, parked=1, quarantined=2),
             "behind, as of 5 s ago; 1 mutation parked; 2 segments quarantined",
         ),
         (None, None),

@@ -14,7 +14,6 @@ from tailrace.cli.cluster.dead_letters import letters_of, short
 from tailrace.cli.cluster.parked import chosen_lots, parked_rows
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import UnknownTableError
-from tailrace.position import Position
 from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.record import Record
@@ -24,6 +23,7 @@ from tailrace_common.kafka import Pace
 from tailrace_common.kafka import Record as Found
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.support.capture import MemoryCapture, MemoryLog
 from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher

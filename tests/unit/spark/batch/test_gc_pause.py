@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tailrace_spark.batch.gc_pause import held_off
+from tailrace_spark.batch.gc_pause import gc_paused
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -22,6 +22,6 @@ def test_it_is_as_before_afterwards(enabled: bool) -> None:
 
 
 def fail_inside() -> None:
-    with held_off():
+    with gc_paused():
         assert not gc.isenabled()
         raise ConnectionError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace_spark.batch.prefetch import ahead
+from tailrace_spark.batch.prefetch import prefetched
 
 
 def test_items_come_in_order_one_ahead_and_from_another_thread() -> None:
@@ -21,7 +21,7 @@ def test_items_come_in_order_one_ahead_and_from_another_thread() -> None:
             yield number
 
     used = []
-    for number in ahead(items()):
+    for number in prefetched(items()):
         assert len(made) <= number + 2
         used.append(number)
     assert used == made == [0, 1, 2, 3, 4]
@@ -36,7 +36,7 @@ def test_the_next_is_made_while_one_is_used() -> None:
         second.set()
         yield 2
 
-    found = ahead(items())
+    found = prefetched(items())
     assert next(found) == 1
     assert second.wait(30)
     assert list(found) == [2]
@@ -47,14 +47,14 @@ def test_an_error_comes_in_its_turn() -> None:
         yield 1
         raise ConnectionError("gone")
 
-    found = ahead(items())
+    found = prefetched(items())
     assert next(found) == 1
     with pytest.raises(ConnectionError, match="gone"):
         next(found)
 
 
 def test_stopping_early_leaves_no_thread() -> None:
-    found = ahead(iter(range(10)))
+    found = prefetched(iter(range(10)))
     assert next(found) == 0
     found.close()  # type: ignore[attr-defined]  # it is a generator
     assert not [one for one in threading.enumerate() if one.name.startswith("tailrace-ahead")]

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 from tailrace_spark.job.completeness import Completeness, Ends, Marks, published_to
 
-PLACE = (1, 2, 3)
+POSITION = Position(1, 2, 3)
 TOPICS = ("t.a", "t.b")
 
 
 def progress(host: str, complete_to: int | None, parked: int = 0) -> Progress:
     """A host's newest record."""
-    return Progress("c", host, PLACE, PLACE, 9_999, True, parked, 0, complete_to)
+    return Progress("c", host, POSITION, POSITION, 9_999, True, parked, 0, complete_to)
 
 
 def test_the_slowest_host_decides() -> None:

@@ -198,7 +198,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
     ("what", "summary", "says"),
     [
         ("generations", None, "an agent must have run"),
-        ("", Summary(1, 1, held=2), "nothing is lost: docs/sinks/sql.md"),
+        ("", Summary(1, 1, deferred=2), "nothing is lost: docs/sinks/sql.md"),
         ("", Summary(1, 1, 1, 2), "tailrace sink-letters list local"),
     ],
 )

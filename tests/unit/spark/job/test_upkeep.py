@@ -10,6 +10,7 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError, UnsupportedError
+from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece, Summary
@@ -99,7 +100,7 @@ class Hosts:
     def progress(self) -> list[Progress]:
         """One record."""
         self.asked.append("progress")
-        return [Progress("c", "a", (1, 2, 3), (1, 2, 3), 9, True, 0, 0, self.complete_to)]
+        return [Progress("c", "a", Position(1, 2, 3), Position(1, 2, 3), 9, True, 0, 0, self.complete_to)]
 
     def ring(self) -> list[str]:
         """That host."""

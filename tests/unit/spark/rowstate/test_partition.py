@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, merge_partitions
-from tailrace_spark.rowstate.partition import KnownRow, Partition, Place, deleted_by
+from tailrace_spark.rowstate.partition import ClusteringBytes, KnownRow, Partition, deleted_by
 from tailrace_spark.rowstate.row import RowState, state_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, deletions, partition_changes
@@ -36,7 +36,7 @@ def model(changes: list[Change]) -> Partition:
     for change in changes:
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             whole = merge_partitions(whole, deleted_by(change))
-    rows: dict[Place, RowState] = {}
+    rows: dict[ClusteringBytes, RowState] = {}
     for change in changes:
         if change.op not in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             place = None if change.static else clustering_key(change.table, change.clustering or ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace_schemas.masks import Masks, Rule
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.shaping.masks import masked
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -16,7 +16,8 @@ MASKS = Masks([Rule.parse("shop.people.email", "drop")])
 def test_neither_changes_nor_dead_letters_have_their_records_bytes() -> None:
     change = LOG.insert((1,), (), 10, email="ann@shop", age=5)
     piece = Piece(
-        (Delivered(Place("t", 0, 0), change, message=b"ann@shop"),), (DeadLetter(Place("t", 0, 1), "why", b"ann@shop"),)
+        (Delivered(RecordId("t", 0, 0), change, message=b"ann@shop"),),
+        (DeadLetter(RecordId("t", 0, 1), "why", b"ann@shop"),),
     )
     [found] = masked([piece], MASKS)
     assert "ann@shop" not in repr(found)
@@ -25,19 +26,19 @@ def test_neither_changes_nor_dead_letters_have_their_records_bytes() -> None:
 
 
 def test_what_nothing_is_left_of_is_in_no_piece() -> None:
-    places = [Place("t", 0, offset) for offset in range(2)]
+    places = [RecordId("t", 0, offset) for offset in range(2)]
     changes = [LOG.update((1,), (), 10, email="ann@shop"), LOG.update((1,), (), 11, age=6)]
     piece = Piece(tuple(Delivered(place, change) for place, change in zip(places, changes, strict=True)))
     [found] = masked([piece], MASKS)
-    assert [one.place.offset for one in found.changes] == [1]
+    assert [one.record_id.offset for one in found.changes] == [1]
 
 
 def test_changes_that_the_masks_do_not_fit_are_dead_letters_and_the_others_go_on() -> None:
     other = Log(table({"email": "text"}, regular={"v": "int"}, keyspace="shop", name="people"))
     changes = [LOG.insert((1,), (), 10, age=5), other.insert(("ann@shop",), (), 10, v=1)]
-    delivered = [Delivered(Place("t", 0, at), one, message=b"ann@shop") for at, one in enumerate(changes)]
+    delivered = [Delivered(RecordId("t", 0, at), one, message=b"ann@shop") for at, one in enumerate(changes)]
     [found] = masked([Piece(tuple(delivered))], MASKS)
-    assert [one.place.offset for one in found.changes] == [0]
+    assert [one.record_id.offset for one in found.changes] == [0]
     [letter] = found.dead_letters
-    assert letter == DeadLetter(Place("t", 0, 1), letter.reason)
+    assert letter == DeadLetter(RecordId("t", 0, 1), letter.reason)
     assert "drop of shop.people.email" in letter.reason

@@ -21,7 +21,7 @@ from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.sql.sink import SqlSink
@@ -76,13 +76,13 @@ class Topic:
             Delivered(self.place(change.key), as_read(change), STREAM, message=b"\x00message") for change in changes
         ]
         dead = tuple(DeadLetter(self.place(b""), "no change", b"\x00bytes") for _ in range(letters))
-        return Piece(tuple(sorted(delivered, key=lambda one: (one.place.partition, one.place.offset))), dead)
+        return Piece(tuple(sorted(delivered, key=lambda one: (one.record_id.partition, one.record_id.offset))), dead)
 
-    def place(self, key: bytes | None) -> Place:
+    def place(self, key: bytes | None) -> RecordId:
         """The next place of a key."""
         partition = sum(key or b"") % 3
         self._next[partition] += 1
-        return Place(self.name, partition, self._next[partition] - 1, b"\x01\x02\x03\x04\x05\x06\x07\x08")
+        return RecordId(self.name, partition, self._next[partition] - 1, b"\x01\x02\x03\x04\x05\x06\x07\x08")
 
 
 _ENCODERS: dict[int, tuple[Encoder, dict[bytes, SchemaEntry]]] = {}
@@ -129,7 +129,7 @@ def changes_of(records: Iterable[Mapping[str, Any]], *tables: Table) -> dict[tup
 
 def delivered_by(*pieces: Piece) -> dict[tuple[str, int, int], Change]:
     return {
-        (one.place.topic, one.place.partition, one.place.offset): one.change
+        (one.record_id.topic, one.record_id.partition, one.record_id.offset): one.change
         for piece in pieces
         for one in piece.changes
     }  # fmt: skip
@@ -190,7 +190,7 @@ class ChangeLogContract:
         """All other tables of the batch, and of those behind it, go out; what was set aside says which and why."""
         outside, topic, log = stores(), Topic(), Log(PLAIN)
         first = topic.piece(log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b"))
-        bad = Delivered(Place("t.shop.broken", 0, 0, b"12345678"), broken(), STREAM, message=b"\0message")
+        bad = Delivered(RecordId("t.shop.broken", 0, 0, b"12345678"), broken(), STREAM, message=b"\0message")
         second = topic.piece(log.insert((1,), (), 2, v="c"))
         done = deliver(outside, replace(first, changes=(bad, *first.changes)), second)
         assert done == Summary(4, 3, 1)
@@ -374,7 +374,7 @@ class ChangeLogContract:
         for batch in all_batches:
             deliver(outside, *batch)
         found = changes_of(once(outside.records()), PLAIN)
-        replayed = Piece(tuple(Delivered(Place(*place), change, STREAM) for place, change in found.items()))
+        replayed = Piece(tuple(Delivered(RecordId(*place), change, STREAM) for place, change in found.items()))
         wanted = [piece for batch in all_batches for piece in batch]
         assert shown(tmp_path / "found.db", [replayed]) == shown(tmp_path / "wanted.db", wanted)
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -84,4 +84,4 @@ def broken() -> Change:
 
 def delivered(change: Change, assignment: Assignment | None = None, announced: int = -1) -> Delivered:
     """A change at an offset of its own."""
-    return Delivered(Place("t.ks.t", 0, next(_offsets), b"12345678"), change, assignment, announced)
+    return Delivered(RecordId("t.ks.t", 0, next(_offsets), b"12345678"), change, assignment, announced)

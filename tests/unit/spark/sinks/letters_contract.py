@@ -14,7 +14,7 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed
 from tailrace_spark.sinks.protocol import LetterSink
@@ -37,26 +37,26 @@ Pieces = Callable[[Any], Iterable[Piece]]
 understood: Pieces = partial(pieces, schemas=SCHEMAS)
 
 
-def nowhere(_: Place) -> None:
+def nowhere(_: RecordId) -> None:
     """No topic has the bytes any more."""
 
 
 def letter(number: int) -> DeadLetter:
     """A change of the row `number` that was not understood when it came; they spread over three partitions."""
     value = ENCODER.value(LOG.insert((number,), (), 10, v=f"v{number}"))
-    return DeadLetter(Place(TOPIC, number % 3, number, ENCODER.schema_id), "what schema?", value)
+    return DeadLetter(RecordId(TOPIC, number % 3, number, ENCODER.schema_id), "what schema?", value)
 
 
 LETTERS = tuple(letter(number) for number in range(7))
-IN_ORDER = sorted(LETTERS, key=lambda one: one.place.at)
+IN_ORDER = sorted(LETTERS, key=lambda one: one.record_id.key)
 
 
 def set_aside(found: Iterable[Piece], *numbers: int) -> Iterator[Piece]:
     """The pieces; the changes of these rows are dead letters of them."""
     for piece in found:
-        again = [one for one in piece.changes if one.place.offset in numbers]
-        kept = tuple(one for one in piece.changes if one.place.offset not in numbers)
-        yield Piece(kept, (*piece.dead_letters, *(DeadLetter(one.place, "no more", one.message) for one in again)))
+        again = [one for one in piece.changes if one.record_id.offset in numbers]
+        kept = tuple(one for one in piece.changes if one.record_id.offset not in numbers)
+        yield Piece(kept, (*piece.dead_letters, *(DeadLetter(one.record_id, "no more", one.message) for one in again)))
 
 
 class Lettered(Protocol):
@@ -123,7 +123,7 @@ class LettersContract:
         found = self.waiting(store)
         assert found == IN_ORDER
         assert [one.message for one in found] == [one.message for one in IN_ORDER]
-        assert [one.place.schema_id for one in found] == [ENCODER.schema_id] * 7
+        assert [one.record_id.schema_id for one in found] == [ENCODER.schema_id] * 7
 
     def test_what_is_understood_now_is_taken_in_and_goes(self, stores: Callable[[], Lettered]) -> None:
         store = stores()
@@ -138,12 +138,12 @@ class LettersContract:
         store = stores()
         self.deliver(store, *LETTERS)
         assert self.replay(store, partial(pieces, schemas=NONE)) == Replayed(again=7)
-        assert [one.place for one in self.waiting(store)] == [one.place for one in IN_ORDER]
+        assert [one.record_id for one in self.waiting(store)] == [one.record_id for one in IN_ORDER]
         for _ in range(2):
             self.replay(store, lambda records: set_aside(understood(records), 2, 5))
         self.require(store, 0, 1, 3, 4, 6)
         found = self.waiting(store)
-        assert [one.place.offset for one in found] == [2, 5]
+        assert [one.record_id.offset for one in found] == [2, 5]
         assert [one.message for one in found] == [LETTERS[2].message, LETTERS[5].message]
         assert self.replay(store) == Replayed(taken=2)
         self.require(store, *range(7))
@@ -154,7 +154,7 @@ class LettersContract:
         self.deliver(store, LETTERS[0], replace(LETTERS[1], message=b""))
         assert self.replay(store) == Replayed(taken=1, left=1)
         self.require(store, 0)
-        assert [one.place.offset for one in self.waiting(store)] == [1]
+        assert [one.record_id.offset for one in self.waiting(store)] == [1]
 
     def test_a_crash_at_any_step_loses_and_doubles_nothing(self, stores: Callable[[], Lettered]) -> None:
         for step in count():
@@ -164,7 +164,7 @@ class LettersContract:
             with suppress(Crash, ServiceError):
                 self.replay(store, lambda records: set_aside(understood(records), 2), dies_after=step)
                 died = False
-            left = {one.place.offset for one in self.waiting(store)}
+            left = {one.record_id.offset for one in self.waiting(store)}
             assert left | set(store.ids()) == {0, 1, 2}, f"died after {step} steps"
             assert 2 in left, f"died after {step} steps"
             self.replay(store)
@@ -191,7 +191,7 @@ class LettersContract:
         self.deliver(store, *LETTERS[:3])
         assert self.replay(store) == Replayed(taken=3)
         for _ in range(2):
-            self.deliver_understood(store, *sorted(LETTERS[:4], key=lambda one: one.place.at))
+            self.deliver_understood(store, *sorted(LETTERS[:4], key=lambda one: one.record_id.key))
             self.require(store, 0, 1, 2, 3)
         assert self.waiting(store) == []
 
@@ -231,7 +231,7 @@ class LettersContract:
             return  # they take turns
         store, some = stores(), LETTERS[:2]
         # Their table is there, and has nothing of their partitions.
-        self.deliver_understood(store, replace(letter(9), place=Place(TOPIC, 3, 9, ENCODER.schema_id)))
+        self.deliver_understood(store, replace(letter(9), record_id=RecordId(TOPIC, 3, 9, ENCODER.schema_id)))
         self.deliver(store, *some)
 
         def then(found: Iterable[Piece], do: Callable[[], object]) -> Iterator[Piece]:

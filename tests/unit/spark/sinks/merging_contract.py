@@ -21,7 +21,7 @@ from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink
@@ -238,7 +238,7 @@ class MergingContract:
         assert followed.rows(WIDE, "id") == []
 
     def test_what_is_no_change_is_set_aside_and_the_rest_goes_in(self, followed: Followed) -> None:
-        letter = DeadLetter(Place("t.shop.plain", 2, 7, b"\xab" * 8), "no change", b"\0bytes")
+        letter = DeadLetter(RecordId("t.shop.plain", 2, 7, b"\xab" * 8), "no change", b"\0bytes")
         with closing(followed.open()) as sink:
             done = sink.write([Piece(piece([Log(PLAIN).insert((1,), (), 1, v="a")]).changes, (letter,))])
         assert done == Summary(1, 1, 1)
@@ -262,7 +262,7 @@ class MergingContract:
         """Each row is there, or is set aside by itself where the store cannot have one of its values."""
         changes = extremes()
         done = write(followed, *changes, Log(PLAIN).insert((1,), (), 1, v="a"))
-        assert (done.changes + done.dead_letters, done.held) == (len(changes) + 1, 0)
+        assert (done.changes + done.dead_letters, done.deferred) == (len(changes) + 1, 0)
         assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
         assert len(followed.rows(TYPES, "id")) == len(changes) - followed.dead_letters() >= 1
 

@@ -222,7 +222,7 @@ def test_a_manifest_is_not_written_over_another(tmp_path: Path) -> None:
             stream.write([Piece((), LETTERS[3:4])])
         stream.write([Piece((), LETTERS[3:4])])
     contract.require(store, 0, 1, 2)
-    assert [one.place.offset for one in contract.waiting(store)] == [3]
+    assert [one.record_id.offset for one in contract.waiting(store)] == [3]
 
 
 @pytest.mark.long

@@ -43,7 +43,7 @@ def test_changes_come_out_with_their_places() -> None:
     changes = [Log(PLAIN).insert((number,), (), 10, v=str(number)) for number in range(3)]
     [piece] = pieces(records(*map(ENCODER.value, changes)), SCHEMAS)
     assert [delivered.change for delivered in piece.changes] == changes
-    assert [delivered.place.offset for delivered in piece.changes] == [0, 1, 2]
+    assert [delivered.record_id.offset for delivered in piece.changes] == [0, 1, 2]
     assert [delivered.assignment for delivered in piece.changes] == [None, Assignment(7, STREAM), Assignment(7, STREAM)]
     assert {delivered.announced for delivered in piece.changes} == {5}
     assert piece.dead_letters == ()
@@ -76,7 +76,7 @@ def test_what_is_no_change_is_set_aside(value: bytes | None, reason: str) -> Non
     [piece] = pieces(records(good, value, good), SCHEMAS)
     assert len(piece.changes) == 2
     [letter] = piece.dead_letters
-    assert letter.place.offset == 1
+    assert letter.record_id.offset == 1
     assert reason in letter.reason
     assert letter.message == (value or b"")
 

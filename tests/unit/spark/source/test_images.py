@@ -90,8 +90,8 @@ def test_the_example_for_queries(
 def test_records_that_are_no_changes_are_dead_letters(tmp_path: Path) -> None:
     with closing(ImageStore(f"sqlite:///{tmp_path}/images.db")) as store:
         [piece] = imaged(records(None, LOG.insert((1,), (), 10, v="a")), store, SCHEMAS)
-    assert [one.place.offset for one in piece.dead_letters] == [0]
-    assert [one.place.offset for one in piece.changes] == [1]
+    assert [one.record_id.offset for one in piece.dead_letters] == [0]
+    assert [one.record_id.offset for one in piece.changes] == [1]
 
 
 def lines(text: str) -> list[dict[str, Any]]:

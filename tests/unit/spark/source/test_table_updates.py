@@ -14,7 +14,7 @@ from tailrace_schemas.change import UPDATE_BEGINS, UPDATE_ENDS, Change, Deletion
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Assignment, build_generation, operating, stream_for
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.cassandra.log.rows import write_times
 from tailrace_spark.source.table_updates import WAIT_SECONDS, KafkaPartition, Updates, WholeUpdates, with_streams
 from tailrace_spark.streams.lookup import StreamTable
@@ -32,7 +32,7 @@ def change(host: str, mutation: int, index: int, count: int, flags: int = 0, ori
 
 
 def delivered(changes: Iterable[Change], start: int = 0) -> list[Delivered]:
-    return [Delivered(Place(TOPIC, 0, offset), one) for offset, one in enumerate(changes, start)]
+    return [Delivered(RecordId(TOPIC, 0, offset), one) for offset, one in enumerate(changes, start)]
 
 
 def whole(host: str, mutation: int, count: int) -> list[Change]:
@@ -132,7 +132,7 @@ def test_a_replay_is_another_writer() -> None:
 
 def test_truncations_and_dead_letters_pass_through() -> None:
     truncation = Change(op=Op.TRUNCATE, table=TABLE, token=1, key=None, deletion=Deletion(5, 1), source=BARE.source)
-    letter = DeadLetter(Place(TOPIC, 0, 9), "why")
+    letter = DeadLetter(RecordId(TOPIC, 0, 9), "why")
     pieces = WholeUpdates(lambda: [Piece(tuple(delivered([truncation])), (letter,))], {}, _nothing)
     [piece] = pieces
     assert ([one.change for one in piece.changes], piece.dead_letters) == ([truncation], (letter,))
@@ -163,7 +163,7 @@ def test_every_write_time_is_looked_up() -> None:
     cells = tuple(replace(cell, written=1_500_000) if cell.path is None else cell for cell in both.cells)
     one = replace(both, cells=cells)
     own = Assignment(2_000, stream_for(generations[1], one.token).value)
-    given_piece = Piece(tuple(Delivered(Place(TOPIC, 0, 0), one, own) for _ in range(2)))
+    given_piece = Piece(tuple(Delivered(RecordId(TOPIC, 0, 0), one, own) for _ in range(2)))
     piece = with_streams(given_piece, StreamTable.of(generations), write_times)
     for found in piece.changes:
         assert found.assignment == own
@@ -171,5 +171,5 @@ def test_every_write_time_is_looked_up() -> None:
         for written, assignment in found.others:
             place = operating([1_000, 2_000], written).place
             assert assignment.generation == generations[place].timestamp
-    plain = Piece((Delivered(Place(TOPIC, 0, 0), Log(TABLE).update((1,), (), 2_500_000, v=1), own),))
+    plain = Piece((Delivered(RecordId(TOPIC, 0, 0), Log(TABLE).update((1,), (), 2_500_000, v=1), own),))
     assert with_streams(plain, StreamTable.of(generations), write_times) is plain

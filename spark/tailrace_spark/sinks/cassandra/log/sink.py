@@ -320,7 +320,7 @@ def _was_streamed(changes: tuple[Delivered, ...]) -> bool:
 
 
 def _mutation(delivered: Delivered) -> tuple[object, ...]:
-    place, source = delivered.place, delivered.change.source
+    place, source = delivered.record_id, delivered.change.source
     if source is None:
         return place.topic, place.partition, place.offset
     return place.topic, place.partition, source.host, source.epoch, source.segment, source.offset, source.origin

@@ -19,13 +19,13 @@ from tailrace_schemas.cql.numeric import minimal
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, join_key
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import history_schema
 from tailrace_spark.sinks.arrow.values import array_of
-from tailrace_spark.sinks.changelog.sink import ChangeLogSink, LogRecord
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OutgoingRecord
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake import history as lake_history
 from tailrace_spark.sinks.lake.history import LakeHistory, rows_of
@@ -98,7 +98,7 @@ def delivered(changes: Sequence[Change]) -> list[Delivered]:
     """Some with a stream, some without; of two schemas."""
     return [
         Delivered(
-            Place("app.ks.t", at % 3, at, b"" if at % 2 else b"12345678"),
+            RecordId("app.ks.t", at % 3, at, b"" if at % 2 else b"12345678"),
             change,
             None if at % 5 == 0 else Assignment(at, at.to_bytes(16, "big")),
         )
@@ -108,7 +108,9 @@ def delivered(changes: Sequence[Change]) -> list[Delivered]:
 
 def rows(some: Sequence[Delivered]) -> pa.RecordBatch:
     """What is there of changes, made of their records."""
-    return rows_of(ROUTE, [LogRecord(one.place, one.change, one.assignment, FORM.record(one.change)) for one in some])
+    return rows_of(
+        ROUTE, [OutgoingRecord(one.record_id, one.change, one.assignment, FORM.record(one.change)) for one in some]
+    )
 
 
 def said(batch: pa.RecordBatch) -> tuple[str, list[object]]:

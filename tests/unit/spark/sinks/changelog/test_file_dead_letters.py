@@ -15,7 +15,7 @@ import pytest
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
@@ -37,18 +37,18 @@ SCHEMAS = {
 NONE: Mapping[bytes, SchemaEntry] = {}
 
 
-def nowhere(_: Place) -> None:
+def nowhere(_: RecordId) -> None:
     """No topic has the bytes any more."""
 
 
 def letter(number: int) -> DeadLetter:
     """A change that was not understood when it came; they spread over topics and partitions."""
     value = ENCODER.value(LOG.insert((number,), (), 10, v=f"v{number}"))
-    return DeadLetter(Place(f"t{number % 2}", number % 3, number, ENCODER.schema_id), "what schema?", value)
+    return DeadLetter(RecordId(f"t{number % 2}", number % 3, number, ENCODER.schema_id), "what schema?", value)
 
 
 LETTERS = tuple(letter(number) for number in range(7))
-IN_ORDER = sorted(LETTERS, key=lambda one: (one.place.topic, one.place.partition, one.place.offset))
+IN_ORDER = sorted(LETTERS, key=lambda one: (one.record_id.topic, one.record_id.partition, one.record_id.offset))
 
 
 @pytest.fixture
@@ -103,14 +103,20 @@ def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: Fil
 
     posted.endpoint.answer = answer
     assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed(taken=5, again=2)
-    assert [one.place.offset for one in all_letters(sink)] == [2, 5]
+    assert [one.record_id.offset for one in all_letters(sink)] == [2, 5]
     with closing(posted.sink()) as another:
-        assert [one.place.offset for one in all_letters(another)] == [2, 5]
+        assert [one.record_id.offset for one in all_letters(another)] == [2, 5]
 
 
 def test_what_filters_leave_out_goes(posted: Posted, sink: FiledLogSink) -> None:
     assert sink.write_again(LETTERS[:2], [Piece(())]) == Summary()
-    assert [one.place.offset for one in sorted(all_letters(sink), key=lambda one: one.place.offset)] == [2, 3, 4, 5, 6]
+    assert [one.record_id.offset for one in sorted(all_letters(sink), key=lambda one: one.record_id.offset)] == [
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
     assert ids(posted) == []
 
 

@@ -19,7 +19,7 @@ from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.arrow.date_range import LAST_MOMENT
 from tailrace_spark.sinks.lake import spool as lake_spool
 from tailrace_spark.sinks.lake.records import change_records
@@ -158,7 +158,7 @@ def test_every_value_of_every_type_is_kept(tmp_path: Path, change: Change) -> No
     root = tmp_path / f"{change.digest.hex()}{len(list(tmp_path.iterdir()))}"
     name = str(wanted.table)
     stored = local(root, name)
-    deliver(stored, Piece((Delivered(Place("t", 1, 7), wanted),)))
+    deliver(stored, Piece((Delivered(RecordId("t", 1, 7), wanted),)))
     [record] = change_records(name, stored.rows(name))
     assert ChangeJson(wanted.table).read(record) == wanted
 

@@ -21,7 +21,7 @@ from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
-from tailrace_spark.batch.delivery import Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.files.formats import DEFINITION
@@ -188,8 +188,8 @@ def test_parquet_keeps_every_value_of_every_type(tmp_path: Path, change: Change)
     wanted = decode(ENCODER.value(change), SCHEMAS)
     root = tmp_path / f"{change.digest.hex()}{len(list(tmp_path.iterdir()))}"
     stored = local(root)
-    deliver(stored, Piece((Delivered(Place("t", 1, 7), wanted),)))
-    assert list(CommittedFiles(stored.store).changes()) == [(Place("t", 1, 7), wanted)]
+    deliver(stored, Piece((Delivered(RecordId("t", 1, 7), wanted),)))
+    assert list(CommittedFiles(stored.store).changes()) == [(RecordId("t", 1, 7), wanted)]
 
 
 def test_parquet_has_the_sources_types(tmp_path: Path) -> None:

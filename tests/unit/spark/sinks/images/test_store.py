@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion, Marker, Op
 from tailrace_schemas.change_json import plain
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
@@ -57,7 +57,7 @@ class Stream:
 
     def _delivered(self, change: Change) -> Delivered:
         self._next += 1
-        return Delivered(Place("t.shop.cart", 0, self._next - 1, b"12345678"), change)
+        return Delivered(RecordId("t.shop.cart", 0, self._next - 1, b"12345678"), change)
 
 
 def images_of(store: ImageStore, *pieces: Piece) -> list[RowImages]:
@@ -523,10 +523,10 @@ def test_an_error_of_any_type_is_one_table_s(database: Database) -> None:
     stream = Stream()
     with closing(ImageStore(database.url, clock=lambda: 1)) as store:
         good = stream.piece(LOG.insert(K, (1,), 10, amount=1))
-        bad = replace(good.changes[0], place=Place("t.shop.broken", 0, 0), change=broken())
+        bad = replace(good.changes[0], record_id=RecordId("t.shop.broken", 0, 0), change=broken())
         [imaged] = store.imaged([replace(good, changes=(bad, *good.changes))])
         [one] = imaged.changes
         assert one.images is not None
-        assert [letter.place for letter in imaged.dead_letters] == [bad.place]
+        assert [letter.record_id for letter in imaged.dead_letters] == [bad.record_id]
         later = told(images_of(store, stream.piece(LOG.update(K, (1,), 11, amount=2))))
     assert later == [[("u", 1, {"amount": 1}, {"amount": 2}, ("amount",))]]

@@ -20,10 +20,10 @@ from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import SchemaRefusedError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, ImageMaker
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.changelog.sink import LogRecord
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, change_schema
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm
 from tailrace_spark.sinks.kafka.json_format import event_headers
@@ -32,7 +32,7 @@ from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table
 
 TOPIC: Final = "changes.shop.t"
-PLACE: Final = Place("t.shop.t", 2, 7, b"\x01\x02\x03\x04\x05\x06\x07\x08")
+PLACE: Final = RecordId("t.shop.t", 2, 7, b"\x01\x02\x03\x04\x05\x06\x07\x08")
 STREAM: Final = Assignment(1_000, bytes(15) + b"\x01")
 
 
@@ -68,8 +68,8 @@ class Ids:
         return found
 
 
-def record_of(change: Change) -> LogRecord:
-    return LogRecord(PLACE, change, STREAM, ChangeJson(change.table).record(change))
+def record_of(change: Change) -> OutgoingRecord:
+    return OutgoingRecord(PLACE, change, STREAM, ChangeJson(change.table).record(change))
 
 
 def written(ids: Ids, change: Change, key: KeyChoice = "primary") -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.tokens import token
-from tailrace_spark.batch.delivery import Place
+from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, Event, connect_type
@@ -24,7 +24,7 @@ from tests.unit.spark.changes import column
 from tests.unit.tables import table
 
 TOPIC = "changes.shop.cart"
-PLACE = Place("t.shop.cart", 2, 7)
+PLACE = RecordId("t.shop.cart", 2, 7)
 CART = table(
     {"customer": "text"}, {"line": "int"}, {"note": "text"}, {"amount": "int", "tags": "set<text>"},
     keyspace="shop", name="cart", table_id=UUID(int=5),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Delivered, Place
-from tailrace_spark.merge.batch_changes import Gathered, Said, gather
+from tailrace_spark.batch.delivery import Delivered, RecordId
+from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.partition import Known, Merge, Merged
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows, mergeable_as_plain
@@ -73,9 +73,9 @@ batches = st.lists(
 )
 
 
-def gathered(batch: Sequence[tuple[Change, int | None]]) -> Gathered:
+def gathered(batch: Sequence[tuple[Change, int | None]]) -> BatchChanges:
     return gather(
-        Delivered(Place("t", 0, at), change, None if to is None else Assignment(to, bytes(16)))
+        Delivered(RecordId("t", 0, at), change, None if to is None else Assignment(to, bytes(16)))
         for at, (change, to) in enumerate(batch)
     )
 
@@ -105,7 +105,7 @@ def put(states: State, shown: State, rows: pa.Table, shows: Sequence[pa.RecordBa
         shown[row["__key"], row["__clustering"]] = repr(row)
 
 
-def merge_as_objects(found: Gathered, states: State, shown: State, erased: Deletion | None) -> int:
+def merge_as_objects(found: BatchChanges, states: State, shown: State, erased: Deletion | None) -> int:
     shows = Shown(FOLLOWED, BUCKETS)
     merged = Merge(shows, erased, AT).merge(known_of(as_stored(states)), found)
     rows = pa.Table.from_pylist(state_rows(merged.kept, merged.gone, BATCH, BUCKETS), schema=WITH_GONE)
@@ -113,10 +113,10 @@ def merge_as_objects(found: Gathered, states: State, shown: State, erased: Delet
     return merged.rows
 
 
-def merge_as_plain(found: Gathered, states: State, shown: State, erased: Deletion | None) -> int:
+def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Deletion | None) -> int:
     """Some partitions after the others, as they come when they are read in parts."""
     shows, plain = Shown(FOLLOWED, BUCKETS), PlainRows(FOLLOWED, BUCKETS, len(found.rows))
-    known, left = dict[bytes, Known](), dict[RowKey, Said]()
+    known, left = dict[bytes, Known](), dict[RowKey, RowChanges]()
     for part in range(2):
         stored = as_stored({row_key: row for row_key, row in states.items() if row_key[0][-1] % 2 == part})
         rows = [one for one in found.rows.items() if one[0][0][-1] % 2 == part]

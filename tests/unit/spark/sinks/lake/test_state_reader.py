@@ -13,7 +13,7 @@ from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Delivered, Piece, Place
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.store import StoredTable
 from tailrace_spark.sinks.lake import state_reader as lake_reading
 from tailrace_spark.sinks.lake.fast_merge import bucket_of
@@ -37,7 +37,7 @@ def local(path: Path) -> FollowedDelta:
 
 def write(followed: FollowedDelta, changes: Sequence[Change]) -> int:
     stream = Assignment(1, bytes(16))
-    piece = Piece(tuple(Delivered(Place("t", 0, at), change, stream) for at, change in enumerate(changes)))
+    piece = Piece(tuple(Delivered(RecordId("t", 0, at), change, stream) for at, change in enumerate(changes)))
     with closing(followed.open()) as sink:
         return sink.write([piece]).rows
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
@@ -62,7 +62,7 @@ def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched:
 def test_dead_letters_go_into_an_index_that_is_there_already(searched: Searched) -> None:
     """Each place in Kafka once, with its bytes."""
     searched.call("PUT", f"/{searched.settings.dead_letters}")
-    letter = DeadLetter(Place("t", 1, 2, b"\xab" * 8), "no change", b"\0bytes")
+    letter = DeadLetter(RecordId("t", 1, 2, b"\xab" * 8), "no change", b"\0bytes")
     for _ in range(2):
         with closing(searched.open()) as sink:
             assert sink.write([Piece((), (letter,))]) == Summary(0, 0, 1)

@@ -23,7 +23,7 @@ from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.state import (
     About,
-    PartitionHead,
+    PartitionDocument,
     decode_about,
     decode_head,
     decode_row,
@@ -104,7 +104,7 @@ def test_a_row_comes_back(
 )
 def test_a_partition_comes_back(key: bytes, said: dict[bytes, Any], pending: bool, expires: int | None) -> None:
     rows = {at: (at, state, number, None if number is None else id_) for at, (state, number, id_) in said.items()}
-    head = PartitionHead(rows, pending, expires)
+    head = PartitionDocument(rows, pending, expires)
     assert decode_head(encode_head(key, head)) == (key, head)
 
 

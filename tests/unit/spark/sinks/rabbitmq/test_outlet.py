@@ -18,8 +18,8 @@ from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Place
-from tailrace_spark.sinks.changelog.sink import LogRecord
+from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, messages_of, routing_key
 from tailrace_spark.sinks.registry import open_sink
@@ -34,10 +34,10 @@ TRUNCATION = Change(
 )
 
 
-def record(change: Change, place: Place | None = None) -> LogRecord:
+def record(change: Change, place: RecordId | None = None) -> OutgoingRecord:
     """As the sink gives it to its outlet."""
-    return LogRecord(
-        place or Place("t.shop.plain", 2, 7), change, STREAM, ChangeForms().of(change.table).record(change)
+    return OutgoingRecord(
+        place or RecordId("t.shop.plain", 2, 7), change, STREAM, ChangeForms().of(change.table).record(change)
     )
 
 
@@ -53,7 +53,7 @@ def test_a_change_is_a_message_that_says_what_and_from_where() -> None:
 
 def test_its_id_is_of_its_place_alone() -> None:
     """So a change that comes again has it again, and no other change has it."""
-    places = [Place("t", 1, 11), Place("t", 11, 1), Place("t1", 1, 1), Place("t", 1, 12)]
+    places = [RecordId("t", 1, 11), RecordId("t", 11, 1), RecordId("t1", 1, 1), RecordId("t", 1, 12)]
     ids = [messages_of(record(LOG.insert((1,), (), 1, v="a"), place), "e", [])[0].identity for place in places]
     assert len(set(ids)) == len(ids)
     again = messages_of(record(LOG.delete((2,), (), 9), places[0]), "other", [])[0].identity
@@ -96,9 +96,9 @@ def test_a_key_that_is_too_long_is_routed_by_a_digest() -> None:
 
 
 def message(number: int, key: str) -> Message:
-    place = Place("t", 0, number)
+    place = RecordId("t", 0, number)
     return Message(
-        identity=str(number), place=place, route=("e", key), type="", timestamp=None, headers={}, body=b"1234"
+        identity=str(number), record_id=place, route=("e", key), type="", timestamp=None, headers={}, body=b"1234"
     )
 
 
@@ -135,7 +135,7 @@ def test_of_each_key_one_message_is_under_way(keys: list[str], data: st.DataObje
     assert len(lanes) == 0
     assert taken == len(keys)
     for key in "abc":
-        assert [one.place.offset for one in out if one.route[1] == key] == [
+        assert [one.record_id.offset for one in out if one.route[1] == key] == [
             at for at, other in enumerate(keys) if other == key
         ]
 

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed
 from tailrace_spark.sinks.protocol import LetterSink
@@ -29,19 +29,19 @@ SCHEMAS = {
 NONE: Mapping[bytes, SchemaEntry] = {}
 
 
-def nowhere(_: Place) -> None:
+def nowhere(_: RecordId) -> None:
     """No topic has the bytes any more."""
 
 
 def letter(number: int) -> DeadLetter:
     """A change that was not understood when it came; they spread over topics and partitions."""
     value = ENCODER.value(LOG.insert((number,), (), 10, v=f"v{number}"))
-    place = Place(f"t{number % 2}", number % 3, number, ENCODER.schema_id)
+    place = RecordId(f"t{number % 2}", number % 3, number, ENCODER.schema_id)
     return DeadLetter(place, "its schema is not published", value)
 
 
 LETTERS = tuple(letter(number) for number in range(7))
-IN_ORDER = sorted(LETTERS, key=lambda one: (one.place.topic, one.place.partition, one.place.offset))
+IN_ORDER = sorted(LETTERS, key=lambda one: (one.record_id.topic, one.record_id.partition, one.record_id.offset))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
 
 
 def test_one_without_its_bytes_is_left(database: Database, sink: SqlSink) -> None:
-    sink.write([Piece((), (DeadLetter(Place("t9", 0, 0), "masked"),))])
+    sink.write([Piece((), (DeadLetter(RecordId("t9", 0, 0), "masked"),))])
     assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed(taken=7, left=1)
     assert [one.reason for one in all_letters(sink)] == ["masked"]
     assert len(database.select("SELECT id FROM shop_plain")) == 7
@@ -84,9 +84,9 @@ def test_one_without_its_bytes_is_left(database: Database, sink: SqlSink) -> Non
 def test_one_without_its_bytes_is_read_from_its_topic(database: Database, sink: SqlSink) -> None:
     known = letter(7)
     sink.write([Piece((), (replace(known, message=b""),))])
-    asked = list[Place]()
+    asked = list[RecordId]()
 
-    def fetch(place: Place) -> bytes:
+    def fetch(place: RecordId) -> bytes:
         asked.append(place)
         return known.message
 

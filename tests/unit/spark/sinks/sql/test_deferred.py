@@ -15,7 +15,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
-from tailrace_spark.sinks.sql.deferred import gather_held, held_change
+from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
@@ -125,7 +125,7 @@ def test_what_is_kept_is_what_was_said(changes: list[tuple[Change, Assignment | 
     log = Log(ORDERS)
     all_of_them = [delivered(change, assignment) for change, assignment in changes]
     all_of_them.append(delivered(truncate(log, "a", 5, 6)))
-    kept, said = gather_held([held_change(one) for one in all_of_them]), gather(all_of_them)
+    kept, said = gather_deferred([deferred_change(one) for one in all_of_them]), gather(all_of_them)
     assert kept.truncations == said.truncations
     assert kept.deletions == {key: one for key, one in said.deletions.items() if one.deletion or one.ranges}
     assert kept.statics == said.statics

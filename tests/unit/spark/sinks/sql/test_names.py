@@ -26,7 +26,7 @@ def columns_of(of: Table) -> list[str]:
 def test_every_column_reads_as_cql_does(database: Database, what: str) -> None:
     of = NAMES[what]
     changes = [*row(of), *row(of, 1000)]
-    assert write(database, *changes, Log(HEALTHY).insert((1,), (), 1, v="a")).held == 0
+    assert write(database, *changes, Log(HEALTHY).insert((1,), (), 1, v="a")).deferred == 0
     assert database.select("SELECT * FROM shop_hostile") == selected(of, changes, *columns_of(of))
     assert database.select("SELECT v FROM shop_plain") == [("a",)]
     assert write(database, *changes) == Summary(len(changes), 0, 0)

@@ -52,6 +52,6 @@ def test_what_somebody_took_away_is_not_made_anew(database: Database, taken: str
     write(database, 1)
     with database.engine.begin() as connection:
         connection.exec_driver_sql(f"DROP TABLE shop_wide{taken}")
-    assert write(database, 2).held == 2
+    assert write(database, 2).deferred == 2
     assert f"shop_wide{taken}" not in database.names()
     database.engine.dispose()

@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
@@ -415,7 +415,7 @@ def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Datab
     log = Log(PLAIN)
     truncation = Change(op=Op.TRUNCATE, table=PLAIN, token=0, key=None)
     sink = SqlSink(database.url)
-    poison = DeadLetter(Place("t.shop.plain", 2, 7, b"\xab" * 8), "a message starts with 0000", b"\0\0bytes")
+    poison = DeadLetter(RecordId("t.shop.plain", 2, 7, b"\xab" * 8), "a message starts with 0000", b"\0\0bytes")
     changes = piece([log.insert((1,), (), 1, v="a"), truncation, log.insert((2,), (), 1, v="b")]).changes
     changes = tuple(replace(one, message=b"value %d" % at) for at, one in enumerate(changes))
     batch = Piece(changes, (poison,))
@@ -436,7 +436,7 @@ def test_dead_letters_of_before_are_widened(database: Database) -> None:
     with database.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE tailrace_dead_letters DROP COLUMN value")
     sink = SqlSink(database.url)
-    sink.write([Piece((), (DeadLetter(Place("t", 0, 0), "why", b"bytes"),))])
+    sink.write([Piece((), (DeadLetter(RecordId("t", 0, 0), "why", b"bytes"),))])
     sink.close()
     [(value,)] = database.select("SELECT value FROM tailrace_dead_letters")
     assert bytes(value) == b"bytes"
@@ -510,7 +510,7 @@ def test_what_is_in_the_way_is_named_with_its_remedy(database: Database) -> None
     with database.engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE shop_plain (mine INTEGER)")
     change = Log(PLAIN).insert((1,), (), 1, v="a")
-    assert write(database, change).held == 1
+    assert write(database, change).deferred == 1
     assert re.search(r"shop_plain.* already exists.*: drop or rename that, or give ", why_held(database))
     with database.engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE shop_plain")
@@ -519,7 +519,7 @@ def test_what_is_in_the_way_is_named_with_its_remedy(database: Database) -> None
     with database.engine.begin() as connection:
         connection.exec_driver_sql("DROP VIEW shop_plain")
         connection.exec_driver_sql("DROP TABLE shop_plain__rows")
-    assert write(database, Log(PLAIN).insert((2,), (), 1, v="b")).held == 1
+    assert write(database, Log(PLAIN).insert((2,), (), 1, v="b")).deferred == 1
     assert re.search(r"shop_plain__rows.*undo what changed them", why_held(database))
 
 

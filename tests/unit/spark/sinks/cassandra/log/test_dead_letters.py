@@ -13,7 +13,7 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Place
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed_whole
 from tailrace_spark.sinks.cassandra.cluster import Batch
@@ -93,7 +93,7 @@ def update(number: int, rows: int, first: int) -> Iterator[DeadLetter]:
         source = replace(change.source, offset=1_000 + number, index=index, count=rows)
         change = replace(change, source=source)
         change = replace(change, digest=change_digest(change))
-        place = Place(TOPIC, 0, first + index, ENCODER.schema_id)
+        place = RecordId(TOPIC, 0, first + index, ENCODER.schema_id)
         yield DeadLetter(place, "what schema?", ENCODER.value(change))
 
 
@@ -108,7 +108,7 @@ def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_let
         sink.write([Piece((), (*whole, *cut[1:], *wide))])
         done = sum(replayed_whole(sink, partial(pieces, schemas=SCHEMAS), nowhere, STREAMS), Replayed())
         assert done == Replayed(taken=5, again=2)
-        assert [one.place.offset for one in all_letters(sink)] == [4, 5]
+        assert [one.record_id.offset for one in all_letters(sink)] == [4, 5]
         rows = store.cluster.rows["shop.orders_scylla_cdc_log"].values()
         numbers = sorted((row["id"][-1], row["n"][-1], row["cdc$batch_seq_no"][-1]) for row in rows)
         assert numbers == [(1, 0, 0), (1, 1, 1), (1, 2, 2), (3, 0, 0), (3, 1, 1)]

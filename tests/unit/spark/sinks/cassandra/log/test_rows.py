@@ -18,7 +18,7 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.digest import change_digest, mutation_digest
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import Delivered, Place
+from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.sinks.cassandra.log.rows import LogRow, log_rows, time_uuid, write_times
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, row_changes
@@ -44,7 +44,7 @@ def update(*changes: Change, generations: dict[int, bytes] | None = None) -> lis
         others = tuple(
             (time, Assignment(1, (generations or {}).get(time, STREAM))) for time in sorted(write_times(placed))
         )
-        found.append(Delivered(Place("t.ks.t", 0, index), placed, None, -1, others))
+        found.append(Delivered(RecordId("t.ks.t", 0, index), placed, None, -1, others))
     return found
 
 
@@ -301,7 +301,7 @@ def _says_something(change: Change) -> bool:
 
 def test_truncations_have_no_rows_and_snapshots_no_place() -> None:
     truncation = Change(op=Op.TRUNCATE, table=PLAIN, token=1, key=None, deletion=Deletion(AT, 1))
-    assert log_rows([Delivered(Place("t", 0, 0), truncation)]) == []
+    assert log_rows([Delivered(RecordId("t", 0, 0), truncation)]) == []
     assert write_times(truncation) == set()
     with pytest.raises(UnsupportedError, match="rows of a snapshot"):
         rows(replace(LOG.update((1,), (2,), AT, v=5), op=Op.READ))

@@ -15,7 +15,7 @@ from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import DroppedColumn
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Place, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
 from tailrace_spark.sinks.cassandra.log.rows import write_times
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
@@ -170,7 +170,7 @@ def piece(*mutations: Sequence[Change], letters: Sequence[DeadLetter] = ()) -> P
             placed = replace(change, source=source)
             placed = replace(placed, digest=change_digest(placed))
             others = tuple((time, Assignment(1, STREAM)) for time in sorted(write_times(placed)))
-            place = Place(f"t.{change.table}", 0, len(found), b"schema-1")
+            place = RecordId(f"t.{change.table}", 0, len(found), b"schema-1")
             found.append(Delivered(place, placed, None, -1, others))
     return Piece(tuple(found), tuple(letters))
 
@@ -363,7 +363,7 @@ def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
 def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
     cluster = Cluster(refuses=b"huge")
     mutations = [[LOG.insert((1,), (n,), n, v="huge" if n == 2 else "x")] for n in range(1, 5)]
-    letter = DeadLetter(Place("t.shop.orders", 1, 77), "no Avro")
+    letter = DeadLetter(RecordId("t.shop.orders", 1, 77), "no Avro")
     found = LogTablesSink(cluster, "t").write([piece(*mutations, letters=[letter])])
     assert found == Summary(3, 3, 2)
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
