@@ -29,7 +29,7 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import jar_version
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
-from tests.unit.spark.sinks.test_documents import run
+from tests.unit.spark.sinks.test_documents import write_by_page
 
 
 class Dying:
@@ -198,8 +198,8 @@ def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -
     assert "more than the sink's largest_record, 1024" in json.loads(letter.value or b"")["reason"]
 
 
-def test_the_example_of_its_page_writes(topics: Topics) -> None:
-    run("kafka", servers=topics.config["bootstrap.servers"])
+def test_the_example_of_its_page_writes(topics: Topics, tmp_path: Path) -> None:
+    write_by_page("kafka", tmp_path, topics.config)
     changes = list(topics.read("changes.shop.plain"))
     assert [(one["op"], one["key"]) for one in changes] == [("insert", {"id": 1})]
 

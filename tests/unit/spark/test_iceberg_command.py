@@ -18,6 +18,7 @@ from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
 from tests.unit.spark.sinks.merging_contract import write
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.spark.sinks.test_documents import run as run_example
+from tests.unit.spark.sinks.test_documents import write_by_page
 
 
 def run(path: Path, *words: str) -> list[dict[str, object]]:
@@ -53,8 +54,9 @@ def test_another_sink_has_no_iceberg_tables(tmp_path: Path) -> None:
 
 
 def test_the_example_writes_and_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("iceberg", path=str(tmp_path))
-    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
+    write_by_page("iceberg", tmp_path, path=str(tmp_path / "lake"), region=None, catalog={})
+    run_example("iceberg", path=str(tmp_path / "lake"))
+    assert capsys.readouterr().out == "1 a\n"
 
 
 def test_a_check_tells_what_cannot_be_reached_before_spark_starts(tmp_path: Path) -> None:

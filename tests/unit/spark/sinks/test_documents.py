@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import load_settings
 from tailrace_spark.sinks.http.signing import signed_headers
+from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 from tests.unit.spark.sinks.http.endpoint import Endpoint
@@ -24,35 +28,47 @@ def example(name: str, language: str = "python", number: int = 0) -> str:
     return str(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[number])
 
 
-def run(name: str, number: int = 0, /, **given: object) -> dict[str, object]:
-    """Run a page's example of a number; `pieces` and what else is given are there. What it left behind."""
-    log = Log(PLAIN)
-    known: dict[str, object] = {"pieces": [Topic().piece(log.insert((1,), (), 1_760_000_000_000_000, v="a"))], **given}
-    exec(compile(example(name, number=number), f"docs/sinks/{name}.md", "exec"), known)  # noqa: S102 - it is ours
-    return known
+def write_by_page(page: str, folder: Path, kafka: Mapping[str, Scalar] | None = None, /, **changed: object) -> None:
+    """One change, written by the sink of a page's settings, some of them changed: `tailrace stream` without Spark."""
+    path = folder / "page.toml"
+    path.write_text(example(page, "toml"), encoding="utf-8")
+    name, section = load_settings(path, {}).stream_sink()
+    section = type(section).model_validate({**section.model_dump(exclude_unset=True), **changed})
+    change = Log(PLAIN).insert((1,), (), 1_760_000_000_000_000, v="a")
+    with closing(open_sink(name, section, "tailrace", kafka=kafka or {})) as sink:
+        sink.write([Topic().piece(change)])
 
 
-def test_the_console_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    run("console")
+def run(page: str, number: int = 0, /, **given: object) -> dict[str, object]:
+    """Run a page's Python block of a number with some names given; all names that it leaves."""
+    names = dict(given)
+    exec(compile(example(page, number=number), f"docs/sinks/{page}.md", "exec"), names)  # noqa: S102 - it is ours
+    return names
+
+
+def test_the_console_prints_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_by_page("console", tmp_path)
     [line] = map(json.loads, capsys.readouterr().out.splitlines())
     assert (line["table"], line["op"], line["key"]) == ("shop.plain", "insert", {"id": 1})
 
 
 def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    known = run("files", path=str(tmp_path))
-    assert capsys.readouterr().out == "0 insert\n"
-    assert getattr(known["table"], "num_rows", None) == 1
+    write_by_page("files", tmp_path, path=str(tmp_path / "lake"), region=None)
+    names = run("files", path=str(tmp_path / "lake"))
+    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
+    assert getattr(names["table"], "num_rows", None) == 1
 
 
 def test_delta_tables_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("delta", path=str(tmp_path))
-    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
+    write_by_page("delta", tmp_path, path=str(tmp_path / "lake"), region=None)
+    run("delta", path=str(tmp_path / "lake"))
+    assert capsys.readouterr().out == "insert 1 a\n"
 
 
 def test_changes_are_posted(tmp_path: Path) -> None:
     endpoint = Endpoint()
     try:
-        run("http", url=endpoint.url, directory=tmp_path)
+        write_by_page("http", tmp_path, url=endpoint.url, dead_letters=tmp_path / "refused.jsonl")
     finally:
         endpoint.close()
     [change] = endpoint.taken
@@ -61,14 +77,11 @@ def test_changes_are_posted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("honest", [True, False])
 def test_the_receiver_checks_signatures(honest: bool) -> None:
-    """The second Python block of the page."""
-    text = (PAGES / "http.md").read_text(encoding="utf-8")
-    known: dict[str, Any] = {}
-    exec(compile(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1], "http.md", "exec"), known)  # noqa: S102
+    is_ours: Any = run("http")["is_ours"]
     body = b'{"changes":[]}'
     headers = signed_headers([b"old", b"new"], "id", 1_000, body)
-    assert known["is_ours"](headers, body if honest else body + b" ", b"new", 1_010) is honest
-    assert known["is_ours"](headers, body, b"old", 9_999) is False
+    assert is_ours(headers, body if honest else body + b" ", b"new", 1_010) is honest
+    assert is_ours(headers, body, b"old", 9_999) is False
 
 
 @pytest.mark.parametrize("name", ["console", "files", "delta", "iceberg", "http", "opensearch", "rabbitmq"])

@@ -27,7 +27,7 @@ from tests.unit.spark.sinks.merging_contract import (
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
-from tests.unit.spark.sinks.test_documents import run
+from tests.unit.spark.sinks.test_documents import run, write_by_page
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
@@ -172,6 +172,8 @@ def test_the_registry_opens_it_and_the_page_s_example_runs(
         sink.reach()
         sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     assert searched.rows(PLAIN, "id", "v") == [(1, "a")]
+    write_by_page("opensearch", tmp_path, url=searched.url, username=None, password=None)
+    searched.call("POST", "/shop.plain/_refresh")
     run("opensearch", url=searched.url)
     assert capsys.readouterr().out == "1 a\n"
 

@@ -26,7 +26,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     require_order,
 )
 from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, changes, truncation, until, write
-from tests.unit.spark.sinks.test_documents import example, run
+from tests.unit.spark.sinks.test_documents import example, write_by_page
 
 pytestmark = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbitmq.missing()))
 
@@ -314,8 +314,8 @@ def test_the_pages_examples_run(
 ) -> None:
     one = published(exchange="tailrace.changes")
     given = {"username": rabbitmq.USER, "password": rabbitmq.PASSWORD}
-    run("rabbitmq", url=one.server.url, directory=tmp_path, **given)
-    moved = example("rabbitmq", number=1).replace("tailrace.changes.0", "{queue}")
+    write_by_page("rabbitmq", tmp_path, url=one.server.url, dead_letters=tmp_path / "refused.jsonl", **given)
+    moved = example("rabbitmq").replace("tailrace.changes.0", "{queue}")
     for queue in one.settings.queue_names:
         exec(moved.replace("{queue}", queue), {"host": "127.0.0.1", "port": one.server.port, **given})  # noqa: S102
     assert capsys.readouterr().out == "tailrace.change.insert {'id': 1}\n"
