@@ -20,6 +20,7 @@ PEERS: Final = "integration/faults/test_peers.py"
 DEFINITIONS: Final = "integration/faults/test_definitions.py"
 COMMANDS: Final = "integration/test_commands.py"
 FORMS: Final = "unit/schemas/avro/test_forms.py"
+ROUTING: Final = "unit/publish/test_routing.py"
 
 BREAKAGES: Final = (
     Breakage(
@@ -115,6 +116,34 @@ BREAKAGES: Final = (
         needs=Needs.NODE,
         session="agent",
         reds=(Red(POSITION, "test_ddl_in_segments_without_cdc_data", r"(?m)not in \d+ s|^E +(AssertionError|assert)"),),
+    ),
+    Breakage(
+        name="a-definition-that-came-back-is-old-news",
+        promise="the last definition of a table in `.schemas` is its newest, also where a former one came back",
+        file="connector/tailrace/publish/destinations.py",
+        old="            again = newest and key == value_id and self._newest.get(table_id) != value_id\n",
+        new="            again = False\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(ROUTING, "test_a_definition_that_comes_back_is_announced_again", ASSERTED),
+            Red(ROUTING, "test_an_older_definition_is_announced_before_the_newest", ASSERTED),
+            Red(ROUTING, "test_a_start_announces_a_definition_that_came_back_while_no_agent_ran", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="a-repeated-announcement-is-none",
+        promise="a sink takes a definition that is announced again for the newest",
+        file="common/tailrace_common/topics/schemas.py",
+        old="                self._entries[record.key] = replace(known, announced=record.offset)\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/common/topics/test_schemas.py",
+                "test_a_schema_that_is_announced_again_has_the_later_offset",
+                ASSERTED,
+            ),
+        ),
     ),
     Breakage(
         name="a-hole-leaves-no-mark",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from tailrace.history.records import HistoryRecord
 from tailrace.publish.record import Record
@@ -168,7 +169,8 @@ class MemoryDestinations:
         """As large as a topic's is by default, where it is not set."""
         return self._kafka.limits.get(topic, 16 << 20)
 
-    def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
+    def announce(self, table_id: UUID, schemas: list[tuple[bytes, bytes]], *, newest: bool = False) -> None:
         """Keep the records of `.schemas`."""
+        del table_id, newest
         self._faults.at("announce")
         self._kafka.announced.update(schemas)

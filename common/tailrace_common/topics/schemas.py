@@ -20,10 +20,10 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
     """Every published schema by its id, the 8 bytes in a message's frame, or the 4 of a registry.
 
     Looking up an id that is not known reads the topic on to its end, and then fails with KeyError: a schema is
-    published before the first message that uses it (docs/contracts.md 3). An entry stays the same object for as long
-    as the reader lives. A record that is none is passed over with one warning: messages that name its id stay
-    undecodable, all others are read. One thread at a time; nothing connects
-    before the first look-up. Reading raises ServiceError.
+    published before the first message that uses it (docs/contracts.md 3). An id that is announced again gets the later
+    offset in `announced`; what its entry says, and the objects in it, stay the same for as long as the reader lives. A
+    record that is none is passed over with one warning: messages that name its id stay undecodable, all others are
+    read. One thread at a time; nothing connects before the first look-up. Reading raises ServiceError.
     """
 
     def __init__(self, config: Mapping[str, Scalar], prefix: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
@@ -36,7 +36,11 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
     def refresh(self) -> None:
         """Read the topic on to the end it has now."""
         for record in self._reader.read_to_end():
-            if record.key is None or record.value is None or record.key in self._entries:
+            if record.key is None or record.value is None:
+                continue
+            known = self._entries.get(record.key)
+            if known is not None:
+                self._entries[record.key] = replace(known, announced=record.offset)
                 continue
             try:
                 entry = entry_from_record(record.key, record.value)

@@ -13,7 +13,7 @@ from functools import partial
 from os import getpid
 from socket import gethostname
 from typing import TYPE_CHECKING, Final, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from tailrace.agent.loop import Agent
 from tailrace.agent.outage import Outage
@@ -55,6 +55,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.ring import RingError
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
 _LOG: Final = logging.getLogger("tailrace.agent")
@@ -143,7 +144,7 @@ class AgentStart:
         hints.insert(0, schema.hint)
         if self._until_done(lambda: (schema.learn(),), cassandra) is None:
             return
-        router = self._until_done(lambda: self._router(node, topics), kafka)
+        router = self._until_done(lambda: self._router(node, topics, schema), kafka)
         if router is None:
             return
         self.stack.enter_context(mirroring(self.settings, cluster, node.host, self.health))
@@ -161,12 +162,19 @@ class AgentStart:
         require_node_directory(self.settings.agent.cdc_raw_directory, node)
         return True
 
-    def _router(self, node: LocalNode, topics: KafkaTopics) -> Router:
+    def _router(self, node: LocalNode, topics: KafkaTopics, schema: LiveSchema) -> Router:
         """What this node publishes, of the tables that the settings select."""
+
+        def wants(table: Table) -> bool:
+            return publishes and selection.wants(table)
+
+        def newest(table_id: UUID) -> Table | None:
+            return schema.history.newest(table_id)
+
         settings = self.settings
         selection = Selection(settings.tables.include, settings.tables.exclude)
         publishes = settings.agent.publishes(node.datacenter)
-        return open_router(settings, topics, lambda table: publishes and selection.wants(table), self.stack)
+        return open_router(settings, topics, wants, self.stack, newest)
 
     def _selecting(self, node: LocalNode, router: Router) -> Callable[[SchemaHistory], bool]:
         """What judges the selection of tables; nothing where this datacenter leaves publishing to another."""

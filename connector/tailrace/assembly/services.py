@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from tailrace.cluster import Contact
 from tailrace.publish.destinations import SchemaDestinations
@@ -64,8 +65,16 @@ def pace_of(settings: Settings, rate: float | None = None) -> Pace:
     return Pace(agent.transaction_timeout_seconds, agent.longest_transaction_seconds, time.monotonic, rate)
 
 
-def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table], bool], stack: ExitStack) -> Router:
+def open_router(
+    settings: Settings,
+    topics: KafkaTopics,
+    wants: Callable[[Table], bool],
+    stack: ExitStack,
+    newest: Callable[[UUID], Table | None] = lambda _: None,
+) -> Router:
     """Topics, schemas known so far, and what publishes more of them; `stack` ends what has connections.
+
+    `newest` is the Router's.
 
     Raises ServiceError, SettingsError.
     """
@@ -77,7 +86,9 @@ def open_router(settings: Settings, topics: KafkaTopics, wants: Callable[[Table]
         reader.refresh()
         store = stack.enter_context(closing(schema_store(settings.schemas, reader)))
         destinations = SchemaDestinations(prefix, topics, log, reader)
-        return Router(prefix, destinations, wants, store, settings.topics.key, forms=settings.avro.forms())
+        return Router(
+            prefix, destinations, wants, store, settings.topics.key, forms=settings.avro.forms(), newest=newest
+        )
 
 
 def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:

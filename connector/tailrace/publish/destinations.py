@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
+from uuid import UUID
 
 from tailrace.publish.routing import assign_topics
 from tailrace_schemas.avro import SchemaEntry
@@ -36,6 +37,8 @@ class SchemaDestinations:
         self._log = log
         self._announced = set(known)
         self._taken = {entry.topic: str(entry.table) for entry in known.values()}
+        values = sorted((entry for entry in known.values() if entry.part == "value"), key=lambda one: one.announced)
+        self._newest = {entry.table.id: entry.schema_id for entry in values}
 
     def topic(self, table: Table) -> str:
         """The topic that `.schemas` has for the table's name, else one that collides with none."""
@@ -54,9 +57,18 @@ class SchemaDestinations:
         """The most bytes of a batch of the topic."""
         return self._topics.limit(topic)
 
-    def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
-        """Append what was not announced yet, acknowledged."""
-        for key, value in schemas:
-            if key not in self._announced:
+    def announce(self, table_id: UUID, schemas: list[tuple[bytes, bytes]], *, newest: bool = False) -> None:
+        """Append what was not announced yet, acknowledged; the value's schema, the first, comes last.
+
+        Where this is the table's `newest` definition, its value's schema is appended again unless it is the last that
+        `.schemas` has of the table, as far as it was read at the start and written here. What other agents wrote since
+        does not count: two that disagree would answer each other for ever.
+        """
+        (value_id, _), *_ = schemas
+        for key, value in reversed(schemas):
+            again = newest and key == value_id and self._newest.get(table_id) != value_id
+            if again or key not in self._announced:
                 self._log.append(key, value)
                 self._announced.add(key)
+                if key == value_id:
+                    self._newest[table_id] = value_id

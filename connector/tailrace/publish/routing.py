@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from uuid import UUID
@@ -66,8 +67,9 @@ class Destinations(Protocol):
     def limit(self, topic: str) -> int:
         """The most bytes that a batch of the topic may have, a single record with what is around it too."""
 
-    def announce(self, schemas: list[tuple[bytes, bytes]]) -> None:
-        """Put records into `<prefix>.schemas`, and wait until they are acknowledged. Raises ServiceError."""
+    def announce(self, table_id: UUID, schemas: list[tuple[bytes, bytes]], *, newest: bool = False) -> None:
+        """Put those records into `<prefix>.schemas` that it lacks, and wait until they are acknowledged; the first is
+        the value's schema, which becomes the table's last record there if it is the `newest`. Raises ServiceError."""
 
 
 class SchemaStore(Protocol):
@@ -144,6 +146,7 @@ class Router:
     `store` names the schemas; messages come with the schemas' own ids, and are framed anew where it has others. They
     come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead. `clock` is
     monotonic, in seconds. `forms` are those of the messages: they are part of the schemas that are announced.
+    `newest` gives the last definition that the agent knows of a table id: `.schemas` ends with it.
     """
 
     def __init__(
@@ -155,8 +158,11 @@ class Router:
         key: KeyChoice = "partition",
         clock: Clock = time.monotonic,
         forms: ValueForms = PLAIN_FORMS,
+        newest: Callable[[UUID], Table | None] = lambda _: None,
     ) -> None:
         self._forms = forms
+        self._newest = newest
+        self._announced: dict[UUID, Table] = {}
         self._clock = clock
         self._key: KeyChoice = key
         self._prefix = prefix
@@ -186,7 +192,8 @@ class Router:
         Raises ServiceError, HeldError.
         """
         self._refused.pop(table.id, None)
-        self._route(table)
+        if self._route(table).topic:
+            self._announce_newest(table.id)
 
     def records(self, messages: Iterable[Message]) -> list[Record]:
         """The records of those messages whose table is published, in order. Raises ServiceError, HeldError."""
@@ -275,14 +282,31 @@ class Router:
             raise HeldError(f"changes of {table} are held: {error}", table.id) from error
         limit = self._destinations.limit(topic) - _AROUND
         self._announce(encoder, topic, ids)
+        self._announce_newest(table.id)
         route = _Route(table, topic, partitions, limit, ids, ids == own_ids(encoder))
         if self._key == "primary":
             route.take_keys(PrimaryKeys(table, self._prefix, self._forms))
         return route
 
+    def _announce_newest(self, table_id: UUID) -> None:
+        """Have the newest definition of a table stand last in `.schemas`, from where readers take its names.
+
+        A definition may come back (a column renamed to and fro), and changes from before its DDL come under older ones.
+        """
+        table = self._newest(table_id)
+        if table is None or self._announced.get(table_id) == table:
+            return
+        encoder = Encoder(table, self._prefix, self._key, self._forms)
+        topic = self._destinations.topic(table)
+        # Where it is refused, its own changes are held, and `open` says so.
+        with suppress(HeldError):
+            self._announce(encoder, topic, self._store.ids(encoder, topic))
+
     def _announce(self, encoder: Encoder, topic: str, ids: SchemaIds) -> None:
+        table = encoder.table
+        is_newest = table == self._newest(table.id)
         try:
-            self._destinations.announce(schema_records(encoder, topic, ids))
+            self._destinations.announce(table.id, schema_records(encoder, topic, ids), newest=is_newest)
         except RecordTooLargeError as error:
             raise HeldError(
                 f"changes of {encoder.table} are held: its definition cannot be announced. {error}. Raise "
@@ -290,6 +314,7 @@ class Router:
                 "the agent again, or make the table narrower",
                 encoder.table.id,
             ) from error
+        self._announced[table.id] = table
 
 
 def _too_large(route: _Route, key: bytes | None, value: bytes) -> TooLargeError:

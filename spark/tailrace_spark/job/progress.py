@@ -171,7 +171,7 @@ class Report:
                 return f"Kafka must answer, and an agent must have run: `tailrace check` says which is missing; {again}"
             case "sink":
                 return f"make the store of [sink.{name}] answer: `tailrace check` tries it; {again}"
-            case "topics":
+            case "topics" | "schemas":
                 return f"Kafka must answer: `tailrace check` tries it; {again}"
             case "data loss":
                 return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"

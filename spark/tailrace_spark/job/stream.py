@@ -336,6 +336,8 @@ class Stream:
         if (check := self._sink_check) is not None:
             self._hold(held, "sink", lambda: self._alone(lambda: check.before(batch, plan.start if plan else {})))
         records = self._assigned(frame, table, frame.count() if plan is None else plan.size)
+        if records.num_rows:  # decoding reads `.schemas` on for an id that it lacks, not for one announced again
+            self._hold(held, "schemas", self._schemas.refresh)
         summary = self._in_parts(held, records, table)
         if check is not None:
             self._hold(held, "sink", lambda: self._alone(lambda: check.behind(batch, plan.end if plan else {})))

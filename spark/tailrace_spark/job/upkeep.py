@@ -107,11 +107,11 @@ class Upkeep(Closing):
         self._announced |= news
 
     def _news(self) -> Mapping[bytes, SchemaEntry]:
-        """Definitions that the sink has not been given yet, in the order of their announcement."""
+        """Definitions that were announced, or announced again, since the sink was given them, in that order."""
         news = {
             schema_id: entry
             for schema_id, entry in self._schemas.items()
-            if schema_id not in self._announced and entry.part == "value" and self._reads(entry.topic)
+            if entry is not self._announced.get(schema_id) and entry.part == "value" and self._reads(entry.topic)
         }
         return dict(sorted(news.items(), key=lambda item: item[1].announced))
 

@@ -81,7 +81,8 @@ def _entries(settings: Settings, table: str) -> tuple[str, list[SchemaEntry]]:
     """(Java regular expression of the table's topics, its value schemas)."""
     with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
         schemas.refresh()
-        entries = [entry for entry in schemas.values() if str(entry.table) == table and entry.part == "value"]
+        announced = sorted(schemas.values(), key=lambda entry: entry.announced)
+        entries = [entry for entry in announced if str(entry.table) == table and entry.part == "value"]
     if not entries:
         raise ServiceError(
             f"{table} has no schema in {settings.topics.prefix}.schemas yet: has it cdc = true, and was it written to "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.routing import Router, assign_topics
 from tailrace.publish.selection import Selection
-from tailrace_schemas.avro import Encoder, SchemaIds, decode, entry_from_record, schema_records
+from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
@@ -284,9 +285,12 @@ class Log:
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes, bytes]] = []
+        self.failing: Callable[[], bool] = lambda: False
 
     def append(self, key: bytes, value: bytes) -> None:
-        """Append."""
+        """Append, or fail."""
+        if self.failing():
+            raise ServiceError("down")
         self.records.append((key, value))
 
 
@@ -296,15 +300,130 @@ def test_schemas_that_are_published_already_are_not_published_again() -> None:
     entries = {key: entry_from_record(key, value) for key, value in known.items()}
     log, topics = Log(), Topics()
     destinations = SchemaDestinations("p", topics, log, entries)
-    destinations.announce(schema_records(Encoder(of("t"), "p"), "p.ks.t"))
+    destinations.announce(of("t").id, schema_records(Encoder(of("t"), "p"), "p.ks.t"))
     assert log.records == []
     wider = table({"id": "text"}, regular={"v": "int"}, name="t", table_id=EARLY)
     announced = schema_records(Encoder(wider, "p"), "p.ks.t")
-    destinations.announce(announced)
-    destinations.announce(announced)
+    destinations.announce(wider.id, announced)
+    destinations.announce(wider.id, announced)
     assert len(log.records) == len({key for key, _ in announced} - known.keys())
     assert destinations.topic(wider) == "p.ks.t"
     assert destinations.partitions("p.ks.t") == 3
+
+
+class Definitions:
+    """`<prefix>.schemas`, and the routers of agents whose logs have come to the definition `newest`."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+
+    @property
+    def entries(self) -> dict[bytes, SchemaEntry]:
+        """What a reader has of it: of a repeated record the later offset."""
+        return {
+            key: replace(entry_from_record(key, value), announced=offset)
+            for offset, (key, value) in enumerate(self.log.records)
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The name of the clustering key in each record of a value's schema, in the topic's order."""
+        entries = (entry_from_record(key, value) for key, value in self.log.records)
+        return [entry.table.clustering[0].name for entry in entries if entry.part == "value"]
+
+    def agent(self, newest: list[Table]) -> Router:
+        """One that starts now. The last of `newest` is the definition of its history."""
+        destinations = SchemaDestinations("p", Topics(), self.log, self.entries)
+        return Router("p", destinations, Selection().wants, newest=lambda _: newest[-1])
+
+
+def clustered(name: str) -> Table:
+    """The table with a clustering key of this name."""
+    return table({"id": "text"}, {name: "int"}, regular={"v": "int"}, name="t", table_id=EARLY)
+
+
+def test_a_definition_that_comes_back_is_announced_again() -> None:
+    """Once for each time that it does: by the order in `.schemas` readers know which names are the newest."""
+    topic, newest = Definitions(), [clustered("a")]
+    router = topic.agent(newest)
+    for name in ("a", "b", "a", "b", "a"):
+        newest.append(clustered(name))
+        router.open(newest[-1])
+        router.open(newest[-1])
+        router.records([change(newest[-1], b"k"), change(newest[-1], b"l")])
+    assert topic.names == ["a", "b", "a", "b", "a"]
+
+
+def test_an_older_definition_is_announced_before_the_newest() -> None:
+    """An agent reads DDL ahead of changes: changes from before it come under definitions that are old by then."""
+    topic = Definitions()
+    newest = [clustered("a")]
+    router = topic.agent(newest)
+    router.open(newest[-1])
+    for name in ("b", "c", "b", "a"):
+        router.records([change(clustered(name), b"k"), change(clustered("a"), b"l")])
+        assert topic.names[-1] == "a"
+    assert topic.names == ["a", "b", "a", "c", "a"]
+
+
+def test_a_start_announces_a_definition_that_came_back_while_no_agent_ran() -> None:
+    """Before the table's first change, by an agent that never knew of the other one; the next start has nothing to."""
+    topic, newest = Definitions(), [clustered("a")]
+    topic.agent(newest).open(clustered("a"))
+    topic.agent([clustered("b")]).open(clustered("b"))
+    topic.agent(newest).records([change(clustered("a"), b"k")])
+    topic.agent(newest).records([change(clustered("a"), b"k")])
+    topic.agent(newest).open(clustered("a"))
+    assert topic.names == ["a", "b", "a"]
+
+
+def test_a_crash_between_an_older_definition_and_the_newest() -> None:
+    """The next start finds the older one last."""
+    topic, newest = Definitions(), [clustered("a")]
+    topic.agent(newest).open(clustered("a"))
+    topic.log.failing = lambda: topic.names[-1] == "b"
+    with pytest.raises(ServiceError):
+        topic.agent(newest).records([change(clustered("b"), b"k")])
+    assert topic.names == ["a", "b"]
+    topic.log.failing = lambda: False
+    topic.agent(newest).records([change(clustered("b"), b"k")])
+    assert topic.names == ["a", "b", "a"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["learn", "publish", "restart"])), max_size=40))
+def test_agents_that_lag_do_not_contend_for_the_newest_definition(steps: list[tuple[int, str]]) -> None:
+    """Each announces as often as its own newest definition changes, or it starts; at last all agree with the log."""
+    history = [clustered(name) for name in "abacab"]
+    topic = Definitions()
+    learned = [history[:1] for _ in range(3)]
+    published = [0, 0, 0]
+    agents = [topic.agent(newest) for newest in learned]
+
+    def step(index: int, action: str) -> None:
+        newest, records = learned[index], len(topic.names)
+        if action == "restart":
+            agents[index] = topic.agent(newest)
+        elif action == "learn" and len(newest) < len(history):
+            newest.append(history[len(newest)])
+            agents[index].open(newest[-1])
+        elif action == "publish":
+            agents[index].records([change(newest[published[index]], b"k")])
+            published[index] = min(published[index] + 1, len(newest) - 1)
+        assert len(topic.names) <= records + 2  # an older definition, and behind it the newest
+
+    for index, action in steps:
+        step(index, action)
+    for index in range(3):
+        for _ in history:
+            step(index, "learn")
+            step(index, "publish")
+    assert topic.names[-1] == "b"
+    records = len(topic.log.records)
+    for _ in range(3):
+        for index in range(3):
+            step(index, "publish")
+            agents[index].open(history[-1])
+    assert len(topic.log.records) == records
 
 
 def test_topics_recorded_in_schemas_are_not_given_to_another_table() -> None:

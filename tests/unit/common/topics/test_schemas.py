@@ -27,7 +27,15 @@ class Partition:
     """A topic of some records."""
 
     def __init__(self, records: list[tuple[bytes, bytes]]) -> None:
-        self._records = [Record(offset, 0, key, value) for offset, (key, value) in enumerate(records)]
+        self._end = 0
+        self._records: list[Record] = []
+        for record in records:
+            self.append(record)
+
+    def append(self, record: tuple[bytes, bytes]) -> None:
+        """The next record."""
+        self._records.append(Record(self._end, 0, *record))
+        self._end += 1
 
     def read_to_end(self) -> Iterator[Record]:
         """What is not read yet."""
@@ -52,3 +60,19 @@ def test_a_malformed_schema_is_skipped(monkeypatch: pytest.MonkeyPatch, caplog: 
     assert [f"offset {offset} " in one.getMessage() for offset, one in enumerate(caplog.records)] == [True] * len(BAD)
     assert b"12345678".hex() in caplog.text
     assert "cannot be decoded until" in caplog.text
+
+
+def test_a_schema_that_is_announced_again_has_the_later_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the newest definition of its table once more. What it says stays, whatever comes under its id."""
+    (value_id, value), (key_id, _) = GOOD
+    partition = Partition(GOOD)
+    monkeypatch.setattr(module, "PartitionReader", lambda *_, **__: partition)
+    with SchemaReader({}, "p") as reader:
+        reader.refresh()
+        first = reader[value_id]
+        partition.append((value_id, value))
+        partition.append((value_id, b"nonsense"))
+        reader.refresh()
+        assert (first.announced, reader[value_id].announced, reader[key_id].announced) == (0, 3, 1)
+        assert reader[value_id].table is first.table
+        assert reader.malformed == 0

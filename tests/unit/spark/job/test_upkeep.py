@@ -142,6 +142,10 @@ def test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_
     clock.seconds += 2
     upkeep.run(dict)
     assert len(sink.announced) == 2, "nothing is new"
+    schemas.announce(WIDER)
+    clock.seconds += 2
+    upkeep.run(dict)
+    assert sink.announced[2:] == [[(4, WIDER)]], "announced again: the newest definition once more"
 
 
 @pytest.mark.parametrize("failure", [ServiceError, UnsupportedError, ZeroDivisionError])

@@ -110,7 +110,7 @@ class LogTablesSink(CassandraSink):
         self._lateness_ms = lateness_ms
         self._watermarks = Watermarks(store)
         self._known: dict[str, tuple[int, Table]] = {}
-        self._noted: dict[int, Table] = {}
+        self._noted: dict[int, tuple[Table, int]] = {}
         self._targets = Targets(self._prepare, LOG_DEAD_LETTERS, clock)
 
     def write_times(self, change: Change) -> Iterable[int]:
@@ -157,9 +157,10 @@ class LogTablesSink(CassandraSink):
 
         A table that was dropped and made again is another one, of which the later counts. True where this is of it.
         """
-        if self._noted.get(id(table)) is table:
+        noted, last = self._noted.get(id(table), (None, -1))
+        if noted is table and announced <= last:
             return True
-        self._noted[id(table)] = table  # kept, so that no other table gets its id()
+        self._noted[id(table)] = table, announced  # kept, so that no other table gets its id()
         name = str(table)
         known = self._known.get(name)
         if known is None:
@@ -172,8 +173,8 @@ class LogTablesSink(CassandraSink):
             merged = table
         else:
             merged = merge_definitions(definition, table, second_newer=announced > latest)
+        self._known[name] = max(announced, latest), merged
         if merged != definition:
-            self._known[name] = max(announced, latest), merged
             self._targets.forget()
         return True
 

@@ -295,6 +295,10 @@ def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> Non
     first, second = cluster.rows[ORDERS_LOG].values()
     assert (first.get("n"), first.get("number")) == ((1).to_bytes(4, "big"), None)
     assert (second.get("n"), second.get("number")) == (None, (2).to_bytes(4, "big"))
+    sink.announce([(5, ORDERS)])
+    sink.write([piece([LOG.insert((1,), (3,), 7, v="x")])])
+    *_, third = cluster.rows[ORDERS_LOG].values()
+    assert (third.get("n"), third.get("number")) == ((3).to_bytes(4, "big"), None), "the former name came back"
 
 
 def test_two_tables_never_share_a_log() -> None:
