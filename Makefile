@@ -4,6 +4,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 .NOTPARALLEL:
+# Whatever the caller's environment says: without kept bytecode each process takes twice its time to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 SECONDS_OF_FUZZING ?= 900
