@@ -19,6 +19,8 @@ STAMP := $(VENV)/.installed-$(HASH)
 RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
+# Processes that share the integration tests, file by file; each has services of its own, some 3 GB in all.
+WORKERS ?= 2
 
 .PHONY: help demo test test-long check unit unit-compiled integration contracts bench bench-agent fuzz soak breakages record compiled generated clean
 
@@ -36,7 +38,7 @@ $(VENV)/.runtime-$(HASH):
 demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
 	@$(BIN)/tailrace demo $(ARGS)
 
-# The integration tests take one core and a third of the next; the unit tests have what they leave, and tell when each ends.
+# The integration tests mostly wait; the unit tests have what they leave, and tell when each ends.
 test: check ## Everything that a change must pass: check, units pure and compiled, integration
 	@mkdir -p build; units=; for target in unit $$($(BIN)/python tools/compilation.py && echo unit-compiled); do \
 	  { status=0; nice -n 19 $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
@@ -62,8 +64,8 @@ unit-compiled: $(STAMP) ## The unit tests, on compiled code
 	tools/compile.sh $(BIN)/python $(COMPILED)
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(PYTEST) -q -m "not integration and not long"
 
-integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark
-	$(PYTEST) -q -m "integration and not long"
+integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark, in two processes (WORKERS=2)
+	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "integration and not long"
 
 contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its real server; a table at the end
 	nice -n 5 $(PYTEST) -q -m contract $(ARGS)

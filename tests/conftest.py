@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,17 @@ settings.load_profile("tailrace")
 
 LONG_SECONDS = 1200
 """The limit of a test that is marked `long` and has none of its own: such tests wait for minutes themselves."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """End at once where TAILRACE_TEST_SERVICES asks for what is not there: pytest-xdist's workers cannot say why."""
+    if os.environ.get("TAILRACE_TEST_SERVICES") and not hasattr(config, "workerinput"):
+        from tests.services.choice import ChoiceError, choose
+
+        try:
+            choose(os.environ)
+        except ChoiceError as error:
+            pytest.exit(str(error), returncode=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
 def hold(record: Record, sink: str, contract: str, server: str) -> None:
     """Note what the running test holds a sink to."""
-    record(_PROPERTY, Held(sink, contract, server))
+    record(_PROPERTY, (sink, contract, server))  # a plain tuple: pytest-xdist sends it to the process that reports
 
 
 def jar_version(of: str, artifact: str) -> str:

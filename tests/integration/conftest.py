@@ -1,4 +1,4 @@
-"""One Cassandra, one Kafka and one Spark session for the whole run; names of its own for each test."""
+"""One Cassandra, one Kafka and one Spark session for each process of the run; names of its own for each test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tests.integration.agents import cql
 from tests.integration.ways import Ground
-from tests.services.choice import ChoiceError, Means, choose
+from tests.services.choice import Means, choose
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,11 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def means() -> Means:
-    """Child processes or containers, as TAILRACE_TEST_SERVICES says."""
-    try:
-        return choose(os.environ)
-    except ChoiceError as error:
-        pytest.exit(str(error), returncode=2)
+    """Child processes or containers, as TAILRACE_TEST_SERVICES says, which the run's start has looked at."""
+    return choose(os.environ)
 
 
 @pytest.fixture(scope="session")
