@@ -21,11 +21,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.sql import ORDERS, PIECE, WRITTEN
 from tailrace_common.build import describe
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import LakeHistory

@@ -21,11 +21,11 @@ import httpx2
 from benchmarks.delta import STREAM, _key, _pieces, _values
 from benchmarks.sql import ORDERS, WRITTEN
 from tailrace_common.build import describe
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests.opensearch import OpenSearch
 from tests.unit.spark.cassandra import Log

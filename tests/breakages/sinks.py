@@ -221,7 +221,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-path-is-shown",
         promise="without anything that may be a secret",
-        file="common/tailrace_common/settings/sinks/http.py",
+        file="spark/tailrace_spark/sinks/http/settings.py",
         old="        return origin(self.url)\n",
         new='        return self.url.partition("?")[0] or origin(self.url)\n',
         needs=Needs.NOTHING,

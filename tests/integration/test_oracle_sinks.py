@@ -13,8 +13,8 @@ from uuid import uuid4
 import pytest
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests import java_sources, mariadb, opensearch, postgres, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration.agents import cql

@@ -15,10 +15,10 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from tailrace.local import LocalKafka
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests import java_sources, opensearch, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream

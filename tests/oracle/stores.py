@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.oracle.comparison import Row, row_of

@@ -16,14 +16,14 @@ from tailrace_common.properties.passthrough import (
     Scalar,
     SparkSettings,
 )
-from tailrace_common.settings.sections.cassandra import CassandraSettings
-from tailrace_common.settings.sections.cdc_raw import CdcRawSettings
-from tailrace_common.settings.sections.generations import GenerationSettings
-from tailrace_common.settings.sections.mirror import MirrorSettings
-from tailrace_common.settings.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
-from tailrace_common.settings.sections.stream import StreamSettings
-from tailrace_common.settings.sinks import AnySinkSettings, SinkSettings, SqlSinkSettings
-from tailrace_common.settings.sinks.cassandra import LogTablesSinkSettings
+from tailrace_common.sections.cassandra import CassandraSettings
+from tailrace_common.sections.cdc_raw import CdcRawSettings
+from tailrace_common.sections.generations import GenerationSettings
+from tailrace_common.sections.mirror import MirrorSettings
+from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
+from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSettings
 from tailrace_common.settings.sources import load_into
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.forms import ValueForms
@@ -253,7 +253,8 @@ class Settings(BaseModel):
     mirror: MirrorSettings = Field(default=MirrorSettings(), description=MirrorSettings.__doc__)
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
     sink: dict[str, AnySinkSettings] = Field(
-        default={"local": SqlSinkSettings()}, description="Where streams write, by name."
+        default={"local": SINK_TYPES[DEFAULT_TYPE].model_validate({})} if DEFAULT_TYPE in SINK_TYPES else {},
+        description="Where streams write, by name.",
     )
 
     @model_validator(mode="after")
@@ -300,12 +301,10 @@ __all__ = [
     "AgentSettings",
     "JavaKafkaSettings",
     "KafkaSettings",
-    "LogTablesSinkSettings",
     "RegistrySettings",
     "Scalar",
     "Settings",
     "SinkSettings",
     "SparkSettings",
-    "SqlSinkSettings",
     "load_settings",
 ]

@@ -8,7 +8,6 @@ from pathlib import Path
 from tailrace_common.cli.checks import Check, judge, may_write
 from tailrace_common.java.find import find_java
 from tailrace_common.settings import Settings, SinkSettings
-from tailrace_common.settings.sinks import identity_of
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
@@ -31,7 +30,7 @@ def check_stream(settings: Settings) -> Iterator[Check]:
 def _checkpoint(name: str, sink: SinkSettings, settings: Settings) -> Check:
     """Where Spark keeps the place of a sink; of several sinks no two can have the same."""
     alone = len(settings.sink) == 1
-    title, store = "checkpoint" if alone else f"checkpoint {name}", store_of(identity_of(sink))
+    title, store = "checkpoint" if alone else f"checkpoint {name}", store_of(sink.identity)
     try:
         path = chosen_checkpoint(settings.stream, name, store, lambda folder: LocalFiles(Path(folder)), only_sink=alone)
     except SettingsError as error:

@@ -9,9 +9,9 @@ import typer
 
 from tailrace_common.cli.console import print_rows
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli.lake_sinks import NO_TABLES, TableNames, chosen_sink, chosen_tables, require_installed
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 
 if TYPE_CHECKING:
     from tailrace_spark.sinks.delta.store import DeltaStore

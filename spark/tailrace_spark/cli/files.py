@@ -11,8 +11,8 @@ import typer
 
 from tailrace_common.cli.console import print_rows
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink_type import FILES
 
 if TYPE_CHECKING:

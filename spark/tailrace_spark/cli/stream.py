@@ -20,9 +20,8 @@ from tailrace_common.build import log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.http_server import serving
 from tailrace_common.kafka import PartitionEnds
+from tailrace_common.sections.stream import METRICS_PORT
 from tailrace_common.settings import Settings, SinkSettings
-from tailrace_common.settings.sections.stream import METRICS_PORT
-from tailrace_common.settings.sinks import identity_of
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.cli.lake_sinks import chosen_sink
 from tailrace_spark.job.archive import write_archive
@@ -133,7 +132,7 @@ def _sink(settings: Settings, chosen: str, sink: SinkSettings, spark: SparkOnce)
         target.close()
         raise ServiceError(f"{setting_of(chosen, sink)} cannot be opened: {error}") from error
     log.info("streaming into sink %s: %s", chosen, sink.location)
-    store = store_of(identity_of(sink))
+    store = store_of(sink.identity)
     return target, Target(chosen, sink.type, sink.location, SINKS[sink.type].document, store)
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tailrace_common.secrets import origin
+from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings import Settings
-from tailrace_common.settings.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.checkpoint_files import Files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tailrace_common.settings.sections.stream import StreamSettings
+from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks, Rule
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece

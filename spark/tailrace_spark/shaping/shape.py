@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from tailrace_common.settings.sections.stream import StreamSettings
+from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_common.settings.sinks import SinkSettings
+from tailrace_common.sections.sink import SinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 
 if TYPE_CHECKING:

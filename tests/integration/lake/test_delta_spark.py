@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
 from tests.unit.spark.sinks.delta.stores import DeltaStored, FollowedDelta

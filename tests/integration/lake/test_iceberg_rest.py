@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tests import iceberg_rest, java_sources

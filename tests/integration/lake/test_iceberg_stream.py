@@ -14,8 +14,8 @@ import pytest
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.integration.processes import PROGRAM

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from tailrace.cli.init import Beginning, asked
 from tailrace.cli.main import app
 from tailrace.local.process import directory_lock
-from tailrace_common.settings import SqlSinkSettings, load_settings
+from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.sql.settings import SqlSinkSettings
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli import iceberg as iceberg_command
 from tailrace_spark.cli.check import check_stream
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
 from tests.unit.spark.sinks.merging_contract import write

@@ -18,9 +18,9 @@ from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from tailrace_common.secrets import redact
-from tailrace_common.settings.sinks.cassandra import CassandraTargetSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Value
+from tailrace_spark.sinks.cassandra.settings import CassandraTargetSettings
 
 # Such as a type that an older cluster does not know: vector<float, 3> is no syntax before 5.0.
 _REFUSALS: Final = (InvalidRequest, ConfigurationException, SyntaxException)

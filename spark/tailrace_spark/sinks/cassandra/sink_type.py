@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace_common.settings.sinks.cassandra import CassandraSinkSettings
+from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 

@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from tailrace_common.cli.console import on_terminal
-from tailrace_common.settings.sinks import ConsoleSinkSettings
+from tailrace_spark.sinks.console.settings import ConsoleSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 

@@ -21,8 +21,8 @@ from deltalake.exceptions import (
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.lake.local_root import directories, require_writable
 from tailrace_spark.sinks.lake.store import Condition, plain_type
 from tailrace_spark.sinks.table_faults import TableRefusedError

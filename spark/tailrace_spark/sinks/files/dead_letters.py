@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
 from tailrace_spark.sinks.changelog.replayable import page
@@ -15,6 +14,7 @@ from tailrace_spark.sinks.files.commits import Commits, TakenError
 from tailrace_spark.sinks.files.formats import json_records
 from tailrace_spark.sinks.files.manifest import Ends
 from tailrace_spark.sinks.files.outlet import FilesBatch, FilesOutlet
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 
 _TRIES: Final = 10

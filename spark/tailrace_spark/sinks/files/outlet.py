@@ -10,7 +10,6 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
@@ -20,6 +19,7 @@ from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_va
 from tailrace_spark.sinks.files.commits import Commits, is_new
 from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 

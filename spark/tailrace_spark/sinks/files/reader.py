@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_spark.batch.delivery import RecordId
@@ -20,6 +19,7 @@ from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.dead_letters import CommittedLetters
 from tailrace_spark.sinks.files.formats import json_records, parquet_records
 from tailrace_spark.sinks.files.manifest import Commit, CommittedFile
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 
 _OPEN_FILES: Final = 64

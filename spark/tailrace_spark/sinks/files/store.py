@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pyarrow import fs
 
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 
 _S3: Final = "s3://"
 

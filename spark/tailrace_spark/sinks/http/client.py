@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import httpx2
 
-from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
+from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.retry import Pace, Patience, TryAgainError, retry_after
 

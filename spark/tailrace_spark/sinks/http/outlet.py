@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
-from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded, letter_value
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
+from tailrace_spark.sinks.http.settings import HttpSinkSettings
 
 _HEAD: Final = b'{"changes":['
 _TAIL: Final = b"]}"

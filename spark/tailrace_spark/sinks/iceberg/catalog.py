@@ -22,8 +22,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 
 from tailrace_common.secrets import REDACTED, redact
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 CATALOG: Final = "tailrace"

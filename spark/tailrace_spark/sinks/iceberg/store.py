@@ -19,11 +19,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.transforms import IdentityTransform
 
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform, grown
 from tailrace_spark.sinks.iceberg.catalog import DATABASE, IcebergCatalog
 from tailrace_spark.sinks.iceberg.files import expression, plain_schema, read_rows, without, write_rows
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.local_root import require_writable
 from tailrace_spark.sinks.lake.store import Condition, Number
 

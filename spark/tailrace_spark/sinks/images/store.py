@@ -22,7 +22,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace_common.secrets import shown_database
-from tailrace_common.settings.sections.images import ImagesSection
+from tailrace_common.sections.images import ImagesSection
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table

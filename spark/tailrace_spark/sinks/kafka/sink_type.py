@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tailrace_common.settings.sinks.kafka import KafkaSinkSettings
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 

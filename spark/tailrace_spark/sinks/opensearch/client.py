@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.retry import Pace, Patience, TryAgainError, retry_after
 from tailrace_spark.sinks.table_faults import TableRefusedError
 

@@ -6,10 +6,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.opensearch.client import Op, SearchClient, name
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 
 _PLACE: Final = ("topic", "partition", "offset")
 _MAPPING: Final[dict[str, Any]] = {

@@ -14,12 +14,12 @@ from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.opensearch.client import Op, SearchClient, Version, name
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, About, decode_about, encode_about, own
 
 log = logging.getLogger("tailrace_spark")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
@@ -31,6 +30,7 @@ from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex, settled
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge, Outcome, StaleError
 from tailrace_spark.sinks.opensearch.purge import forget, have_field
 from tailrace_spark.sinks.opensearch.reindex import copy
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse

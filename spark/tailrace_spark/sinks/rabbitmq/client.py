@@ -13,9 +13,9 @@ from typing import Any, Final
 import pika
 from pika.exceptions import ChannelClosed, ConnectionClosed
 
-from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, Route
+from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 
 EXCHANGE_TYPE: Final = "x-consistent-hash"
 _MOST_BYTES: Final = 64 << 20  # of bodies that are not confirmed; one message may have more

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_value
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import messages_of
+from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 
 
 class RabbitmqOutlet:

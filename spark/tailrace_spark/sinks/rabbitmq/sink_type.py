@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 

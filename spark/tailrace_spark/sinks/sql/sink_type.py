@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace_common.settings.sinks import SqlSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
+from tailrace_spark.sinks.sql.settings import SqlSinkSettings
 
 
 def _open(name: str, settings: SqlSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from tailrace_common.settings import LogTablesSinkSettings, Settings, SqlSinkSettings, load_settings
+from tailrace_common.sections.section import Section
+from tailrace_common.settings import Settings, load_settings
 from tailrace_common.settings.sample import render_sample
-from tailrace_common.settings.sections.section import Section
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
+from tailrace_spark.sinks.sql.settings import SqlSinkSettings
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -287,7 +289,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ("[sink.a]\ntype = 'log-tables'\nkeyspace = '{table}'", {}, "t.toml: sink.a.keyspace may contain {keyspace}"),
         ("", {"SINK__A__TYPE": "log-tables", "SINK__A__PORT": "x"}, "TAILRACE_SINK__A__PORT: sink.a.port must be"),
         ("[sink.a]\ntype = 'log-tables'\nusername = 'u'", {}, "t.toml: sink.a: username needs password"),
-        ("[sink.a]\ntype = 'hudi'", {}, 't.toml: sink.a: type must be "sql", "log-tables"'),
+        ("[sink.a]\ntype = 'hudi'", {}, 't.toml: sink.a: type must be "sql", "cassandra"'),
         ("[sink.a]\ntable = '{x}'", {}, "sink.a.table may contain {keyspace} and {table}"),
         ("[sink.a]\ntable = 'x'", {}, "sink.a.table must contain {table}"),
         ("[cluster", {}, "t.toml: not TOML: "),
@@ -395,7 +397,15 @@ def test_the_sample_loads_as_the_defaults() -> None:
     assert load_settings(ROOT / "tailrace.toml", {}) == Settings()
 
 
-@pytest.mark.parametrize("model", [Settings, *Section.__subclasses__()], ids=lambda model: model.__name__)
+def below(section: type[Section]) -> list[type[Section]]:
+    """All sections that are one of this kind, itself without."""
+    return [descendant for child in section.__subclasses__() for descendant in (child, *below(child))]
+
+
+MODELS = [Settings, *dict.fromkeys(below(Section))]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_every_setting_has_a_description_a_default_or_an_example_and_valid_ones(model: type[BaseModel]) -> None:
     for name, field in model.model_fields.items():
         assert field.description, name

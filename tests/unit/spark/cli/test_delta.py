@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli.delta import app
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.merging_contract import write

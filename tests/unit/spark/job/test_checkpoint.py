@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace_common.settings.sections.stream import StreamSettings
+from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.checkpoint import EARLIER_DEFAULT, FORMAT, Job, chosen_checkpoint, require_own, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles

@@ -14,16 +14,16 @@ import sqlalchemy as sa
 from pyarrow import fs
 
 from tailrace_common.settings import Settings
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.job.replay import Replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.files.dead_letters import ReplayingFilesOutlet
 from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet

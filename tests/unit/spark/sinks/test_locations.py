@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tailrace_common.secrets import origin, shown_database
+from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.settings import Settings, load_settings
-from tailrace_common.settings.sinks import SINK_TYPES, SinkSettings, identity_of
+from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.job.checkpoint import Job, require_own, store_of
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
@@ -60,7 +61,7 @@ def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str
     """Nor have the label of the metrics, /status, or what is noted in a checkpoint."""
     found = section(kind, said)
     assert found.location == location
-    target = Target("x", kind, found.location, "", store_of(identity_of(found)))
+    target = Target("x", kind, found.location, "", store_of(found.identity))
     metrics = StreamMetrics(target)
     with MetricsServer(metrics, "127.0.0.1", 0) as server:
         for path in ("metrics", "status"):
@@ -128,7 +129,7 @@ class Notes:
 def test_a_checkpoint_tells_endpoints_of_one_host_apart() -> None:
     """By a digest; the note of an earlier version, which has the path, is read on, and rewritten without it."""
     one, other = (section("http", {"url": f"https://h/{path}?x=1"}) for path in (SECRET, "other"))
-    jobs = [Job(prefix="t", sink=found.location, store=store_of(identity_of(found))) for found in (one, other)]
+    jobs = [Job(prefix="t", sink=found.location, store=store_of(found.identity)) for found in (one, other)]
     for before in ({}, {"format": 1, "prefix": "t", "sink": f"https://h/{SECRET}", "one_copy": False}):
         files = Notes()
         if before:
@@ -149,7 +150,7 @@ def test_a_checkpoint_tells_catalogs_and_namespaces_of_one_warehouse_apart() -> 
         {}, {"namespace": "raw"}, {"namespace": "more"}, {"catalog": database}, {"catalog": {**database, "uri": "postgresql+psycopg://a/y"}},
         {"catalog": rest}, {"catalog": {**rest, "warehouse": "b"}}, {"catalog": {**rest, "warehouse": "c"}},
     ]  # fmt: skip
-    stores = [store_of(identity_of(section("iceberg", {"path": "/lake", **one}))) for one in said]
+    stores = [store_of(section("iceberg", {"path": "/lake", **one}).identity) for one in said]
     assert len(set(stores)) == len(said)
     assert stores[0] == store_of("/lake")
 
@@ -158,7 +159,7 @@ def test_a_checkpoint_of_before_is_read_on_whatever_the_case_of_the_host() -> No
     found, files = section("rabbitmq", {"url": "amqp://Rabbit.Example.ORG/"}), Notes()
     noted = "amqp://Rabbit.Example.ORG, exchange tailrace.changes"
     files.write("stream.json", json.dumps({"format": 1, "prefix": "t", "sink": noted, "one_copy": False}))
-    require_own(files, "c", Job(prefix="t", sink=found.location, store=store_of(identity_of(found))))
+    require_own(files, "c", Job(prefix="t", sink=found.location, store=store_of(found.identity)))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_common.settings.sections.template import require_template
+from tailrace_common.sections.template import require_template
 
 
 @pytest.mark.parametrize("text", ["{keyspace}.{table}", "x-{table}", "{table}{{}}", "{keyspace:.3}_{table}"])

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.cql.numeric import minimal
@@ -26,6 +25,7 @@ from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import history_schema
 from tailrace_spark.sinks.arrow.values import array_of
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OutgoingRecord
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake import history as lake_history
 from tailrace_spark.sinks.lake.history import LakeHistory, rows_of

@@ -9,11 +9,11 @@ from typing import Any, Final, cast
 
 from deltalake import DeltaTable
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory

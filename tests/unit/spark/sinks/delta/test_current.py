@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Cell
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_MOMENT
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.row_changes import rows_of

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.arrow.date_range import LAST_MOMENT
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.lake import spool as lake_spool
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.registry import open_sink

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta import store as delta_store
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.registry import open_sink
 from tests import s3

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.outlet import FilesOutlet
 from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 
 

@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from pyarrow import fs
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -26,6 +25,7 @@ from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.files.formats import DEFINITION
 from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
 from tailrace_spark.sinks.protocol import ProgressSink
 from tailrace_spark.sinks.registry import open_sink

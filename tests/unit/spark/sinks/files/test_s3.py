@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.files import FilesSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import open_sink
 from tests import s3

@@ -17,7 +17,6 @@ import pytest
 
 from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.http import HttpSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
@@ -26,6 +25,7 @@ from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet
+from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.registry import open_sink

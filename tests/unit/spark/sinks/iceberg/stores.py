@@ -7,12 +7,12 @@ from typing import Any, Final, cast
 
 from pyiceberg.table import Table as PyIcebergTable
 
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.files import read_rows
 from tailrace_spark.sinks.iceberg.maintenance import Maintenance
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory

@@ -16,10 +16,10 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.maintenance import Maintenance
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.registry import open_sink

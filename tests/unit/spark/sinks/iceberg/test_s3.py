@@ -15,10 +15,10 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.iceberg import IcebergSinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests import postgres, s3
 from tests.held import package

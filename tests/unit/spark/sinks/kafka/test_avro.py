@@ -13,7 +13,6 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 
 from tailrace_common.settings import Settings
-from tailrace_common.settings.sinks.kafka import KafkaSinkSettings
 from tailrace_schemas.avro.schema import KeyChoice
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeJson
@@ -27,6 +26,7 @@ from tailrace_spark.sinks.changelog.sink import OutgoingRecord
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, change_schema
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm
 from tailrace_spark.sinks.kafka.json_format import event_headers
+from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table

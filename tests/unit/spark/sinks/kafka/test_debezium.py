@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_common.settings.sinks.kafka import KafkaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
@@ -19,6 +18,7 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, Event, connect_type
+from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column
 from tests.unit.tables import table

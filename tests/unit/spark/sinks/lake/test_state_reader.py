@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tailrace_common.settings.sinks.delta import DeltaSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import StoredTable
 from tailrace_spark.sinks.lake import state_reader as lake_reading
 from tailrace_spark.sinks.lake.fast_merge import bucket_of

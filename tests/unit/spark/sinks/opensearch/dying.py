@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Change
 from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx2
 
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch.client import SearchClient
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.retry import Pace
 from tests.unit.spark.sinks.merging_contract import Row, by_repr

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.opensearch import OpensearchSinkSettings
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
 from tailrace_spark.merge.partition import KnownRow
@@ -21,6 +20,7 @@ from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.truncation import Truncation, TruncationState
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
+from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import (
     About,
     PartitionDocument,

@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
@@ -19,6 +18,7 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.protocol import OrderedSink
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOutlet
+from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tests import rabbitmq
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, once, place_of

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_common.settings import load_settings
-from tailrace_common.settings.sinks.rabbitmq import RabbitmqSinkSettings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -22,6 +21,7 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, messages_of, routing_key
+from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM

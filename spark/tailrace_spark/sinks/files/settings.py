@@ -7,9 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tailrace_common.settings.sections.images import ImagesSection
-from tailrace_common.settings.sections.s3 import StoredSettings
-from tailrace_common.settings.sections.section import Positive
+from tailrace_common.sections.images import ImagesSection
+from tailrace_common.sections.s3 import StoredSettings
+from tailrace_common.sections.section import Positive
 
 
 class FilesSinkSettings(StoredSettings, ImagesSection):

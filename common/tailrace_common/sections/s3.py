@@ -8,10 +8,10 @@ from typing import Self
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace_common.secrets import carries_user
-from tailrace_common.settings.sections.section import Section
+from tailrace_common.sections.sink import SinkSettings
 
 
-class StoredSettings(Section):
+class StoredSettings(SinkSettings):
     """A directory, local or on S3."""
 
     type: str = Field(default="", description="What kind of sink this is")

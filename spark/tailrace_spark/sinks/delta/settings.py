@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tailrace_common.settings.sections.s3 import StoredSettings
-from tailrace_common.settings.sections.section import Positive
+from tailrace_common.sections.s3 import StoredSettings
+from tailrace_common.sections.section import Positive
 
 
 class DeltaSinkSettings(StoredSettings):

@@ -7,12 +7,12 @@ from typing import Annotated, Final
 
 from pydantic import Field, SecretStr
 
-from tailrace_common.settings.sections.section import Section
+from tailrace_common.sections.sink import SinkSettings
 
 _DAY_SECONDS: Final = 86_400
 
 
-class ImagesSection(Section):
+class ImagesSection(SinkSettings):
     """A section of a sink that may give each change the images of its rows: docs/images.md."""
 
     images: SecretStr | None = Field(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tailrace_common.settings.sections.section import Section
+from tailrace_common.sections.section import Section
 
 
 class CdcRawSettings(Section):

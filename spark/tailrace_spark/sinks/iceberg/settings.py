@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from tailrace_common.properties.names import ICEBERG_CATALOG, misspelled
 from tailrace_common.properties.passthrough import Properties, Scalar
-from tailrace_common.settings.sections.s3 import StoredSettings
-from tailrace_common.settings.sections.section import Positive
+from tailrace_common.sections.s3 import StoredSettings
+from tailrace_common.sections.section import Positive
 
 _NAMED: Final = ("type", "py-catalog-impl")
 _TYPES: Final = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery")

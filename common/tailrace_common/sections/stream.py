@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import JavaKafkaSettings, SparkSettings, flatten
-from tailrace_common.settings.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
+from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_schemas.masks import Rule, Way
 
 METRICS_PORT: Final = 8084

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import LibrdkafkaSettings, RegistrySettings, Scalar
-from tailrace_common.settings.sections.images import ImagesSection
-from tailrace_common.settings.sections.section import Positive
-from tailrace_common.settings.sections.template import require_template
+from tailrace_common.sections.images import ImagesSection
+from tailrace_common.sections.section import Positive
+from tailrace_common.sections.template import require_template
 
 _MIB: Final = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
-from tailrace_common.settings.sections.section import Section
+from tailrace_common.sections.section import Section
 
 _KEYSPACE: Final = re.compile(r"\w{1,48}", re.ASCII)
 

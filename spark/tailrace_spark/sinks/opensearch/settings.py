@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
-from tailrace_common.settings.sections.section import Positive, Seconds, Section
-from tailrace_common.settings.sections.template import require_template
+from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.sections.template import require_template
 
 _DAY_SECONDS: Final = 86_400
 
 
-class OpensearchSinkSettings(Section):
+class OpensearchSinkSettings(SinkSettings):
     """An index for each source table, whose documents follow its rows: docs/sinks/opensearch.md."""
 
     type: Literal["opensearch"] = Field(default="opensearch", description="What kind of sink this is")

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from tailrace_common.settings.sections.section import Port, Seconds, Section
+from tailrace_common.sections.section import Port, Seconds, Section
 from tailrace_schemas.errors import SettingsError
 
 

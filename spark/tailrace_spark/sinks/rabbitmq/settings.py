@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
-from tailrace_common.settings.sections.images import ImagesSection
-from tailrace_common.settings.sections.section import Positive, Seconds
-from tailrace_common.settings.sections.template import require_template
+from tailrace_common.sections.images import ImagesSection
+from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.template import require_template
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _LONGEST_NAME: Final = 255  # a short string of AMQP 0-9-1, in bytes

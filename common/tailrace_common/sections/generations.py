@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tailrace_common.settings.sections.section import Section
+from tailrace_common.sections.section import Section
 
 
 class GenerationSettings(Section):

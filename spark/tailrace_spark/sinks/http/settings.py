@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
-from tailrace_common.settings.sections.images import ImagesSection
-from tailrace_common.settings.sections.section import Positive, Seconds
+from tailrace_common.sections.images import ImagesSection
+from tailrace_common.sections.section import Positive, Seconds
 
 ClientError = Annotated[int, Field(ge=400, le=499)]
 

@@ -1,1 +1,0 @@
-"""Sections of the settings file, and what sections have in common. A sink's section is in `settings.sinks`."""
