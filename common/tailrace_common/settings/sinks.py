@@ -54,12 +54,17 @@ def _type_of(section: Any) -> str:
     return str(getattr(section, "type", DEFAULT_TYPE))
 
 
+def any_section(sections: Mapping[str, type[SinkSettings]], broken: Mapping[str, str]) -> Any:
+    """The type of a field that takes any of these sections; without any, of one that takes none."""
+    if not sections:  # Spark's executors have our packages, and not what says that they are installed
+        return SinkSettings
+    union = reduce(or_, (Annotated[section, Tag(name)] for name, section in sections.items()))
+    words = type_words(sections, broken)
+    return Annotated[union, Discriminator(_type_of, custom_error_type="sink_type", custom_error_message=words)]
+
+
 if TYPE_CHECKING:
     AnySinkSettings = SinkSettings
 else:
-    # pydantic wants a union of types that it sees when Settings is made: what is installed is known only then.
-    _TAGGED = [Annotated[section, Tag(name)] for name, section in SINK_TYPES.items()]
-    AnySinkSettings = Annotated[
-        reduce(or_, _TAGGED, Annotated[SinkSettings, Tag("")]),
-        Discriminator(_type_of, custom_error_type="sink_type", custom_error_message=type_words(SINK_TYPES, _BROKEN)),
-    ]
+    # pydantic wants the union when Settings is made: which types are installed is known only then.
+    AnySinkSettings = any_section(_SECTIONS, _BROKEN)

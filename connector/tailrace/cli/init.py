@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from pydantic import SecretStr
 
 from tailrace.local.running import states
 from tailrace_common.cli.checks import may_write
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import FIRST_PLACE
 from tailrace_common.settings import AgentSettings
-from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES
 from tailrace_schemas.errors import SettingsError
 
 _LOCAL: Final = Path(".tailrace/local")
 _SPOOL: Final[Path] = AgentSettings.model_fields["spool_directory"].default
-_DATABASE: Final[SecretStr] = SINK_TYPES[DEFAULT_TYPE].model_fields["url"].default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +30,7 @@ class Beginning:
     cassandra: str = "127.0.0.1:9042"
     cdc_raw: str = "/var/lib/cassandra/cdc_raw"
     kafka: str = "127.0.0.1:9092"
-    sink: str = _DATABASE.get_secret_value()
+    sink: str = "sqlite:///tailrace.db"
 
     def render(self, spool: Path | None) -> str:
         """The file's text. `spool`: where segments may wait, None for the default. Raises SettingsError."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint
 
-from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, installed, type_words
+from pydantic import TypeAdapter
+
+from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, any_section, installed, type_words
 from tailrace_spark.sinks.registry import SINKS
 
 SQL = EntryPoint("sql", "tailrace_spark.sinks.sql.settings:SqlSinkSettings", "tailrace.sinks")
@@ -35,6 +38,17 @@ def test_a_broken_package_is_named_where_a_type_is_wrong_and_the_others_can_be_u
         'type must be "sql" or "http"; `tailrace sinks` describes them; absent cannot be used: no_such'
     )
     assert words.endswith("other cannot be used: pathlib:Path is no subclass of SinkSettings")
+
+
+def test_one_that_is_alone_needs_no_other() -> None:
+    section = TypeAdapter(any_section(*installed([HTTP]))).validate_python(
+        {"type": "http", "url": "https://a.example/"}
+    )
+    assert section.location == "https://a.example"
+
+
+def test_where_none_is_installed_settings_can_be_made() -> None:
+    assert any_section({}, {}) is SinkSettings
 
 
 def test_without_any_sink_the_words_still_say_what_is_missing() -> None:
