@@ -19,12 +19,14 @@ from tailrace_common.settings import Settings
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import Capabilities, Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 
 
 class NoSink:
     """Takes everything and keeps nothing."""
+
+    capabilities = Capabilities()
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         summary = Summary()
@@ -88,6 +90,10 @@ class Timed:
         now = time.time()
         self.rows += [(now, at / 1e6) for at in written]
         return summary
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._sink.capabilities
 
     def close(self) -> None:
         """As the sink that it stands for."""

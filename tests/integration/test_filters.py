@@ -27,7 +27,6 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.shaping.filters import Filters
-from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
@@ -281,8 +280,9 @@ def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_hold
             stop.set()
             running.join(60)
         assert sum((one.summary for one in batches), Summary()) == Summary(changes=2, rows=2, dead_letters=2)
-        assert isinstance(sink, LetterSink)
-        reasons = sorted(one.reason for one in sink.letters(None, 9))
+        kept = sink.capabilities.dead_letters
+        assert kept is not None
+        reasons = sorted(one.reason for one in kept.letters(None, 9))
     assert "shop.events: stream.where" in reasons[0]
     assert "stream.columns: drop of other.logs.id" in reasons[1]
     engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")

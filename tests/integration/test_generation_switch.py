@@ -20,6 +20,7 @@ from tailrace_schemas.streams import Assignment, Generation
 from tailrace_spark.batch.delivery import Delivered, Piece, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.protocol import Capabilities
 from tests.integration.feed import Feed
 from tests.integration.queries import status_of, until
 from tests.unit.schemas.naive import naive_place, naive_shard
@@ -38,6 +39,8 @@ FAR_MS = 3_600_000
 
 class Recording:
     """A sink that keeps what it is given, batch by batch, and dies once in the middle of the load if it is told to."""
+
+    capabilities = Capabilities()
 
     def __init__(self) -> None:
         self.batches: list[list[Delivered]] = []

@@ -23,7 +23,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
-from tailrace_spark.sinks.protocol import OrderedSink
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import jar_version
@@ -77,7 +77,7 @@ class Topics:
             partitions=2,
         )
 
-    def open(self, dies_after: int | None = None) -> OrderedSink:
+    def open(self, dies_after: int | None = None) -> Sink:
         def dying(config: Config, target: KafkaTarget) -> Any:
             real = transactions(config, target)
             return real if dies_after is None else Dying(real, dies_after)

@@ -23,7 +23,7 @@ from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
 from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
 from tailrace_spark.sinks.kafka.dead_letters import ReplayingKafkaOutlet
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaTarget, transactions
-from tailrace_spark.sinks.protocol import LetterSink
+from tailrace_spark.sinks.protocol import DeadLetterSink
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.test_kafka_sink import Dying, Topics
 from tests.unit.spark.cassandra import Log
@@ -148,7 +148,7 @@ class Copies:
         }  # fmt: skip
         self._section: Any = Settings.model_validate({"sink": {"x": section}}).sink["x"]
 
-    def open(self, dies_after: int | None = None, *, clock: Callable[[], float] = time.time) -> LetterSink:
+    def open(self, dies_after: int | None = None, *, clock: Callable[[], float] = time.time) -> DeadLetterSink:
         real = CassandraStore(self._section, "sink.x")
         store: Any = real if dies_after is None else _DyingStore(real, dies_after)
         return CassandraTablesSink(store, "t", keyspace=self.keyspace, clock=clock)

@@ -21,6 +21,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.protocol import Capabilities
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -35,6 +36,8 @@ HOUR = 3_600
 
 class Kept:
     """A sink that keeps what it was given: ids of rows, and how many records were none."""
+
+    capabilities = Capabilities()
 
     def __init__(self) -> None:
         self.ids: list[int] = []

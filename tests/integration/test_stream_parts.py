@@ -16,7 +16,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, RecordKey, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import Capabilities, Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
@@ -68,6 +68,10 @@ def follow(spark: SparkSession, settings: Settings, sink: Sink) -> list[Progress
 class Parts:
     """A sink that notes what it is given: the places of each part, and its bytes. It dies at the part `dies_at`."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
+
     def __init__(self, dies_at: int | None = None) -> None:
         self.parts: list[list[RecordKey]] = []
         self.sizes: list[int] = []
@@ -89,12 +93,17 @@ class Parts:
 class OrderedParts(Parts):
     """That wants order."""
 
-    in_order = True
-    has_images = False
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(ordered=True)
 
 
 class UpdateParts(Parts):
     """That wants whole updates."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(whole_updates=self)
 
     def write_times(self, change: Change) -> Iterable[int]:  # noqa: ARG002 - none is asked for
         return ()

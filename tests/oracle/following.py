@@ -18,7 +18,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.protocol import Capabilities, SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class Both:
 
     def sweep(self) -> int:
         return sum(sink.sweep() for sink in self._sinks)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(sweeping=self)
 
     def close(self) -> None:
         for sink in self._sinks:

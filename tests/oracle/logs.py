@@ -19,7 +19,7 @@ from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.sinks.protocol import OrderedSink
+from tailrace_spark.sinks.protocol import Sink
 from tests.oracle.comparison import Difference, Downstream
 from tests.oracle.direct import Recorded, cut, replay
 from tests.unit.spark.sinks.change_log_contract import Crash, Outside, as_read, once
@@ -56,7 +56,7 @@ def _changes(records: Iterable[Mapping[str, Any]], tables: Mapping[str, Table]) 
     return (forms.of(tables[record["schema"]]).read(record) for record in records)
 
 
-def _deliver(opened: Callable[..., OrderedSink], placed: Sequence[Delivered], random: Random) -> None:
+def _deliver(opened: Callable[..., Sink], placed: Sequence[Delivered], random: Random) -> None:
     """Everything in order, cut anyhow, by sinks of which some die and some have a batch twice."""
     sink = opened()
     try:

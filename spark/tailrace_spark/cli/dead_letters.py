@@ -21,7 +21,7 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.job.replay import Replayed, all_letters, replayed, replayed_whole
 from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.shaping import shape_of
-from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
+from tailrace_spark.sinks.protocol import DeadLetterSink
 from tailrace_spark.sinks.registry import sink_of
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.lookup import StreamTable
@@ -80,9 +80,9 @@ def replay(name: Name, config: SettingsFile = None) -> None:
             return records.value(*place.key)
 
         parts = (
-            replayed_whole(sink, shaped, fetch, _streams(settings))
-            if isinstance(sink, UpdateSink)
-            else replayed(sink, shaped, fetch)
+            replayed(sink, shaped, fetch)
+            if (updates := sink.capabilities.whole_updates) is None
+            else replayed_whole(sink, shaped, fetch, updates, _streams(settings))
         )
         for part in parts:
             done += part
@@ -108,7 +108,7 @@ def _left(done: Replayed) -> str:
 
 
 @contextmanager
-def _opened(name: str, settings: Settings) -> Iterator[tuple[LetterSink, SparkOnce]]:
+def _opened(name: str, settings: Settings) -> Iterator[tuple[DeadLetterSink, SparkOnce]]:
     """The sink, and the session of Spark that it may need, as filters do."""
     section = settings.sink.get(name)
     if section is None:
@@ -116,12 +116,13 @@ def _opened(name: str, settings: Settings) -> Iterator[tuple[LetterSink, SparkOn
     with SparkOnce(settings.stream.spark.reveal()) as spark:
         sink = sink_of(settings, name, spark)
         try:
-            if not isinstance(sink, LetterSink):
+            kept = sink.capabilities.dead_letters
+            if kept is None:
                 raise SettingsError(
                     f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
                     f" docs/sinks/{section.type}.md"
                 )
             sink.reach()
-            yield sink, spark
+            yield kept, spark
         finally:
             sink.close()

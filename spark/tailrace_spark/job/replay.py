@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
-from tailrace_spark.sinks.protocol import LetterSink, UpdateSink
+from tailrace_spark.sinks.protocol import DeadLetterSink, UpdateSink
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.lookup import StreamTable
 
@@ -24,10 +24,6 @@ _RECORDS: Final = pa.schema(
         ("stream_id", pa.binary()),
     ]
 )
-
-
-class WholeLetterSink(LetterSink, UpdateSink, Protocol):
-    """One that takes letters back by whole updates."""
 
 
 Fetch = Callable[[RecordId], bytes | None]
@@ -46,13 +42,13 @@ class Replayed:
         return Replayed(self.taken + other.taken, self.again + other.again, self.left + other.left)
 
 
-def all_letters(sink: LetterSink) -> Iterator[DeadLetter]:
+def all_letters(sink: DeadLetterSink) -> Iterator[DeadLetter]:
     """Every letter, by topic, partition and offset."""
     for some in _parts(sink):
         yield from some
 
 
-def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch) -> Iterator[Replayed]:
+def replayed(sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch) -> Iterator[Replayed]:
     """Write every letter again, some at a time; what became of each part, when it is committed.
 
     `pieces_of` makes pieces of records, a pyarrow Table (`source.decode`). `fetch` reads the bytes of one that
@@ -66,9 +62,13 @@ def replayed(sink: LetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetc
 
 
 def replayed_whole(
-    sink: WholeLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch, table: StreamTable
+    sink: DeadLetterSink,
+    pieces_of: Callable[[Any], Iterable[Piece]],
+    fetch: Fetch,
+    updates: UpdateSink,
+    table: StreamTable,
 ) -> Iterator[Replayed]:
-    """As `replayed`, for a sink that needs table updates whole, with their streams.
+    """As `replayed`, for a sink that needs table updates whole, with their streams; `updates` is the same sink.
 
     An update goes with the last of its letters. One of which not all changes are letters stays: its rows count on from
     those that are missing.
@@ -92,7 +92,7 @@ def replayed_whole(
                 if update.parts.whole:
                     done += update.letters
                     changes += open_updates.pop(name).parts.in_order()
-        given = [with_streams(Piece(tuple(changes)), table, sink.write_times), Piece((), tuple(refused))]
+        given = [with_streams(Piece(tuple(changes)), table, updates.write_times), Piece((), tuple(refused))]
         again = sink.write_again(done, given).dead_letters if done else 0
         yield Replayed(taken=len(done) - again, again=again, left=len(some) - len(by_place))
     if open_updates:
@@ -119,7 +119,7 @@ def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]
     return [letter if letter.message else replace(letter, message=fetch(letter.record_id) or b"") for letter in letters]
 
 
-def _parts(sink: LetterSink) -> Iterator[Sequence[DeadLetter]]:
+def _parts(sink: DeadLetterSink) -> Iterator[Sequence[DeadLetter]]:
     after = None
     while some := sink.letters(after, AT_ONCE):
         yield some

@@ -41,7 +41,7 @@ from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.job.upkeep import Upkeep
 from tailrace_spark.shaping import newest, shape_of
-from tailrace_spark.sinks.protocol import AnnouncedSink, OrderedSink, ProgressSink, Sink, SweepingSink, UpdateSink
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, read_some, reads_topic, with_head
@@ -103,7 +103,7 @@ class Stream:
         self._store = store
         self._metrics = metrics or StreamMetrics()
         self._shape = shape_of(settings.stream, sink, spark)
-        if self._shape is not None and isinstance(sink, UpdateSink):
+        if self._shape is not None and sink.capabilities.whole_updates is not None:
             named = "stream.where" if settings.stream.where else "stream.columns"
             raise SettingsError(f"{named} is not for log tables: they repeat each update as it was written")
         self._writing = threading.Lock()
@@ -119,9 +119,9 @@ class Stream:
         stops, states = settings.stream.fail_on_data_loss, TopicStates(kafka)
         self._watch = TopicWatch(self._files, self._planned, states, stops=stops, wait=self._stop.wait)
         self._sink_check: SinkCheck | None = None
-        if isinstance(sink, ProgressSink):
+        if (kept := sink.capabilities.progress) is not None:
             own = settings.stream.checkpoint
-            self._sink_check = SinkCheck(sink, self._files, self._planned, location, own, stops=stops)
+            self._sink_check = SinkCheck(kept, self._files, self._planned, location, own, stops=stops)
         self._lock: CheckpointLock | None = None
         self._failure: Exception | None = None
         self._form_warned = False
@@ -130,9 +130,9 @@ class Stream:
         self._ends = PartitionEnds(kafka)
         self._generations = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._upkeep: Upkeep | None = None
-        if isinstance(sink, AnnouncedSink):
+        if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix), KafkaHosts(kafka, prefix)
-            self._upkeep = Upkeep(sink, schemas, hosts, reads_topic(spark, settings), self._sink_used)
+            self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(spark, settings), self._sink_used)
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
@@ -283,12 +283,13 @@ class Stream:
 
     def _sweep(self) -> None:
         """Let a sink bring up to date what time alone changes; not while a batch is being written."""
-        if not isinstance(self._sink, SweepingSink) or time.monotonic() < self._swept + _SWEEP_SECONDS:
+        sweeping = self._sink.capabilities.sweeping
+        if sweeping is None or time.monotonic() < self._swept + _SWEEP_SECONDS:
             return
         if not self._sink_used.acquire(blocking=False):
             return
         try:
-            self._metrics.swept(self._sink.sweep())
+            self._metrics.swept(sweeping.sweep())
         except ServiceError as error:
             log.warning("could not remove expired rows from the sink; will retry: %s", error)
         finally:
@@ -387,16 +388,16 @@ class Stream:
 
     def _pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
         """What gives the pieces of a batch that the sink wants, as often as it is called."""
-        sink, early = self._sink, self._settings.stream.accept_early
+        capabilities, early = self._sink.capabilities, self._settings.stream.accept_early
         place = [(name, "ascending") for name in ("topic", "partition", "offset")]
-        if not isinstance(sink, UpdateSink):
-            wanted = records.sort_by(place) if isinstance(sink, OrderedSink) else records
+        if (updates := capabilities.whole_updates) is None:
+            wanted = records.sort_by(place) if capabilities.ordered else records
             return partial(self._shaped, partial(pieces, wanted, self._schemas, early=early))
         own = records.sort_by(place)
 
         def decoded(some: Any) -> Iterator[Piece]:
             for piece in pieces(some, self._schemas, early=early):
-                yield with_streams(piece, table, sink.write_times)
+                yield with_streams(piece, table, updates.write_times)
 
         def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
             heads = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))

@@ -79,8 +79,8 @@ class Upkeep(Closing):
             return
         try:
             self._announce()
-            if isinstance(self._sink, WatermarkedSink):
-                self._mark(self._sink, written)
+            if (marked := self._sink.capabilities.watermarks) is not None:
+                self._mark(marked, written)
         except Exception as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
             if str(error) != self._problem:
                 trace = None if isinstance(error, TailraceError) else error

@@ -15,7 +15,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.shaping.filters import SETTING, Filters
 from tailrace_spark.shaping.masks import masked, masks_of
-from tailrace_spark.sinks.protocol import OrderedSink, Sink
+from tailrace_spark.sinks.protocol import Sink
 
 log = logging.getLogger("tailrace_spark")
 
@@ -76,5 +76,4 @@ def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -
         return None if masks is None else Shape(None, masks)
     if spark is None:
         raise ValueError(f"{SETTING} needs a session of Spark")
-    written = isinstance(sink, OrderedSink) and not sink.has_images
-    return Shape(Filters(spark, settings.where, written=written), masks)
+    return Shape(Filters(spark, settings.where, written=sink.capabilities.logs_changes), masks)

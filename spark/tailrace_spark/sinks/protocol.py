@@ -1,10 +1,10 @@
-"""What a sink is: it takes the pieces of micro-batches; and what a sink may do besides."""
+"""What a sink is: it takes the pieces of micro-batches, and says by its `capabilities` what it can do besides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
@@ -26,6 +26,29 @@ class Sink(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """The same as long as the sink is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a sink can do besides `write`: under each name the sink as one that can; None where it cannot.
+
+    `ordered`: it wants the changes of a micro-batch by topic, then partition, then offset. So each key's changes come
+    in their order, and a batch that comes again comes in the same order. `logs_changes`: it keeps each change as it was
+    written, and makes no rows of them, so a filter may leave a change out by what it writes.
+    """
+
+    sweeping: SweepingSink | None = None
+    dead_letters: DeadLetterSink | None = None
+    progress: ProgressSink | None = None
+    announcements: AnnouncedSink | None = None
+    watermarks: WatermarkedSink | None = None
+    whole_updates: UpdateSink | None = None
+    ordered: bool = False
+    logs_changes: bool = False
+
 
 class ReachableSink(Sink, Protocol):
     """A sink that can be tried before anything is written."""
@@ -34,7 +57,6 @@ class ReachableSink(Sink, Protocol):
         """Connect, and write nothing. Raises ServiceError where the store does not answer or refuses."""
 
 
-@runtime_checkable
 class SweepingSink(Sink, Protocol):
     """A sink in which some of what was written changes by time alone: what expires.
 
@@ -45,8 +67,7 @@ class SweepingSink(Sink, Protocol):
     def sweep(self) -> int: ...
 
 
-@runtime_checkable
-class LetterSink(Sink, Protocol):
+class DeadLetterSink(Sink, Protocol):
     """A sink that keeps its dead letters where they can be read and written again.
 
     Both raise ServiceError as `write` does.
@@ -62,7 +83,6 @@ class LetterSink(Sink, Protocol):
         """
 
 
-@runtime_checkable
 class ProgressSink(Sink, Protocol):
     """A sink that keeps, beside the rows, how far each stream is in it: a backup of its store has both.
 
@@ -76,7 +96,6 @@ class ProgressSink(Sink, Protocol):
         """Keep it, in place of what was kept of this stream. Called once all of its last batch is written."""
 
 
-@runtime_checkable
 class AnnouncedSink(Sink, Protocol):
     """A sink that makes ready what a table needs before its first change.
 
@@ -97,7 +116,6 @@ class Watermark:
     waits_for: str = ""
 
 
-@runtime_checkable
 class WatermarkedSink(AnnouncedSink, Protocol):
     """A sink that tells its readers how far it is complete.
 
@@ -111,21 +129,6 @@ class WatermarkedSink(AnnouncedSink, Protocol):
     def complete(self, watermarks: Iterable[Watermark]) -> None: ...
 
 
-@runtime_checkable
-class OrderedSink(Sink, Protocol):
-    """A sink that is given the changes of a micro-batch by place: by topic, then partition, then offset.
-
-    So each key's changes come in their order, and a batch that comes again comes in the same order. `in_order` is true.
-    `has_images` where it makes rows of the changes that it is given, before and after each.
-    """
-
-    in_order: bool
-
-    @property
-    def has_images(self) -> bool: ...
-
-
-@runtime_checkable
 class UpdateSink(Sink, Protocol):
     """A sink that needs table updates whole: it is given pieces of tailrace_spark.source.table_updates.
 

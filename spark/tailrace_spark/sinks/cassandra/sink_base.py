@@ -13,6 +13,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.sinks.cassandra.dead_letters import Letters
 from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 _Target = TypeVar("_Target")
@@ -68,18 +69,24 @@ class CassandraSink(ABC):
         """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
         self._cluster.connect()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(dead_letters=self)
+
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
         SettingsError where a table there is the source's own."""
         return self._write(pieces, [])
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink says."""
+        """As DeadLetterSink says."""
         return self._letters.buried(after, most)
 
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As LetterSink says. First the changes, then the letters go: what a crash leaves between is written again, and
-        leaves what it left."""
+        """As DeadLetterSink says: the changes first, then the letters go.
+
+        After a crash between the two they are written again, and leave what they left.
+        """
         set_aside: list[DeadLetter] = []
         summary = self._write(pieces, set_aside)
         self._letters.exhume(letters, [letter.record_id for letter in set_aside])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging, Outlet
+from tailrace_spark.sinks.protocol import Capabilities
 
 
 class FiledLogSink(ChangeLogSink):
@@ -20,8 +22,12 @@ class FiledLogSink(ChangeLogSink):
         super().__init__(outlet, imaging)
         self._file = file
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, dead_letters=self)
+
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
         behind = None if after is None else after.key
         return [
             DeadLetter(

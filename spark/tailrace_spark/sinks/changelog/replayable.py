@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, RecordKey, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Imaging, Outlet
+from tailrace_spark.sinks.protocol import Capabilities
 
 
 class LetterOutlet(Outlet, Protocol):
     """An outlet that keeps its letters. tests/unit/spark/sinks/letters_contract.py says what each must do."""
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
 
     def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
         """A batch of the changes of these letters. Its commit writes them and lets go of the letters: both or neither.
@@ -32,12 +34,16 @@ class ReplayingLogSink(ChangeLogSink):
         super().__init__(outlet, imaging)
         self._keeper = outlet
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, dead_letters=self)
+
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
         return self._keeper.letters(after, most)
 
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
         return self.into(self._keeper.begin_again(letters), pieces)
 
 
@@ -55,6 +61,10 @@ class ProgressLogSink(ReplayingLogSink):
     def __init__(self, outlet: ProgressOutlet, imaging: Imaging | None = None) -> None:
         super().__init__(outlet, imaging)
         self._progress = outlet
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, progress=self)
 
     def progress(self, stream: str) -> SinkProgress | None:
         """As ProgressSink says."""

@@ -13,6 +13,7 @@ from tailrace_schemas.change_json import ChangeForms, plain
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -103,17 +104,15 @@ class ChangeLogSink:
     what is there, or each record says its (topic, partition, offset), by which a reader leaves out what came before.
     """
 
-    in_order = True
-
     def __init__(self, outlet: Outlet, imaging: Imaging | None = None) -> None:
         self._outlet = outlet
         self._imaging = imaging
         self._forms = ChangeForms()
 
     @property
-    def has_images(self) -> bool:
-        """Whether changes have row images."""
-        return self._imaging is not None
+    def capabilities(self) -> Capabilities:
+        """It wants its changes in order; with images it makes rows of them."""
+        return Capabilities(ordered=True, logs_changes=self._imaging is None)
 
     def reach(self) -> None:
         """As the outlet's, and the database of images."""

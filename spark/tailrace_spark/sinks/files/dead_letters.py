@@ -54,7 +54,7 @@ class CommittedLetters:
             return list(json_records(opened, path))
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
         waiting = self.waiting()
         places = page(waiting, after, most)
         found: dict[RecordKey, dict[str, Any]] = {}
@@ -78,7 +78,7 @@ class ReplayingFilesOutlet(FilesOutlet):
         self._known_letters = CommittedLetters(store, Commits(store))
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
         return self._known_letters.letters(after, most)
 
     def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:

@@ -124,9 +124,9 @@ class ImageStore:
     def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces of one micro-batch, each change with its `images`, a piece at a time.
 
-        They must come by topic, partition and offset (OrderedSink), and the batch before them must be done with. Each
-        piece's state and images are committed before it is given. Raises ServiceError; then the batch is to be
-        delivered again, and gets the same images.
+        They must come by topic, partition and offset (`Capabilities.ordered`), and the batch before them must be done
+        with. Each piece's state and images are committed before it is given. Raises ServiceError; then the batch is to
+        be delivered again, and gets the same images.
         """
         seen: set[tuple[str, int]] = set()
         for piece in pieces:

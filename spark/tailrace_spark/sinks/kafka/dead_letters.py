@@ -82,7 +82,7 @@ class ReplayingKafkaOutlet(KafkaOutlet):
         self._replaying: KafkaTransactions | None = None
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it; those that the topic has not forgotten."""
+        """As DeadLetterSink has it; those that the topic has not forgotten."""
         known = self._letters()
         waiting = known.waiting()
         found: list[DeadLetter] = []

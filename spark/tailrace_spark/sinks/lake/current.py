@@ -50,6 +50,7 @@ from tailrace_spark.sinks.lake.state_reader import StateReading, read_now, readi
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.lake.visible_rows import BUCKET, Shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
 log = logging.getLogger("tailrace_spark")
@@ -89,6 +90,10 @@ class LakeCurrent:
     def reach(self) -> None:
         """See that the root may be written."""
         self._store.reach()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(sweeping=self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the store does not answer."""

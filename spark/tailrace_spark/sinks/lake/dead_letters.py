@@ -31,7 +31,7 @@ from tailrace_spark.sinks.lake.history import (
 )
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import Condition, LakeStore, LakeTable, Number
-from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.protocol import Capabilities, ReachableSink
 
 _NAMED_BY: Final = ("partition", "offset", "topic")
 _TRIES: Final = 5
@@ -45,7 +45,7 @@ class ReplayingHistory(LakeHistory):
         self._tables = store
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
         return _letters(self._tables, after, most)
 
     def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
@@ -60,12 +60,16 @@ class ReplayingCurrent(LakeCurrent):
         super().__init__(store, buckets, ring_delay=ring_delay)
         self._tables = store
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, dead_letters=self)
+
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink has it."""
+        """As DeadLetterSink has it."""
         return _letters(self._tables, after, most)
 
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As LetterSink has it: the changes first, then the letters go."""
+        """As DeadLetterSink has it: the changes first, then the letters go."""
         done, refused = self.merged(pieces)
         _settle(self._tables, letters, {letter.record_id.key: letter for letter in refused})
         return done

@@ -32,6 +32,7 @@ from tailrace_spark.sinks.opensearch.purge import forget, have_field
 from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse
 
@@ -72,16 +73,20 @@ class OpensearchSink:
         """See that the cluster answers. Raises ServiceError."""
         self._client.reach()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(sweeping=self, dead_letters=self)
+
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
         return self._write(pieces, [])
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink says."""
+        """As DeadLetterSink says."""
         return self._letters.buried(after, most)
 
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As LetterSink says. First the changes, then the letters go: what a crash leaves between is merged again."""
+        """As DeadLetterSink says: the changes first, then the letters go; after a crash between they merge again."""
         set_aside: list[DeadLetter] = []
         summary = self._write(pieces, set_aside)
         kept = {letter.record_id.key for letter in set_aside}

@@ -24,6 +24,7 @@ from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
 from tailrace_spark.merge.definitions import newest_definition
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql.dead_letters import buried, bury, exhume
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, gather_deferred
@@ -114,17 +115,21 @@ class SqlSink:
         self._merges: dict[UUID, TableMerge] = {}
         self._created = False
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(sweeping=self, dead_letters=self, progress=self)
+
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
         return self._write(pieces, (), "the batch will be delivered again")
 
     def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As LetterSink says."""
+        """As DeadLetterSink says."""
         with self._transaction("nothing was changed") as connection:
             return buried(connection, after, most)
 
     def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As LetterSink says."""
+        """As DeadLetterSink says."""
         return self._write(pieces, letters, "nothing was changed")
 
     def _write(self, pieces: Iterable[Piece], letters: Sequence[DeadLetter], otherwise: str) -> Summary:

@@ -15,7 +15,7 @@ from tailrace_schemas.progress import Progress
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.upkeep import Upkeep
-from tailrace_spark.sinks.protocol import Watermark
+from tailrace_spark.sinks.protocol import Capabilities, Watermark
 from tests.unit.tables import table
 
 ORDERS = table({"id": "int"}, keyspace="shop", name="orders")
@@ -70,6 +70,10 @@ class Sink:
         if failure is not None:
             raise failure
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(announcements=self)
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -82,6 +86,10 @@ class MarkedSink(Sink):
     def __init__(self, using: threading.Lock) -> None:
         super().__init__(using)
         self.watermarks: list[Watermark] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(announcements=self, watermarks=self)
 
     def complete(self, watermarks: Iterable[Watermark]) -> None:
         """Never while somebody else uses the sink."""

@@ -23,7 +23,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.protocol import OrderedSink
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log, source
@@ -53,7 +53,7 @@ class Outside(Protocol):
     exactly_once: bool
     """Whether a reader sees one copy of each record, or leaves out by itself what comes again."""
 
-    def open(self, dies_after: int | None = None) -> OrderedSink:
+    def open(self, dies_after: int | None = None) -> Sink:
         """A sink as a new process has it; it raises Crash or ServiceError after so many steps towards the store."""
 
     def records(self) -> Sequence[Mapping[str, Any]]:

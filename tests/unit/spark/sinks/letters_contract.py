@@ -17,7 +17,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed
-from tailrace_spark.sinks.protocol import LetterSink
+from tailrace_spark.sinks.protocol import DeadLetterSink
 from tailrace_spark.source.decode import pieces
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log
@@ -65,7 +65,7 @@ class Lettered(Protocol):
     exactly_once: bool
     """Whether a reader sees one copy of each change; else each says its place, and comes once or more."""
 
-    def open(self, dies_after: int | None = None) -> LetterSink:
+    def open(self, dies_after: int | None = None) -> DeadLetterSink:
         """A sink as a new process has it; it raises Crash or ServiceError after so many steps towards the store."""
 
     def ids(self) -> Sequence[int]:

@@ -36,7 +36,7 @@ from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
 from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.user_types import make_types
-from tailrace_spark.sinks.protocol import Watermark
+from tailrace_spark.sinks.protocol import Capabilities, Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 
 _LOG: Final = logging.getLogger("tailrace_spark")
@@ -112,6 +112,10 @@ class LogTablesSink(CassandraSink):
         self._known: dict[str, tuple[int, Table]] = {}
         self._noted: dict[int, tuple[Table, int]] = {}
         self._targets = Targets(self._prepare, LOG_DEAD_LETTERS, clock)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(dead_letters=self, announcements=self, watermarks=self, whole_updates=self)
 
     def write_times(self, change: Change) -> Iterable[int]:
         """The times under which a change stands in the log."""

@@ -20,7 +20,6 @@ from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
-from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
@@ -77,11 +76,11 @@ def ids(posted: Posted) -> list[int]:
 def test_the_sinks_that_keep_letters_in_a_file_give_them_back(section: dict[str, str]) -> None:
     settings = Settings.model_validate({"sink": {"x": section}})
     with closing(open_sink("x", settings.sink["x"], "t")) as sink:
-        assert isinstance(sink, LetterSink)
+        assert sink.capabilities.dead_letters is not None
 
 
 def test_they_are_listed_in_order_with_their_bytes(sink: FiledLogSink) -> None:
-    assert isinstance(sink, LetterSink)
+    assert sink.capabilities.dead_letters is sink
     assert list(all_letters(sink)) == IN_ORDER
     assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
 

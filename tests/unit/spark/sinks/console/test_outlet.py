@@ -14,7 +14,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
-from tailrace_spark.sinks.protocol import OrderedSink
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic
@@ -43,7 +43,7 @@ class Printed:
     def __init__(self) -> None:
         self._pipe = Pipe()
 
-    def open(self, dies_after: int | None = None) -> OrderedSink:
+    def open(self, dies_after: int | None = None) -> Sink:
         self._pipe.left = dies_after
         return ChangeLogSink(ConsoleOutlet(self._pipe, tables=False))
 

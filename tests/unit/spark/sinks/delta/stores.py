@@ -22,7 +22,7 @@ from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tailrace_spark.sinks.protocol import LetterSink
+from tailrace_spark.sinks.protocol import DeadLetterSink
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 WRITTEN_BY_SPARK: Final = Path(__file__).parents[4] / "fixtures/delta"
@@ -193,7 +193,7 @@ class LetteredDelta(DeltaLake):
 
     exactly_once = True
 
-    def open(self, dies_after: int | None = None) -> LetterSink:
+    def open(self, dies_after: int | None = None) -> DeadLetterSink:
         store = self.opened(dies_after)
         if self.settings.mode == "current":
             return ReplayingCurrent(store, self.settings.buckets)

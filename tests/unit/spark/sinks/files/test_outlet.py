@@ -27,7 +27,6 @@ from tailrace_spark.sinks.files.formats import DEFINITION
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
-from tailrace_spark.sinks.protocol import ProgressSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
@@ -346,13 +345,15 @@ def test_how_far_a_stream_is_stands_below_the_root_and_is_no_data(tmp_path: Path
     settings = FilesSinkSettings.model_validate({"type": "files", "path": str(tmp_path)})
     done = SinkProgress("5f", 7, {("t.ks.t", 0): 9})
     with closing(open_sink("f", settings, "t")) as sink:
-        assert isinstance(sink, ProgressSink)
-        assert sink.progress("5f") is None
-        sink.keep_progress(SinkProgress("5f", 6, {}))
-        sink.keep_progress(done)
+        kept = sink.capabilities.progress
+        assert kept is not None
+        assert kept.progress("5f") is None
+        kept.keep_progress(SinkProgress("5f", 6, {}))
+        kept.keep_progress(done)
     with closing(open_sink("f", settings, "t")) as sink:
-        assert isinstance(sink, ProgressSink)
-        assert sink.progress("5f") == done
-        assert sink.progress("60") is None
+        kept = sink.capabilities.progress
+        assert kept is not None
+        assert kept.progress("5f") == done
+        assert kept.progress("60") is None
     assert names(tmp_path) == []
     assert list(CommittedFiles.at(str(tmp_path)).files()) == []

@@ -27,7 +27,7 @@ from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
-from tailrace_spark.sinks.protocol import OrderedSink
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.retry import Pace, retry_after
 from tests.unit.spark.cassandra import Log, source
@@ -49,7 +49,7 @@ class Posted:
         given = {"batch_records": 3, "retry_seconds": 0.2, "breaker_failures": 1000, **settings}
         self.settings = HttpSinkSettings.model_validate({"url": self.endpoint.url, **given})
 
-    def open(self, dies_after: int | None = None) -> OrderedSink:
+    def open(self, dies_after: int | None = None) -> Sink:
         """Dead to the endpoint after so many requests: it takes nothing, and the last one it takes has no answer."""
         begun = len(self.endpoint.requests)
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tailrace_spark.sinks.protocol import LetterSink
+from tailrace_spark.sinks.protocol import DeadLetterSink
 from tests import opensearch
 from tests.unit.spark.sinks.letters_contract import PLAIN, LettersContract
 from tests.unit.spark.sinks.opensearch.indexes import Searched
@@ -23,7 +23,7 @@ class Indexes:
         self._proxy = proxy
         self._searched = Searched(proxy.url, proxy.address, retry_seconds=0.01)
 
-    def open(self, dies_after: int | None = None) -> LetterSink:
+    def open(self, dies_after: int | None = None) -> DeadLetterSink:
         begin = len(self._proxy.asked)
 
         def answer(asked: Asked) -> Answer:

@@ -15,7 +15,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.protocol import OrderedSink
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
@@ -42,7 +42,7 @@ class Published:
         given = {"exchange": f"e{next(_numbers)}", "username": rabbitmq.USER, "password": rabbitmq.PASSWORD, **settings}
         self.settings = RabbitmqSinkSettings.model_validate({"url": server.url, **given})
 
-    def open(self, dies_after: int | None = None) -> OrderedSink:
+    def open(self, dies_after: int | None = None) -> Sink:
         return self.sink() if dies_after is None else self.behind(dies_after)[1]
 
     def sink(self, **more: object) -> ChangeLogSink:

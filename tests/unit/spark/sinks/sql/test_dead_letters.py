@@ -13,7 +13,6 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed
-from tailrace_spark.sinks.protocol import LetterSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
@@ -54,7 +53,7 @@ def sink(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSin
 
 
 def test_they_are_read_in_order(sink: SqlSink) -> None:
-    assert isinstance(sink, LetterSink)
+    assert sink.capabilities.dead_letters is sink
     assert list(all_letters(sink)) == IN_ORDER
     assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
 

@@ -9,7 +9,6 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.sinks.protocol import ProgressSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.sinks.contract import Database
 
@@ -17,7 +16,7 @@ from tests.unit.spark.sinks.contract import Database
 def test_the_last_of_each_stream_is_kept(database: Database) -> None:
     first, later = SinkProgress("s", 0, {("t.ks.t", 0): 5}), SinkProgress("s", 1, {("t.ks.t", 0): 9, ("t.ks.u", 3): 1})
     with closing(SqlSink(database.url)) as sink:
-        assert isinstance(sink, ProgressSink)
+        assert sink.capabilities.progress is sink
         assert sink.progress("s") is None
         sink.keep_progress(later)
         sink.keep_progress(first)  # another life of its checkpoint: whatever was kept last holds

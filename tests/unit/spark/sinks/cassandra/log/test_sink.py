@@ -19,7 +19,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
 from tailrace_spark.sinks.cassandra.log.rows import write_times
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
-from tailrace_spark.sinks.protocol import UpdateSink, Watermark, WatermarkedSink
+from tailrace_spark.sinks.protocol import Watermark
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -176,7 +176,8 @@ def piece(*mutations: Sequence[Change], letters: Sequence[DeadLetter] = ()) -> P
 
 
 def test_it_is_a_sink_of_whole_updates() -> None:
-    assert isinstance(LogTablesSink(Cluster(), "t"), UpdateSink)
+    sink = LogTablesSink(Cluster(), "t")
+    assert sink.capabilities.whole_updates is sink
 
 
 def test_the_log_table_is_made_and_written() -> None:
@@ -398,7 +399,7 @@ def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bo
 def test_readers_are_told_how_far_a_log_is_complete() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster, "t", lateness_ms=5_000)
-    assert isinstance(sink, WatermarkedSink)
+    assert sink.capabilities.watermarks is sink
     assert sink.lateness_ms == 5_000
     sink.announce([(1, ORDERS)])
     for time, words in ((None, "host a"), (700, "host a"), (700, "the stream"), (600, "host b"), (900, "host a")):
