@@ -80,8 +80,8 @@ BREAKAGES: Final = (
     Breakage(
         name="an-error-that-is-only-logged",
         promise="what a stream waits for is told while it waits",
-        file="spark/tailrace_spark/job/stream.py",
-        old="                self._metrics.failed(what, str(error))\n",
+        file="spark/tailrace_spark/job/retry.py",
+        old="                self._metrics.failed(need, str(error))\n",
         new="",
         needs=Needs.KAFKA,
         reds=(

@@ -7,6 +7,8 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 PIPELINE: Final = "spark/tailrace_spark/job/stream.py"
+RECORDS: Final = "spark/tailrace_spark/job/batch_records.py"
+LOSSES: Final = "spark/tailrace_spark/job/loss_policy.py"
 CHECKPOINT: Final = "spark/tailrace_spark/job/checkpoint.py"
 BATCHES: Final = "spark/tailrace_spark/job/generation_log.py"
 FILES: Final = "spark/tailrace_spark/job/checkpoint_files.py"
@@ -45,10 +47,10 @@ BREAKAGES: Final = (
         name="a-noted-batch-is-taken-for-written",
         promise="killed at any point, the stream goes on, and the sink equals the source",
         file=PIPELINE,
-        old="            self._write(frame, batch)\n        except StoppedError:\n",
+        old="            self._report(self._writer.write(frame, batch))\n        except StoppedError:\n",
         new=(
             '            if self._files.read(f"{batch}.json") is None:\n'
-            "                self._write(frame, batch)\n        except StoppedError:\n"
+            "                self._report(self._writer.write(frame, batch))\n        except StoppedError:\n"
         ),
         needs=Needs.KAFKA,
         session="stream",
@@ -104,7 +106,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-deleted-topic-stops-all",
         promise="a topic that is deleted stops its own table alone",
-        file=PIPELINE,
+        file=LOSSES,
         old="        if not losses:\n            raise ServiceError",
         new="        if losses:\n            raise ServiceError",
         needs=Needs.KAFKA,
@@ -190,7 +192,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-task-for-each-partition",
         promise="a small batch has one task for each core",
-        file=PIPELINE,
+        file=RECORDS,
         old="        few = bounded.coalesce(self._spark.sparkContext.defaultParallelism)\n",
         new="        few = bounded\n",
         needs=Needs.KAFKA,

@@ -19,7 +19,8 @@ from pyspark import SparkContext
 import tailrace_spark.cli.stream
 import tailrace_spark.job.checkpoint_files
 from tailrace.cli.main import run
-from tailrace_spark.job.stream import Stream
+from tailrace_spark.job.batch_records import BatchRecords
+from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 
@@ -117,8 +118,9 @@ if __name__ == "__main__":
     Death.step, Death.left = Step(sys.argv.pop(1)), int(sys.argv.pop(1))
     tailrace_spark.job.checkpoint_files.os = DyingOs()  # type: ignore[attr-defined,assignment]  # all that it uses
     # All of these are the point of it.
-    Stream._stream_table = _then(Step.NOTED, Stream._stream_table)  # type: ignore[method-assign]
-    Stream._assigned = _then(Step.READ, Stream._assigned, lambda records: records.num_rows)  # type: ignore[method-assign]
+    BatchGenerations.table = _then(Step.NOTED, BatchGenerations.table)  # type: ignore[method-assign]
+    collected = _then(Step.READ, BatchRecords.collected, lambda records: records.num_rows)
+    BatchRecords.collected = collected  # type: ignore[method-assign]
     SqlSink._piece = _then(Step.MERGED, SqlSink._piece)  # type: ignore[method-assign]
     SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
     SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
@@ -62,28 +59,6 @@ def java_end() -> str | None:
         f"Spark's Java {how}: the machine's memory, or that of the driver (spark.driver.memory in [stream.spark]), may "
         "be too small; the last batch is delivered again at the next start"
     )
-
-
-@contextmanager
-def quiet(spark: SparkSession) -> Iterator[None]:
-    """While inside, py4j does not tell how a batch that waited ended, nor Spark what it interrupts by that.
-
-    Its scheduler says that it has no jobs of the batch, in a thread of its own, at any time after the query has
-    stopped: that one's level stays.
-    """
-    context = spark.sparkContext
-    context.setLogLevel("ERROR")
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's own levels are for all loggers at once
-    log4j = jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.DAGScheduler", log4j.Level.ERROR)
-    logger = logging.getLogger("py4j")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        context.setLogLevel("WARN")
-        logger.setLevel(before)
 
 
 def await_interrupt(spark: SparkSession) -> None:

@@ -1,14 +1,20 @@
-"""Which generations each micro-batch used, beside Spark's checkpoint: a batch that comes again is assigned equally."""
+"""Which generations each micro-batch uses, noted beside Spark's checkpoint: a redelivered batch is assigned equally."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
+from tailrace_common.closing import Closing
+from tailrace_common.topics.generations import GenerationReader
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.streams.lookup import StreamTable
 
 log = logging.getLogger("tailrace_spark")
 
@@ -55,6 +61,33 @@ class BatchLog:
         self._files.write(_name(batch), json.dumps({"generations": uuids, "known_until": known_until}))
         if batch >= KEPT_BATCHES:
             self._files.delete(_name(batch - KEPT_BATCHES))
+
+
+class BatchGenerations(Closing):
+    """The generations that each batch is assigned by, unpacked. Owns its reader; one thread at a time."""
+
+    def __init__(self, reader: GenerationReader, batches: BatchLog) -> None:
+        self._reader = reader
+        self._batches = batches
+        self._table: tuple[tuple[UUID, ...], StreamTable] | None = None
+
+    def table(self, batch: int) -> StreamTable:
+        """The generations up to now (docs/contracts.md 5): read to the end before each micro-batch, and noted.
+
+        Raises ServiceError where Kafka does not answer, or no generation is valid yet.
+        """
+        published = self._reader.refresh()
+        if not published:
+            raise ServiceError("no valid generation is published yet: is an agent running?")
+        used, known_until = self._batches.used(batch, published, self._reader.known_until)
+        uuids = tuple(generation.uuid for generation in used)
+        if self._table is None or self._table[0] != uuids:  # a large ring takes seconds to unpack
+            self._table = uuids, StreamTable.of_published(used, known_until)
+        return replace(self._table[1], known_until=known_until)
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._reader.close()
 
 
 def _name(batch: int) -> str:

@@ -21,6 +21,7 @@ from tailrace_common.java.jars import Progress, fetch_sets
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import is_secret_name
 from tailrace_spark.job.java_lines import json_stderr
+from tailrace_spark.job.spark_quiet import silence_py4j
 
 log = logging.getLogger("tailrace_spark")
 
@@ -71,8 +72,7 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     if not log.isEnabledFor(logging.DEBUG):
-        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it tells what is raised, too
-        logging.getLogger().addFilter(_is_not_py4j)
+        silence_py4j()
     return session
 
 
@@ -93,11 +93,6 @@ def _with_logging(options: str) -> str:
         return options
     configuration = Path(__file__).with_name(f"log4j2-{'json' if json_lines else 'human'}.properties")
     return f"{options} -Dlog4j2.configurationFile={configuration.as_uri()}".strip()
-
-
-def _is_not_py4j(record: logging.LogRecord) -> bool:
-    """Some of what py4j tells it logs as nobody's."""
-    return "py4j" not in record.pathname
 
 
 class SparkOnce:

@@ -1,0 +1,93 @@
+"""The records of a micro-batch, collected on the driver, and the pieces that a sink takes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.job.counts import ends_of
+from tailrace_spark.job.parts import part_bytes, parts_of, with_values, without_large
+from tailrace_spark.shaping import Shape
+from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.source.decode import pieces
+from tailrace_spark.source.kafka import read_some, with_head
+from tailrace_spark.source.table_updates import KafkaPartition, WholeUpdates, with_streams
+from tailrace_spark.streams.assign import assigned_here
+from tailrace_spark.streams.lookup import StreamTable
+
+_REST_RECORDS: Final = 2_000
+_BY_OFFSET: Final = [(name, "ascending") for name in ("topic", "partition", "offset")]
+
+
+class BatchRecords:
+    """Collects the records of batches for one sink. Memory is bounded by `part_bytes`."""
+
+    def __init__(
+        self, spark: SparkSession, settings: Settings, sink: Sink, shape: Shape | None, schemas: SchemaReader
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._sink = sink
+        self._shape = shape
+        self._schemas = schemas
+        self.part_bytes = part_bytes(spark, settings)
+
+    def collected(self, heads: DataFrame, table: StreamTable, limit: int) -> Any:
+        """A pyarrow Table of at most `limit` records, with their streams and sizes.
+
+        Values that would make them more than `part_bytes` are left out: `with_values` reads them again. All records
+        come to the driver, since assigning them takes less than handing them to Python workers.
+        """
+        bounded = without_large(heads, self.part_bytes // max(1, limit))
+        # A task for each core reads several partitions of Kafka, one after another: a task for each partition of a
+        # small batch costs more than its records.
+        few = bounded.coalesce(self._spark.sparkContext.defaultParallelism)
+        records = few.toArrow()
+        assigned = assigned_here(records, table, self._settings.topics.prefix)
+        return assigned.append_column("size", records.column("size"))
+
+    def refresh_schemas(self) -> None:
+        """Read `.schemas` to its end: decoding reads on only for an id that it lacks, not for one announced again.
+
+        Raises ServiceError where Kafka does not answer.
+        """
+        self._schemas.refresh()
+
+    def parts(self, records: Any) -> list[Any]:
+        """Collected records in parts of at most `part_bytes`."""
+        return parts_of(records, self.part_bytes)
+
+    def pieces(self, records: Any, table: StreamTable) -> Callable[[], Iterable[Piece]]:
+        """A function that gives the pieces of a part as the sink takes them, as often as it is called."""
+        capabilities, early = self._sink.capabilities, self._settings.stream.accept_early
+        complete = self._with_values(records)
+        if (update_sink := capabilities.whole_updates) is None:
+            ordered = complete.sort_by(_BY_OFFSET) if capabilities.ordered else complete
+            return partial(self._shaped, partial(pieces, ordered, self._schemas, early=early))
+        by_offset = complete.sort_by(_BY_OFFSET)
+
+        def decoded(batch: Any) -> Iterator[Piece]:
+            for piece in pieces(batch, self._schemas, early=early):
+                yield with_streams(piece, table, update_sink.write_times)
+
+        def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
+            heads = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
+            rest = self.collected(heads, table, _REST_RECORDS).sort_by(_BY_OFFSET)
+            first = self._with_values(self.parts(rest)[0])
+            unread = rest.num_rows == _REST_RECORDS or first.num_rows < rest.num_rows
+            return decoded(first), first.column("offset")[-1].as_py() + 1 if unread else None
+
+        updates = WholeUpdates(partial(decoded, by_offset), ends_of(by_offset), read_on)
+        return lambda: updates
+
+    def _with_values(self, part: Any) -> Any:
+        return with_values(self._spark, self._settings, part, self.part_bytes)
+
+    def _shaped(self, read: Callable[[], Iterable[Piece]]) -> Iterable[Piece]:
+        return read() if self._shape is None else self._shape.shaped(read())

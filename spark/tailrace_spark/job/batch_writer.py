@@ -1,0 +1,122 @@
+"""Writes a micro-batch into the sink, and says what became of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.job.batch_records import BatchRecords
+from tailrace_spark.job.counts import marks_of, progress_of
+from tailrace_spark.job.endings import StoppedError
+from tailrace_spark.job.generation_log import BatchGenerations
+from tailrace_spark.job.loss_policy import LossPolicy
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.retry import SINK, Blocked, Retry
+from tailrace_spark.job.sink_check import SinkCheck
+from tailrace_spark.job.topic_watch import TopicWatch
+from tailrace_spark.shaping import Shape
+from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.streams.lookup import StreamTable
+
+log = logging.getLogger("tailrace_spark")
+
+T = TypeVar("T")
+
+
+class BatchWriter:
+    """Writes batches into one sink, and blocks on each until it is written.
+
+    `sink_lock` is held while the sink is used. `sink_check` is there for sinks that keep the stream's progress.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        sink_lock: threading.Lock,
+        records: BatchRecords,
+        generations: BatchGenerations,
+        *,
+        shape: Shape | None,
+        watch: TopicWatch,
+        losses: LossPolicy,
+        sink_check: SinkCheck | None,
+        retry: Retry,
+        stop: threading.Event,
+    ) -> None:
+        self._sink = sink
+        self._sink_lock = sink_lock
+        self._records = records
+        self._generations = generations
+        self._shape = shape
+        self._watch = watch
+        self._losses = losses
+        self._sink_check = sink_check
+        self._retry = retry
+        self._stop = stop
+
+    def write(self, frame: DataFrame, batch: int) -> Progress:
+        """Write a batch of `with_head`. Raises StoppedError where the stream is stopped before all of it is written."""
+        began = time.monotonic()
+        blocked = Blocked(batch)
+        table = self._retry.until_done(blocked, "generations", lambda: self._generations.table(batch))
+        plan = self._losses.plan(batch)
+        if plan is not None:
+            self._retry.until_done(blocked, "topics", lambda: self._watch.check(plan))
+        if (check := self._sink_check) is not None:
+            start = plan.start if plan else {}
+            self._retry.until_done(blocked, SINK, lambda: self._alone(lambda: check.before(batch, start)))
+        records = self._records.collected(frame, table, frame.count() if plan is None else plan.size)
+        if records.num_rows:
+            self._retry.until_done(blocked, "schemas", self._records.refresh_schemas)
+        summary = self._in_parts(blocked, records, table)
+        if check is not None:
+            end = plan.end if plan else {}
+            self._retry.until_done(blocked, SINK, lambda: self._alone(lambda: check.behind(batch, end)))
+        return Progress(
+            batch=batch,
+            records=records.num_rows,
+            summary=summary,
+            marks=marks_of(records.column("marks")),
+            tables=progress_of(records, time.time()),
+            left_out={} if self._shape is None else dict(self._shape.left_out),
+            held_seconds=blocked.seconds,
+            held_for=tuple(blocked.reasons),
+            seconds=time.monotonic() - began,
+        )
+
+    def _in_parts(self, blocked: Blocked, records: Any, table: StreamTable) -> Summary:
+        """Write the records; those that are too many bytes for the driver part by part, in the order of their offsets.
+
+        Each part is a batch of its own for the sink: all of it is taken in. A part that is redelivered after a crash
+        changes nothing more.
+        """
+        summary, parts = Summary(), self._records.parts(records)
+        if len(parts) > 1:
+            size, limit = (
+                count / 2**20 for count in (pc.sum(records.column("size")).as_py(), self._records.part_bytes)
+            )
+            log.info(
+                "batch %d (%.0f MiB) is written in %d parts of at most %.0f MiB", blocked.batch, size, len(parts), limit
+            )
+        for index, records_of_part in enumerate(parts):
+            if index and self._stop.is_set():
+                raise StoppedError("between two parts of a batch")
+            pieces_of = self._records.pieces(records_of_part, table)
+            summary += self._retry.until_done(blocked, SINK, partial(self._into_sink, pieces_of))
+        return summary
+
+    def _into_sink(self, pieces_of: Callable[[], Iterable[Piece]]) -> Summary:
+        return self._alone(lambda: self._sink.write(pieces_of()))
+
+    def _alone(self, use_sink: Callable[[], T]) -> T:
+        """The result of a call that is made while no other thread uses the sink."""
+        with self._sink_lock:
+            return use_sink()

@@ -1,0 +1,84 @@
+"""Retries of what a batch needs: a stream blocks on its batch until the sink, Kafka or the generations answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.job.endings import StoppedError
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.query_status import PROCESSING
+
+log = logging.getLogger("tailrace_spark")
+
+SINK: Final = "sink"
+"""The need that is retried at longer intervals: a store takes longer to come back than a broker."""
+
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_LONGEST_KAFKA_PAUSE_SECONDS: Final = 2.0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Blocked:
+    """How long a stream has been blocked on a batch so far, and on what: each reason once."""
+
+    batch: int
+    seconds: float = 0.0
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+class Retry:
+    """Repeats an attempt after each ServiceError, with growing pauses.
+
+    `pause` waits for some seconds and says whether the stream is to stop. `show` puts words into the query's status.
+    """
+
+    def __init__(
+        self,
+        metrics: StreamMetrics,
+        pause: Callable[[float], bool],
+        show: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._metrics = metrics
+        self._pause = pause
+        self._show = show
+        self._clock = clock
+        self.patience: float | None = None
+        """Seconds until an attempt is given up, of a stream that ends by itself; None: never."""
+
+    def until_done(self, blocked: Blocked, need: str, attempt: Callable[[], T]) -> T:
+        """The attempt's result. `need` names what the batch waits for, as metrics have it.
+
+        Raises StoppedError when the stream is stopped meanwhile, and ServiceError when its patience is at an end.
+        """
+        began, blocked_earlier, pause = self._clock(), blocked.seconds, _FIRST_PAUSE_SECONDS
+        failed = False
+        while True:
+            try:
+                result = attempt()
+            except ServiceError as error:
+                reason, failed = f"{need}: {error}", True
+                self._metrics.failed(need, str(error))
+                if self.patience is not None and self._clock() - began >= self.patience:
+                    limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
+                    raise ServiceError(f"batch {blocked.batch} is given up {limit} for the {reason}") from error
+            else:
+                if failed:
+                    self._show(PROCESSING)
+                    self._metrics.goes_on()
+                return result
+            blocked.reasons.setdefault(reason)
+            log.warning("batch %d waits for the %s; next try in %.1f s", blocked.batch, reason, pause)
+            self._show(f"Batch {blocked.batch} waits for the {reason}")
+            if self._pause(pause):
+                raise StoppedError(need)
+            blocked.seconds = blocked_earlier + self._clock() - began
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS if need == SINK else _LONGEST_KAFKA_PAUSE_SECONDS)

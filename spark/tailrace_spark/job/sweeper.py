@@ -1,0 +1,47 @@
+"""Sweeps: a sink removes expired rows between batches, since expiry logs no change."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.sinks.protocol import Sink
+
+log = logging.getLogger("tailrace_spark")
+
+_SWEEP_SECONDS: Final = 2.0
+
+
+class Sweeper:
+    """Sweeps a sink every two seconds, if it is one that can be swept.
+
+    `sink_lock` is held by whoever uses the sink: nothing is swept while a batch is being written.
+    """
+
+    def __init__(
+        self, sink: Sink, sink_lock: threading.Lock, metrics: StreamMetrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._sweeping = sink.capabilities.sweeping
+        self._sink_lock = sink_lock
+        self._metrics = metrics
+        self._clock = clock
+        self._swept = clock()
+
+    def run(self) -> None:
+        """Sweep if it is due and the sink is free. A failure is logged, and the next sweep tries again."""
+        if self._sweeping is None or self._clock() < self._swept + _SWEEP_SECONDS:
+            return
+        if not self._sink_lock.acquire(blocking=False):
+            return
+        try:
+            self._metrics.swept(self._sweeping.sweep())
+        except ServiceError as error:
+            log.warning("could not remove expired rows from the sink; will retry: %s", error)
+        finally:
+            self._swept = self._clock()
+            self._sink_lock.release()

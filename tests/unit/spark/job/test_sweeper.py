@@ -1,0 +1,107 @@
+"""A sink is swept every two seconds, never while a batch is being written, and failures are tried again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.sweeper import Sweeper
+from tailrace_spark.sinks.protocol import Capabilities
+
+
+class Sink:
+    """One that cannot be swept."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """None."""
+        return Capabilities()
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Take all of them in, and change no row."""
+        return Summary(changes=sum(len(piece.changes) for piece in pieces))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Swept(Sink):
+    """One that counts its sweeps, of which the nth fails."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self._fails_at = fails_at
+        self.sweeps = 0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Sweeping."""
+        return Capabilities(sweeping=self)
+
+    def sweep(self) -> int:
+        """Remove three rows."""
+        self.sweeps += 1
+        if self.sweeps == self._fails_at:
+            raise ServiceError("no answer")
+        return 3
+
+
+class Clock:
+    """Moved by hand."""
+
+    now = 10.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rows(metrics: StreamMetrics) -> object:
+    counts = metrics.status()["counts"]
+    assert isinstance(counts, dict)
+    return counts["rows"]
+
+
+def test_it_is_swept_when_two_seconds_have_passed() -> None:
+    sink, clock, metrics = Swept(), Clock(), StreamMetrics()
+    sweeper = Sweeper(sink, threading.Lock(), metrics, clock)
+    for now, sweeps in ((11.9, 0), (12.0, 1), (13.9, 1), (14.0, 2)):
+        clock.now = now
+        sweeper.run()
+        assert sink.sweeps == sweeps
+    assert rows(metrics) == 6
+
+
+def test_a_busy_sink_is_left_alone_and_swept_once_it_is_free() -> None:
+    sink, clock, lock = Swept(), Clock(), threading.Lock()
+    sweeper = Sweeper(sink, lock, StreamMetrics(), clock)
+    clock.now = 12.0
+    with lock:
+        sweeper.run()
+        assert sink.sweeps == 0
+    sweeper.run()
+    assert sink.sweeps == 1
+    assert not lock.locked()
+
+
+def test_a_failure_is_logged_and_the_next_sweep_is_due_as_always(caplog: pytest.LogCaptureFixture) -> None:
+    sink, clock, lock, metrics = Swept(fails_at=1), Clock(), threading.Lock(), StreamMetrics()
+    sweeper = Sweeper(sink, lock, metrics, clock)
+    for now, sweeps in ((12.0, 1), (13.0, 1), (14.0, 2)):
+        clock.now = now
+        sweeper.run()
+        assert sink.sweeps == sweeps
+        assert not lock.locked()
+    assert "could not remove expired rows from the sink; will retry: no answer" in caplog.text
+    assert rows(metrics) == 3
+
+
+def test_a_sink_without_sweeps_is_never_touched() -> None:
+    clock, lock = Clock(), threading.Lock()
+    sweeper = Sweeper(Sink(), lock, StreamMetrics(), clock)
+    clock.now = 1000.0
+    with lock:
+        sweeper.run()
