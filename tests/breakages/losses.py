@@ -31,8 +31,8 @@ BREAKAGES: Final = (
         name="a-deleted-record-is-a-new-host",
         promise="a host whose record was deleted from .offsets does not publish everything once more",
         file=PUBLISHER,
-        old="        if all(key != self._key for key, _ in found):\n",
-        new="        if found is None:\n",
+        old="        if all(key != self._key for key, _ in records):\n",
+        new="        if records is None:\n",
         needs=Needs.NODE,
         reds=(
             Red(FAULTS, "test_a_deleted_offsets_topic_repeats_nothing", r"TimeoutExpired|AssertionError"),

@@ -29,8 +29,8 @@ class DeadLetter:
     @property
     def lost(self) -> tuple[int, ...]:
         """The ends of mutations that are nowhere any more."""
-        there = {offset for offset, _ in self.mutations}
-        return tuple(offset for offset in self.lot.offsets if offset not in there)
+        existing = {offset for offset, _ in self.mutations}
+        return tuple(offset for offset in self.lot.offsets if offset not in existing)
 
 
 def dead_letter(lot: Parked, entries: Iterable[Entry]) -> DeadLetter:
@@ -60,7 +60,7 @@ def encode_letter(host: str, letter: DeadLetter, name: str | None, now: int) -> 
         "epoch": lot.epoch,
         "segment": lot.segment,
         "file": letter.file,
-        "mutations": [list(one) for one in letter.mutations],
+        "mutations": [list(mutation) for mutation in letter.mutations],
         "lost": list(letter.lost),
         "sha256": letter.sha256,
         "reason": lot.reason,
@@ -77,6 +77,13 @@ def payload_records(host: str, lot: Parked, entry: Entry) -> Iterator[tuple[byte
     offset = entry.position.offset
     of = max(1, -(-len(entry.payload) // CHUNK))
     for chunk in range(of):
-        part = b64encode(entry.payload[chunk * CHUNK : (chunk + 1) * CHUNK]).decode()
-        record = {"offset": offset, "chunk": chunk, "of": of, "version": entry.version, "bytes": part, "format": FORMAT}
+        encoded = b64encode(entry.payload[chunk * CHUNK : (chunk + 1) * CHUNK]).decode()
+        record = {
+            "offset": offset,
+            "chunk": chunk,
+            "of": of,
+            "version": entry.version,
+            "bytes": encoded,
+            "format": FORMAT,
+        }
         yield letter_key(host, lot) + f"/{offset}/{chunk}".encode(), json.dumps(record).encode()

@@ -60,9 +60,9 @@ class SchemaDestinations:
     def announce(self, table_id: UUID, schemas: list[tuple[bytes, bytes]], *, newest: bool = False) -> None:
         """Append what was not announced yet, acknowledged; the value's schema, the first, comes last.
 
-        Where this is the table's `newest` definition, its value's schema is appended again unless it is the last that
-        `.schemas` has of the table, as far as it was read at the start and written here. What other agents wrote since
-        does not count: two that disagree would answer each other for ever.
+        The `newest` definition of a table is appended again unless it is the table's last record, of those that were
+        read at the start or appended here. What other agents append does not count: two that lag would answer each
+        other for ever (contracts.md 3).
         """
         (value_id, _), *_ = schemas
         for key, value in reversed(schemas):

@@ -23,8 +23,8 @@ _AFTER_POSITION: Final = {Internal.SCHEMA_HISTORY: 0, Internal.SCHEMA_CHANGES: 1
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One record of this host. `told`: whether some offsets record, given, says that it is published; None for a record
-    that tells nothing, or would do no harm a second time."""
+    """One record of this host. `told`: whether a given offsets record says that it is published. It is None for a
+    record that tells nothing, or would do no harm a second time."""
 
     told: Callable[[Resume], bool | None]
 
@@ -36,17 +36,17 @@ class Owner:
         self._host = host
         self._own = offsets_key(cluster, host)
         self._schemas = schemas
-        self._internal = {internal_topic(prefix, which): which for which in Internal}
+        self._internal = {internal_topic(prefix, internal): internal for internal in Internal}
 
     def trace(self, record: Header) -> Trace | None:
         """What a record tells; None where it is not this host's."""
         topic, key, value = record
-        which = self._internal.get(topic)
-        if which is None:
+        internal = self._internal.get(topic)
+        if internal is None:
             return None if value is None else self._change(value)
         key = key or b""
         if key == self._own or key.startswith((self._own + b"/", f"{self._host}/".encode())):
-            return Trace(_by_key(which, key))
+            return Trace(_by_key(internal, key))
         return None
 
     def is_offsets(self, record: Header) -> bool:
@@ -78,16 +78,21 @@ class Owner:
         source = change.source
         if source is None or source.host != self._host:
             return None
-        at, table = Position(source.epoch, source.segment, source.offset), change.table.id
+        position, table = Position(source.epoch, source.segment, source.offset), change.table.id
 
         def told(by: Resume) -> bool:
             if change.op is Op.TRUNCATE:
-                pending = any(one.position == at and one.table_id == table for one in by.truncations)
-                return not pending and by.schema is not None and at <= by.schema
+                pending = any(
+                    truncation.position == position and truncation.table_id == table for truncation in by.truncations
+                )
+                return not pending and by.schema is not None and position <= by.schema
             parked = any(
-                (lot.epoch, lot.segment) == (at.epoch, at.segment) and at.offset in lot.offsets for lot in by.parked
+                (lot.epoch, lot.segment) == (position.epoch, position.segment) and position.offset in lot.offsets
+                for lot in by.parked
             )
-            return not parked and (source.origin is Origin.PARKED or (by.position is not None and at <= by.position))
+            return not parked and (
+                source.origin is Origin.PARKED or (by.position is not None and position <= by.position)
+            )
 
         return Trace(told)
 
@@ -98,24 +103,25 @@ def committed(
     """Whether the transaction was committed, of which the records `unmarked` have no mark; its offsets record apart.
 
     `by` is the last offsets record that readers have. Where the transaction's own has a mark, `records` is None, and
-    that one tells. Else `records` is how many there are, as it says itself (-1: it does not):
-    when all of them are there, or readers have one of them, it may count as committed, and must, as we may have been
-    told so; when some are missing, and readers have none, it never was, or nobody can know.
+    that one tells. Else `records` is how many there are, as it says itself (-1: it does not).
+
+    With all of them there, or one of them with readers, it counts as committed: Kafka may have told us so. With some
+    missing and none with readers it never was, or nobody can know.
     """
     if records is None:
-        told = {trace.told(by) for trace in unmarked}
-        return True in told and False not in told
+        verdicts = {trace.told(by) for trace in unmarked}
+        return True in verdicts and False not in verdicts
     return len(unmarked) == records or any(trace.told(by) is False for trace in visible())
 
 
-def _by_key(which: Internal, key: bytes) -> Callable[[Resume], bool | None]:
-    after = _AFTER_POSITION.get(which)
+def _by_key(internal: Internal, key: bytes) -> Callable[[Resume], bool | None]:
+    trailing = _AFTER_POSITION.get(internal)
     parts = key.decode(errors="replace").split("/")
-    if after is None:
+    if trailing is None:
         return lambda _: None
     try:
-        epoch, segment, offset = (int(part) for part in parts[len(parts) - 3 - after : len(parts) - after])
+        epoch, segment, offset = (int(digits) for digits in parts[len(parts) - 3 - trailing : len(parts) - trailing])
     except ValueError:
         return lambda _: None
-    at = Position(epoch, segment, offset)
-    return lambda by: by.schema is not None and at <= by.schema
+    position = Position(epoch, segment, offset)
+    return lambda by: by.schema is not None and position <= by.schema

@@ -39,15 +39,19 @@ def hosts_of(records: Iterable[Record]) -> tuple[HostRecord, ...]:
     """
     last = {record.key: record for record in records if record.key is not None}
     owners = {key: host_key(key) for key in last}
-    found = []
+    hosts = []
     for key, record in last.items():
         owner = owners[key]
         if owner is None or owner[2] or record.value is None:
             continue
         cluster, host, _ = owner
-        own = ((other, last[other].value) for other, whose in owners.items() if whose and whose[:2] == (cluster, host))
-        found.append(_host(cluster, host, own, record.timestamp))
-    return tuple(sorted(found, key=lambda one: (one.cluster, one.host)))
+        values = (
+            (other_key, last[other_key].value)
+            for other_key, other_owner in owners.items()
+            if other_owner and other_owner[:2] == (cluster, host)
+        )
+        hosts.append(_host(cluster, host, values, record.timestamp))
+    return tuple(sorted(hosts, key=lambda one: (one.cluster, one.host)))
 
 
 def _host(cluster: str, host: str, own: Iterable[tuple[bytes, bytes | None]], committed: int) -> HostRecord:
@@ -69,22 +73,26 @@ def read_hosts(config: Mapping[str, Scalar], prefix: str, topics: Container[str]
         return hosts_of(record for _, record in reader.read_to_end())
 
 
-def lost_hosts(keys: Container[bytes | None], told: Iterable[Progress]) -> tuple[Progress, ...]:
+def lost_hosts(keys: Container[bytes | None], progresses: Iterable[Progress]) -> tuple[Progress, ...]:
     """The hosts that have progress and had an offsets record, of which `.offsets` has nothing, not even a tombstone.
 
     `keys` are those of all records of `.offsets`, `told` what `.progress` has.
     """
-    return tuple(one for one in told if has_read(one) and offsets_key(one.cluster, one.host) not in keys)
+    return tuple(
+        progress
+        for progress in progresses
+        if has_read(progress) and offsets_key(progress.cluster, progress.host) not in keys
+    )
 
 
 def host_of(hosts: Iterable[HostRecord], host: str, cluster: str | None = None) -> HostRecord:
     """The record of a host id. Raises SettingsError where there is none, or one under each of two clusters' names."""
-    known = tuple(hosts)
-    found = [one for one in known if one.host == host and cluster in (None, one.cluster)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(repr(one.cluster) for one in found)
+    records = tuple(hosts)
+    matching = [record for record in records if record.host == host and cluster in (None, record.cluster)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(repr(record.cluster) for record in matching)
         raise SettingsError(f"host {host} has a record under the clusters {names}: set cluster.name to one of them")
-    names = ", ".join(one.host for one in known) or "none"
+    names = ", ".join(record.host for record in records) or "none"
     raise SettingsError(f"no agent of host {host} has committed a position under this prefix; the hosts are: {names}")

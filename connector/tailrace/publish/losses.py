@@ -52,8 +52,8 @@ class ReportedLoss:
 
 def cause_of(id: str) -> str:
     """A loss's name in health, by its id."""
-    kind, name, number = id.split("/")
-    return f"loss of topic {name}" if kind == "topic" else f"loss of {number}"
+    kind, name, segment = id.split("/")
+    return f"loss of topic {name}" if kind == "topic" else f"loss of {segment}"
 
 
 def loss_words(words: str) -> str:
@@ -63,15 +63,15 @@ def loss_words(words: str) -> str:
 
 def loss_id(loss: Loss) -> str:
     """The id of missing segments."""
-    what = "retracted" if loss.kind is Missing.RETRACTED else "loss"
-    return f"{what}/{loss.first.epoch}/{loss.segments[0]}"
+    kind = "retracted" if loss.kind is Missing.RETRACTED else "loss"
+    return f"{kind}/{loss.first.epoch}/{loss.segments[0]}"
 
 
 def loss_record(cluster: str, host: str, loss: Loss, seen: int, tables: Iterable[str] = ()) -> tuple[bytes, bytes]:
     """Key and value. `seen` is when it was found, in milliseconds; `tables` are those of which changes may be missing.
 
-    Key `<cluster name>/<host id>/loss/<epoch>/<first missing segment>`, of what was retracted `.../retracted/...`;
-    value {kind: lost | unknown | retracted, first, until: {epoch, segment, offset}, segments: [first, last], tables,
+    Key `<cluster name>/<host id>/loss/<epoch>/<first missing segment>`, of what was retracted `.../retracted/...`.
+    Value {kind: lost | unknown | retracted, first, until: {epoch, segment, offset}, segments: [first, last], tables,
     words, seen, acknowledged (ms, where somebody has), version: 1}. What is missing stood behind `first` and before
     `until`, what was retracted up to it.
     """

@@ -47,18 +47,18 @@ def target_of(text: str, current: Position) -> Position:
 def moved(resume: Resume, target: Position, present: Iterable[SegmentKey]) -> Resume:
     """The record with its position at `target`. `present` are the segments in cdc_raw, by id and header checksum.
 
-    Those at or below the target count as read from now on, as contracts.md 1 asks of `open`; else they would be taken
+    Those at or below the target count as read from now on, as contracts.md 1 asks of `open`. Else they would be taken
     for another log's. Places quarantined in the target's segment or behind it are forgotten, so that they are read.
     What is gone by now was published, or told of with this move: none of it is reported as missing later.
     """
-    at = resume.position or target
-    between = ((target.segment + 1, at.segment),) if target.segment < at.segment else ()
+    current = resume.position or target
+    between = ((target.segment + 1, current.segment),) if target.segment < current.segment else ()
     passed = {segment: checksum for segment, checksum in present if segment <= target.segment}
     return replace(
         resume,
         position=target,
         open=tuple(sorted((passed | dict(resume.open)).items())),
-        quarantined=tuple(one for one in resume.quarantined if one.segment < target.segment),
+        quarantined=tuple(quarantined for quarantined in resume.quarantined if quarantined.segment < target.segment),
         unread=tuple((max(a, target.segment + 1), b) for a, b in resume.unread if b > target.segment),
         reported=(*resume.reported, *between),
     )
@@ -69,12 +69,12 @@ def adopted(resume: Resume) -> Resume:
 
     Raises SettingsError where nothing was ever read: then there is no other log.
     """
-    at = resume.position
-    if at is None:
+    position = resume.position
+    if position is None:
         raise SettingsError("this host has no position yet: its agent starts with any log")
     return replace(
         resume,
-        position=Position(at.epoch + 1, -1, 0),
+        position=Position(position.epoch + 1, -1, 0),
         open=(),
         quarantined=(),
         schema=None,
@@ -112,19 +112,19 @@ def move_words(host: str, before: Position, after: Position, between: Between | 
     if after == before:
         return f"host {host} is at {before} already"
     back = after < before
-    way = "back" if back else "forward"
+    direction = "back" if back else "forward"
     if between is None:
-        much = "the mutations in between (not counted: cdc_raw is not at hand)"
+        mutations = "the mutations in between (not counted: cdc_raw is not at hand)"
     else:
         least = "" if between.whole else "at least "
-        much = f"{least}{_many(between.mutations, 'mutation')} in {_many(len(between.segments), 'segment')}"
+        mutations = f"{least}{_many(between.mutations, 'mutation')} in {_many(len(between.segments), 'segment')}"
     if back:
-        means = f"{much}, of all tables, are read again: their changes are published a second time (duplicates)"
+        means = f"{mutations}, of all tables, are read again: their changes are published a second time (duplicates)"
         if between is not None and not between.whole:
             means += "; what is gone from cdc_raw is not"
     else:
-        means = f"{much}, of all tables, are never published (a gap), and their finished segments are deleted"
-    return f"host {host} goes {way} from {position_words(before)} to {position_words(after)}: {means}"
+        means = f"{mutations}, of all tables, are never published (a gap), and their finished segments are deleted"
+    return f"host {host} goes {direction} from {position_words(before)} to {position_words(after)}: {means}"
 
 
 def _many(number: int, noun: str) -> str:

@@ -36,16 +36,16 @@ class OffsetsLostError(OffsetsError):
 
     def __init__(self, topics: tuple[str, str], progress: Progress) -> None:
         """`topics` are the names of `.offsets` and `.progress`."""
-        offsets, told = topics
+        offsets, progress_topic = topics
         time = datetime.fromtimestamp(progress.at / 1000, UTC).isoformat(timespec="seconds")
         aside = "".join(
-            f", {number} {what}"
-            for number, what in ((progress.parked, "parked mutations"), (progress.quarantined, "quarantined segments"))
-            if number
+            f", {count} {noun}"
+            for count, noun in ((progress.parked, "parked mutations"), (progress.quarantined, "quarantined segments"))
+            if count
         )
         super().__init__(
-            f"{offsets} has no record of host {progress.host}, and {told} says that its agent had published up to "
-            f"{progress.position} at {time}{aside}: the topic, or what was in it, was deleted. Nothing is "
+            f"{offsets} has no record of host {progress.host}, and {progress_topic} says that its agent had published "
+            f"up to {progress.position} at {time}{aside}: the topic, or what was in it, was deleted. Nothing is "
             "published until that is settled, else everything in cdc_raw would be published a second time. "
             "`tailrace offsets restore`, on the node, finds in Kafka how far this host's changes are published, and "
             "lets its agent go on from there"
@@ -75,10 +75,18 @@ def encode_offsets(resume: Resume, agent: str | None = None, records: int | None
         "unread": [list(span) for span in resume.unread],
         "reported": [list(span) for span in resume.reported],
         "truncations": [
-            [str(one.table_id), _place(one.position), one.at, list(one.upto), one.inferred]
-            for one in resume.truncations
+            [
+                str(truncation.table_id),
+                _place(truncation.position),
+                truncation.at,
+                list(truncation.upto),
+                truncation.inferred,
+            ]
+            for truncation in resume.truncations
         ],
-        "truncated": None if resume.truncated is None else [[str(id), at, flag] for id, at, flag in resume.truncated],
+        "truncated": None
+        if resume.truncated is None
+        else [[str(id), milliseconds, flag] for id, milliseconds, flag in resume.truncated],
         "metadata": resume.metadata,
         "agent": agent,
         "records": records,
@@ -107,8 +115,8 @@ def decode_offsets(value: bytes) -> Resume:
             unread=_spans(record.get("unread", ())),
             reported=_spans(record.get("reported", ())),
             truncations=tuple(
-                Truncation(_place_of(at), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
-                for id, at, ms, upto, flag in record.get("truncations", ())
+                Truncation(_place_of(position), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
+                for id, position, ms, upto, flag in record.get("truncations", ())
             ),
             truncated=_newest(record.get("truncated")),
             metadata=_epochs(record.get("metadata")),
@@ -139,8 +147,11 @@ def agent_of(value: bytes) -> str | None:
 
 
 def agent_name(id: str) -> str:
-    """What people call the process of an agent's id: its machine and process, or that it was by hand; empty for the ids
-    of earlier versions, which are random alone."""
+    """What people call the process of an agent's id: its machine and process, or that it was by hand.
+
+    Empty for the ids of earlier versions, which are random alone.
+    """
+
     return _RANDOM.sub("", id)
 
 
@@ -203,9 +214,9 @@ def decode_parked(key: bytes, value: bytes) -> Parked:
 
 def read_offsets(cluster: str, host: str, found: Iterable[tuple[bytes | None, bytes | None]]) -> Resume:
     """Where a host's agent goes on, from the topic's committed keys and values in order. Raises OffsetsError."""
-    own, beginning = offsets_key(cluster, host), parked_prefix(cluster, host)
-    last = {key: value for key, value in found if key is not None and (key == own or key.startswith(beginning))}
-    record = last.pop(own, None)
+    own_key, beginning = offsets_key(cluster, host), parked_prefix(cluster, host)
+    last = {key: value for key, value in found if key is not None and (key == own_key or key.startswith(beginning))}
+    record = last.pop(own_key, None)
     lots = (decode_parked(key, value) for key, value in last.items() if value is not None)
     resume = Resume() if record is None else decode_offsets(record)
     return replace(resume, parked=tuple(sorted(lots, key=lambda lot: lot.key)))
@@ -232,4 +243,6 @@ def _epochs(found: Sequence[Any] | None) -> tuple[int, int | None] | None:
 
 
 def _newest(found: Sequence[Any] | None) -> tuple[Newest, ...] | None:
-    return None if found is None else tuple((UUID(id), int(at), bool(flag)) for id, at, flag in found)
+    return (
+        None if found is None else tuple((UUID(id), int(milliseconds), bool(flag)) for id, milliseconds, flag in found)
+    )

@@ -53,23 +53,23 @@ class Tally:
         """Count these too."""
         topic = ""
         counts: dict[int, int] = {}
-        before: Record | None = None
+        previous: Record | None = None
         for record in records:
             # Most often the very same text as the one before has.
             if record.topic is not topic:
-                if before is not None:
-                    self.last[topic] = before.value
+                if previous is not None:
+                    self.last[topic] = previous.value
                 topic = record.topic
-                found = self._counts.get(topic)
-                if found is None:
-                    found = self._counts[topic] = {}
-                counts = found
+                partitions = self._counts.get(topic)
+                if partitions is None:
+                    partitions = self._counts[topic] = {}
+                counts = partitions
             counts[record.partition] = counts.get(record.partition, 0) + 1
             self.records += 1
             self.size += len(record.value) if record.key is None else len(record.value) + len(record.key)
-            before = record
-        if before is not None:
-            self.last[topic] = before.value
+            previous = record
+        if previous is not None:
+            self.last[topic] = previous.value
 
     @property
     def partitions(self) -> int:

@@ -28,13 +28,15 @@ from tailrace_schemas.topics import Internal, table_topic
 
 
 def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]) -> dict[UUID, str]:
-    """The topic of each table. `taken` are topics in use -> "keyspace.table" of each; the table with the earlier id
-    (a time uuid) has the plain name where Kafka would see a collision (contracts.md 4)."""
+    """The topic of each table. `taken` are topics in use -> "keyspace.table" of each.
+
+    Where Kafka would see a collision (contracts.md 4), the table with the earlier id (a time uuid) has the plain name.
+    """
     used = dict(taken)
     topics: dict[UUID, str] = {}
     for table in sorted(tables, key=lambda table: (table.id.time, table.id)):
-        others = [topic for topic, name in used.items() if name != str(table)]
-        topics[table.id] = table_topic(prefix, table.keyspace, table.name, table.id, others)
+        foreign = [topic for topic, name in used.items() if name != str(table)]
+        topics[table.id] = table_topic(prefix, table.keyspace, table.name, table.id, foreign)
         used[topics[table.id]] = str(table)
     return topics
 
@@ -68,8 +70,11 @@ class Destinations(Protocol):
         """The most bytes that a batch of the topic may have, a single record with what is around it too."""
 
     def announce(self, table_id: UUID, schemas: list[tuple[bytes, bytes]], *, newest: bool = False) -> None:
-        """Put those records into `<prefix>.schemas` that it lacks, and wait until they are acknowledged; the first is
-        the value's schema, which becomes the table's last record there if it is the `newest`. Raises ServiceError."""
+        """Put those records into `<prefix>.schemas` that it lacks, and wait until they are acknowledged.
+
+        The first is the value's schema. If it is the `newest` definition, it becomes the table's last record there.
+        Raises ServiceError.
+        """
 
 
 class SchemaStore(Protocol):
@@ -205,14 +210,14 @@ class Router:
                 route = self._last = self._route(message.table)
             if not route.topic:
                 continue
-            number = partition(message.token, route.partitions)
+            kafka_partition = partition(message.token, route.partitions)
             key: bytes | None = message.key
             value = message.value
             if not route.plain:
                 key, value = route.framed(message)
             if len(value) + (0 if key is None else len(key)) > route.limit:
                 raise _too_large(route, key, value)
-            records.append(Record(route.topic, number, key, value))
+            records.append(Record(route.topic, kafka_partition, key, value))
         return records
 
     def truncation(self, table: Table, written: int, source: Source) -> list[Record]:
@@ -226,10 +231,13 @@ class Router:
         change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=source)
         change = replace(change, digest=change_digest(change))
         values = (
-            encoder.value(replace(change, token=first_token(number, route.partitions)))
-            for number in range(route.partitions)
+            encoder.value(replace(change, token=first_token(kafka_partition, route.partitions)))
+            for kafka_partition in range(route.partitions)
         )
-        return [Record(route.topic, number, None, route.framed_value(value)) for number, value in enumerate(values)]
+        return [
+            Record(route.topic, kafka_partition, None, route.framed_value(value))
+            for kafka_partition, value in enumerate(values)
+        ]
 
     def refuse(self, topic: str, words: str) -> None:
         """Kafka takes nothing for a topic: its tables are held, and it is tried again after a while, then less often.
@@ -239,8 +247,8 @@ class Router:
                 self._refused[id] = f"changes of {route.table} are held: {words}"
                 del self._routes[id]
         self._last = None
-        before = self._barred.get(topic)
-        seconds = _BARRED_SECONDS if before is None else min(2 * before.seconds, _BARRED_SECONDS_MOST)
+        previous = self._barred.get(topic)
+        seconds = _BARRED_SECONDS if previous is None else min(2 * previous.seconds, _BARRED_SECONDS_MOST)
         self._barred[topic] = _Bar(words, seconds, self._clock() + seconds)
 
     def _route(self, table: Table) -> _Route:
@@ -252,7 +260,7 @@ class Router:
     def _opened(self, table: Table) -> _Route:
         """The route of a shape, made ready where it is published. Raises ServiceError, HeldError.
 
-        Once refused it stays so until `open`: who refuses is not asked again for each change, and no later change of
+        Once refused it stays so until `open`. The registry is not asked again for each change, and no later change of
         the table overtakes those that wait.
         """
         if not self._wants(table):

@@ -33,8 +33,8 @@ class Coverage:
     """How a selection fits a cluster's tables; all tuples are sorted names or patterns.
 
     `selected`: tables with cdc = true that are published. `untaken`: those that no pattern takes, neither of `include`
-    nor of `exclude`; `excluded`: those that `exclude` leaves out. `unmatched`: patterns of `include` that match no
-    table, with or without cdc; `without_cdc`: those that match only tables without cdc; `unmatched_exclude`: patterns
+    nor of `exclude`. `excluded`: those that `exclude` leaves out. `unmatched`: patterns of `include` that match no
+    table, with or without cdc. `without_cdc`: those that match only tables without cdc. `unmatched_exclude`: patterns
     of `exclude` that match no table. `names` are all tables of users.
     """
 
@@ -55,8 +55,8 @@ class Coverage:
         """The tables that no pattern takes, in a clause; empty where there are none."""
         if not self.untaken:
             return ""
-        have, them = ("has", "it") if len(self.untaken) == 1 else ("have", "them")
-        return f"{listed(self.untaken)} {have} cdc = true, but no pattern of tables.include matches {them}"
+        have, pronoun = ("has", "it") if len(self.untaken) == 1 else ("have", "them")
+        return f"{listed(self.untaken)} {have} cdc = true, but no pattern of tables.include matches {pronoun}"
 
     def unmatched_words(self) -> tuple[str, ...]:
         """A clause for each pattern of `include` that matches no table, with the nearest one that does."""
@@ -91,8 +91,8 @@ def coverage(selection: Selection, tables: Iterable[Table]) -> Coverage:
 
 def listed(names: Sequence[str]) -> str:
     """Names with commas; of many, the first ten and how many more."""
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    left_out = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {left_out} more" if left_out > 0 else "")
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

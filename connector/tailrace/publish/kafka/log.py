@@ -30,13 +30,16 @@ class KafkaLog:
         self._timeout = timeout
         self._errors = ClientErrors()
         sizes = {"message.max.bytes": min(largest + _AROUND, 1_000_000_000)}
-        own = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors, **sizes}
-        self._config: dict[str, Any] = {**QUIET, **config, **own}
+        required = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors, **sizes}
+        self._config: dict[str, Any] = {**QUIET, **config, **required}
         self._producer: Producer | None = None
 
     def open(self) -> None:
-        """Begin to connect; nothing waits. The first record is acknowledged half a second earlier where this was called
-        a tenth before it: the client asks again for its producer's id at that pace. Raises SettingsError."""
+        """Begin to connect; nothing waits. Raises SettingsError.
+
+        Called a tenth of a second before the first record, it saves half a second: at that pace librdkafka asks again
+        for its producer's id.
+        """
         self._producer = self._producer or self._connected()
 
     def _connected(self) -> Producer:

@@ -60,9 +60,11 @@ _ABORT_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class Tenure:
-    """One agent process's claim on its host, over all producers that it makes: the offsets records that it writes
-    carry its `id`, the first one is committed at its start. So it can tell another agent, which ends it, from a
-    transaction that Kafka ended for its age."""
+    """One agent process's claim on its host, over all producers that it makes.
+
+    The offsets records that it writes carry its `id`; the first one is committed at its start. So it can tell another
+    agent, which ends it, from a transaction that Kafka ended for its age.
+    """
 
     id: str
     began: bool = False
@@ -129,9 +131,9 @@ class KafkaPublisher:
         """Fence an older agent, and end its transaction. Raises FencedError, ServiceError, SettingsError."""
         self._producer.open()
         # While a quota mutes the connection, nothing can be asked: what is missing is said when it is needed.
-        for which in _WRITTEN:
+        for internal in _WRITTEN:
             with suppress(ServiceError):
-                self._partition(internal_topic(self._prefix, which))
+                self._partition(internal_topic(self._prefix, internal))
 
     def start(self, *, lost: bool = False) -> Resume:
         """`open`, and read how far the host came (contracts.md 1, "Start").
@@ -143,15 +145,15 @@ class KafkaPublisher:
         topic = internal_topic(self._prefix, Internal.OFFSETS)
         if isinstance(self._producer, KafkaTransactions):
             self._settle(self._producer, topic)
-        found = [(one.key, one.value) for one in read_to_end(self._config, topic, self._partition(topic))]
-        resume = read_offsets(self._cluster, self._host, found)
+        records = [(record.key, record.value) for record in read_to_end(self._config, topic, self._partition(topic))]
+        resume = read_offsets(self._cluster, self._host, records)
         if lost:
             return resume
-        if all(key != self._key for key, _ in found):
+        if all(key != self._key for key, _ in records):
             self._require_new_host(topic)
         self._lots = {lot.key: lot for lot in resume.parked}
         if self._tenure is not None:
-            if self._tenure.began and self._taken(found):
+            if self._tenure.began and self._taken(records):
                 raise FencedError(self._fenced_words(" while this one could not publish"))
             self.commit(resume)
             self._tenure.began = True
@@ -179,23 +181,23 @@ class KafkaPublisher:
             closing(Spans(self._config, self._prefix, self._clock)) as spans,
         ):
             owner = Owner(self._prefix, self._cluster, self._host, schemas)
-            found = spans.unmarked(owner, self._patience)
-            if found:
-                where = offsets, self._partition(offsets)
-                commit = spans.committed(owner, found, where, self._resume)
-                names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(found))
+            unmarked = spans.unmarked(owner, self._patience)
+            if unmarked:
+                offsets_partition = offsets, self._partition(offsets)
+                commit = spans.committed(owner, unmarked, offsets_partition, self._resume)
+                names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(unmarked))
                 LOG.warning(
                     "no transaction markers of our last transaction in %s (KAFKA-20734); "
                     "writing them now; the outcome was: %s",
                     *(names, "committed" if commit else "not committed"),
                 )
-                producer.mark(found, commit=commit)
+                producer.mark(unmarked, commit=commit)
 
     def history(self) -> tuple[HistoryRecord, ...]:
         """This host's schema history, as far as it is committed. Raises ServiceError, HistoryError."""
         topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
-        found = read_to_end(self._config, topic, self._partition(topic))
-        return read_history(self._host, ((record.key, record.value) for record in found if record.key is not None))
+        records = read_to_end(self._config, topic, self._partition(topic))
+        return read_history(self._host, ((record.key, record.value) for record in records if record.key is not None))
 
     def newest(self, since: int) -> Position | None:
         """How far this host's changes are published, by what was sent at `since` (milliseconds) or later; None where
@@ -234,15 +236,15 @@ class KafkaPublisher:
         notes, and with how far it goes. All or nothing; without transactions in this order, the offsets last."""
         producer = self._producer
         producer.begin()
-        for one in history:
-            for key, value in history_values(self._host, one, self._room(Internal.SCHEMA_HISTORY)):
+        for definition in history:
+            for key, value in history_values(self._host, definition, self._room(Internal.SCHEMA_HISTORY)):
                 self._send(Internal.SCHEMA_HISTORY, key, value)
         producer.settle()
         self._note_parked(resume.parked)
-        for which, key, noted in self._notes:
-            if which is Internal.SCHEMA_CHANGES and noted is not None:
-                noted = fitting_event(noted, self._room(which))
-            self._send(which, key, noted)
+        for internal, key, noted in self._notes:
+            if internal is Internal.SCHEMA_CHANGES and noted is not None:
+                noted = fitting_event(noted, self._room(internal))
+            self._send(internal, key, noted)
         producer.settle()
         self._notes.clear()
         self._send(Internal.OFFSETS, self._key, self._signed(resume))
@@ -254,8 +256,8 @@ class KafkaPublisher:
         schema history."""
         self._note_parked(())
         topic = internal_topic(self._prefix, Internal.SCHEMA_HISTORY)
-        found = {one.key: one.value for one in read_to_end(self._config, topic, self._partition(topic))}
-        for key, value in found.items():
+        values = {record.key: record.value for record in read_to_end(self._config, topic, self._partition(topic))}
+        for key, value in values.items():
             if key is not None and value is not None and key.startswith(f"{self._host}/".encode()):
                 self.note(Internal.SCHEMA_HISTORY, key, None)
         # Nothing waits for it any more, and its record is not taken for lost once its tombstone is compacted.
@@ -277,21 +279,21 @@ class KafkaPublisher:
         records = self._producer.sent if isinstance(self._producer, KafkaTransactions) else None
         return encode_offsets(resume, None if self._tenure is None else self._tenure.id, records)
 
-    def _taken(self, found: Iterable[tuple[bytes | None, bytes | None]], taken: bool = False) -> bool:
+    def _taken(self, records: Iterable[tuple[bytes | None, bytes | None]], is_another: bool = False) -> bool:
         """Whether another process than ours was the last to sign, or to forget, the host's record; `found` are keys and
         values in order. What nobody signed tells nothing."""
-        for key, value in found:
+        for key, value in records:
             if key == self._key:
                 writer = None if value is None else agent_of(value)
                 if value is None or writer is not None:
-                    taken = self._tenure is None or writer != self._tenure.id
+                    is_another = self._tenure is None or writer != self._tenure.id
                 self._writer = writer
-        return taken
+        return is_another
 
     def _fenced_words(self, meanwhile: str = "") -> str:
         """What happened, by whom, and what to do."""
-        ours = None if self._tenure is None else self._tenure.id
-        name = "" if self._writer in (None, ours) else agent_name(self._writer or "")
+        own_id = None if self._tenure is None else self._tenure.id
+        name = "" if self._writer in (None, own_id) else agent_name(self._writer or "")
         by = f" ({name})" if name else ""
         return (
             f"another agent started for host {self._host}{meanwhile}{by}: this one ends, and may publish nothing more. "
@@ -304,17 +306,17 @@ class KafkaPublisher:
             return True
         topic = internal_topic(self._prefix, Internal.OFFSETS)
         deadline = self._clock() + self._patience
-        taken = False
+        is_another = False
         try:
             with PartitionReader(self._config, topic, self._partition(topic)) as reader:
-                taken = self._taken((one.key, one.value) for one in reader.read_to_end())
-                while not taken and (left := deadline - self._clock()) > 0:
+                is_another = self._taken((record.key, record.value) for record in reader.read_to_end())
+                while not is_another and (left := deadline - self._clock()) > 0:
                     self._producer.wait_on()
                     later = reader.poll(min(left, _LOOK_SECONDS))
-                    taken = later is not None and self._taken([(later.key, later.value)])
+                    is_another = later is not None and self._taken([(later.key, later.value)])
         except ServiceError as error:
             LOG.info("could not check for a newer agent of this host; the next start checks again: %s", error)
-        return taken
+        return is_another
 
     def _verify_at_times(self) -> None:
         if self._clock() - self._verified < _VERIFY_SECONDS:
@@ -338,11 +340,11 @@ class KafkaPublisher:
 
     def _send(self, which: Internal, key: bytes, value: bytes | None) -> None:
         topic = internal_topic(self._prefix, which)
-        where = self._partition(topic)
+        partition = self._partition(topic)
         if value is None:
-            self._producer.send_tombstone(topic, where, key)
+            self._producer.send_tombstone(topic, partition, key)
         else:
-            self._producer.send(Record(topic, where, key, value))
+            self._producer.send(Record(topic, partition, key, value))
 
     def _room(self, which: Internal) -> int:
         """How many bytes a value of an internal topic may have."""

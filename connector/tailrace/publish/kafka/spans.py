@@ -60,30 +60,30 @@ class Spans:
         """
         deadline = self._clock() + patience
         goals: dict[Partition, int] = {}
-        seen: dict[Partition, tuple[int, float]] = {}
-        ours: dict[Partition, bool] = {}
+        last_moves: dict[Partition, tuple[int, float]] = {}
+        is_ours: dict[Partition, bool] = {}
         while True:
             spans = self._spans(goals or None)
-            goals = goals or {place: end for place, (_, end) in spans.items()}
-            left = {place: span for place, span in spans.items() if span[0] < goals[place]}
+            goals = goals or {partition: end for partition, (_, end) in spans.items()}
+            left = {partition: span for partition, span in spans.items() if span[0] < goals[partition]}
             now = self._clock()
-            for place, (stable, end) in left.items():
-                if seen.get(place, (-1, now))[0] != stable:
-                    seen[place] = stable, now
-                    ours.pop(place, None)
-                elif place not in ours and now - seen[place][1] >= _STILL_SECONDS:
-                    first = next(self._read(place, stable, end), None)
-                    ours[place] = first is not None and owner.trace(first) is not None
-            found = {place: span for place, span in left.items() if ours.get(place)}
-            if len(found) == len(left):
-                return found
+            for partition, (stable, end) in left.items():
+                if last_moves.get(partition, (-1, now))[0] != stable:
+                    last_moves[partition] = stable, now
+                    is_ours.pop(partition, None)
+                elif partition not in is_ours and now - last_moves[partition][1] >= _STILL_SECONDS:
+                    first = next(self._read(partition, stable, end), None)
+                    is_ours[partition] = first is not None and owner.trace(first) is not None
+            own_spans = {partition: span for partition, span in left.items() if is_ours.get(partition)}
+            if len(own_spans) == len(left):
+                return own_spans
             if now > deadline:
                 LOG.info(
                     "other producers' transactions have been open for over %.0f s; going on without them: %s",
                     patience,
                     sorted(left),
                 )
-                return found
+                return own_spans
             self._sleep(_LOOK_SECONDS)
 
     def committed(
@@ -97,14 +97,14 @@ class Spans:
 
         `where` is the place of its offsets record; `read` makes of that one's records what the last of them says.
         """
-        records = [record for place, span in sorted(unmarked.items()) for record in self._read(place, *span)]
-        own = [value for record in records if owner.is_offsets(record) and (value := record[2]) is not None]
-        others = (owner.trace(record) for record in records if not owner.is_offsets(record))
-        traces = [trace for trace in others if trace is not None]
+        records = [record for partition, span in sorted(unmarked.items()) for record in self._read(partition, *span)]
+        offsets_values = [value for record in records if owner.is_offsets(record) and (value := record[2]) is not None]
+        maybe_traces = (owner.trace(record) for record in records if not owner.is_offsets(record))
+        traces = [trace for trace in maybe_traces if trace is not None]
         by = read(self._read(where, 0, None))
-        if not own:
+        if not offsets_values:
             return committed(traces, by, None, tuple)
-        claimed = records_of(own[-1])
+        claimed = records_of(offsets_values[-1])
         return committed(traces, by, -1 if claimed is None else claimed, lambda: self._visible(owner, unmarked))
 
     def newest(self, owner: Owner, since: int) -> Position | None:
@@ -115,16 +115,16 @@ class Spans:
 
     def _visible(self, owner: Owner, unmarked: Mapping[Partition, Span]) -> Iterator[Trace]:
         """What readers have of the owner's that was sent at about the same time, or later."""
-        since = min(self._sent_at(place, first) for place, (first, _) in unmarked.items()) - _EARLIER_MS
+        since = min(self._sent_at(partition, first) for partition, (first, _) in unmarked.items()) - _EARLIER_MS
         traces = (owner.trace(record) for record in self._sent_since(since))
         return (trace for trace in traces if trace is not None)
 
     def _sent_since(self, milliseconds: int) -> Iterator[Header]:
         """What readers have that was sent then or later."""
-        places = list(self._offsets(IsolationLevel.READ_COMMITTED))
-        wanted = [TopicPartition(topic, partition, milliseconds) for topic, partition in places]
+        partitions = list(self._offsets(IsolationLevel.READ_COMMITTED))
+        times = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
         try:
-            starts = self._consumer(committed=True).offsets_for_times(wanted, timeout=_SECONDS)
+            starts = self._consumer(committed=True).offsets_for_times(times, timeout=_SECONDS)
         except KafkaException as error:
             raise service_error("offsets by time", error.args[0], self._errors) from error
         for start in starts:
@@ -135,7 +135,11 @@ class Spans:
         """Of these places, or of all, those that have something without a mark."""
         stable = self._offsets(IsolationLevel.READ_COMMITTED, among)
         ends = self._offsets(IsolationLevel.READ_UNCOMMITTED, among)
-        return {place: (at, ends[place]) for place, at in stable.items() if at < ends.get(place, 0)}
+        return {
+            partition: (offset, ends[partition])
+            for partition, offset in stable.items()
+            if offset < ends.get(partition, 0)
+        }
 
     def _offsets(self, isolation: IsolationLevel, among: Collection[Partition] | None = None) -> dict[Partition, int]:
         """The last stable offsets, or the ends. Places that we may not look at, or that go meanwhile, are left out."""
@@ -144,24 +148,31 @@ class Spans:
         if not among:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
-        asked = self._admin.list_offsets(
-            {TopicPartition(*place): latest for place in among}, isolation_level=isolation, request_timeout=_SECONDS
+        futures = self._admin.list_offsets(
+            {TopicPartition(*partition): latest for partition in among},
+            isolation_level=isolation,
+            request_timeout=_SECONDS,
         )
-        found: dict[Partition, int] = {}
-        for where, future in asked.items():
+        offsets: dict[Partition, int] = {}
+        for kafka_partition, future in futures.items():
             try:
-                found[where.topic, where.partition] = future.result().offset
+                offsets[kafka_partition.topic, kafka_partition.partition] = future.result().offset
             except KafkaException as error:
-                LOG.debug("the end of %s[%d]: %s", where.topic, where.partition, redact(error.args[0].str()))
-        return found
+                LOG.debug(
+                    "the end of %s[%d]: %s",
+                    kafka_partition.topic,
+                    kafka_partition.partition,
+                    redact(error.args[0].str()),
+                )
+        return offsets
 
     def _places(self) -> list[Partition]:
         try:
             topics = self._admin.list_topics(timeout=_SECONDS).topics
         except KafkaException as error:
             raise service_error("listing topics", error.args[0], self._errors) from error
-        ours = (name for name in topics if name.startswith(f"{self._prefix}."))
-        return [(name, number) for name in ours for number in topics[name].partitions]
+        names = (name for name in topics if name.startswith(f"{self._prefix}."))
+        return [(name, partition) for name in names for partition in topics[name].partitions]
 
     def _read(self, place: Partition, first: int, end: int | None) -> Iterator[Header]:
         """The records of a place from an offset on, committed or not; without an `end`, the committed ones."""
@@ -193,10 +204,10 @@ class Spans:
 
     def _consumer(self, *, committed: bool) -> Consumer:
         if committed not in self._consumers:
-            own = {
+            reading = {
                 "group.id": "tailrace-reader",
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
             }
-            whole = {**self._config, **READING, **own}
-            self._consumers[committed] = made(lambda: Consumer(whole, logger=LOG))
+            config = {**self._config, **READING, **reading}
+            self._consumers[committed] = made(lambda: Consumer(config, logger=LOG))
         return self._consumers[committed]

@@ -46,17 +46,17 @@ class KafkaTopics:
         self._create = create
         self._timeout = timeout
         self._errors = ClientErrors()
-        own: dict[str, Any] = {"error_cb": self._errors}
+        callbacks: dict[str, Any] = {"error_cb": self._errors}
         self._counts: dict[str, int] = {}
         self.limits: dict[str, int] = {}
         """max.message.bytes of the topics that were ensured, in bytes."""
-        self._client = made(lambda: AdminClient({**QUIET, **config, **own}, logger=LOG))
+        self._client = made(lambda: AdminClient({**QUIET, **config, **callbacks}, logger=LOG))
         self._contact = FirstContact(config, self._errors, lambda: self._client.poll(0))
 
     def ensure_internal(self, which: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""
         topics, brokers = self._there()
-        plans = [internal_plan(self._options, one) for one in which]
+        plans = [internal_plan(self._options, internal) for internal in which]
         self._ensure(plans, topics, brokers)
         self._verify(plans, topics)
 
@@ -73,15 +73,15 @@ class KafkaTopics:
     def limit(self, topic: str) -> int:
         """The most bytes that a batch of the topic may have, a single record with what is around it too.
 
-        Its max.message.bytes as it was when the topic was ensured, at most that of the settings; theirs where Kafka
-        does not tell, or it was not ensured.
+        Its max.message.bytes as it was when the topic was ensured, at most that of the settings. Where Kafka does not
+        tell it, or the topic was not ensured, that of the settings.
         """
         return self.limits.get(topic, self._options.max_message_bytes)
 
     def refresh_limits(self, which: Collection[Internal]) -> None:
         """Note anew how large a record these topics take: an owner may have lowered it. What Kafka does not tell stays
         as it was."""
-        names = [internal_topic(self._options.prefix, one) for one in which]
+        names = [internal_topic(self._options.prefix, internal) for internal in which]
         try:
             settings = self._settings_of(names)
         except ServiceError as error:
@@ -96,14 +96,15 @@ class KafkaTopics:
 
         The partition of a change depends on it (contracts.md 4). Raises ServiceError where Kafka does not answer.
         """
-        there, _ = self._there()
-        for topic, before in self._counts.items():
-            now = there.get(topic) or before
-            if now != before:
+        counts, _ = self._there()
+        for topic, initial in self._counts.items():
+            now = counts.get(topic) or initial
+            if now != initial:
                 raise SettingsError(
-                    f"topic {topic} has {now} partitions, and had {before} when this agent started. Changes of one key "
-                    f"stand in one partition only as long as that does not change: let readers come to the topic's end,"
-                    " then start all agents of this prefix again, together"
+                    f"topic {topic} has {now} partitions, and had {initial} when this agent started. Changes of one "
+                    "key stay in one partition only as long as that number does not change. Let readers come to the "
+                    "topic's end, then start all agents of this prefix again, together"
+
                 )
 
     def copies(self) -> dict[str, int]:
@@ -117,8 +118,8 @@ class KafkaTopics:
     def in_sync(self, topics: Iterable[str]) -> dict[str, int]:
         """min.insync.replicas of some topics. Raises ServiceError."""
         names = list(topics)
-        found = self._settings_of(names) if names else {}
-        return {name: int(actual["min.insync.replicas"]) for name, actual in found.items()}
+        settings = self._settings_of(names) if names else {}
+        return {name: int(actual["min.insync.replicas"]) for name, actual in settings.items()}
 
     def retentions(self) -> list[int | None]:
         """How long the topic of each table of ours keeps a change, in milliseconds; None: for ever, or for its key's.
@@ -126,7 +127,7 @@ class KafkaTopics:
         Raises ServiceError, without the right to ask too.
         """
         prefix = self._options.prefix
-        internal = {internal_topic(prefix, one) for one in Internal}
+        internal = {internal_topic(prefix, kind) for kind in Internal}
         tables = [name for name in self._there()[0] if name.startswith(f"{prefix}.") and name not in internal]
         return [retention_of(actual) for actual in self._settings_of(tables).values()] if tables else []
 
@@ -138,24 +139,24 @@ class KafkaTopics:
         """What forbids using these topics, given with their partitions, as ours. Raises ServiceError."""
         if not topics:  # librdkafka refuses to be asked about nothing
             return []
-        internal = {plan.name: plan for plan in (internal_plan(self._options, one) for one in Internal)}
+        internal = {plan.name: plan for plan in (internal_plan(self._options, kind) for kind in Internal)}
         plans = {name: internal.get(name) or table_plan(self._options, name) for name in topics}
-        found: list[str] = []
+        problems: list[str] = []
         for name, actual in self._settings_of(plans).items():
-            found += plans[name].problems(topics[name], actual)
-        return found
+            problems += plans[name].problems(topics[name], actual)
+        return problems
 
     def _settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Every setting of some topics. Raises ServiceError."""
-        asked = self._client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in names])
-        found: dict[str, dict[str, str]] = {}
-        for resource, future in asked.items():
+        futures = self._client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in names])
+        settings: dict[str, dict[str, str]] = {}
+        for resource, future in futures.items():
             try:
                 actual = future.result(self._timeout + 5)
             except KafkaException as error:
                 raise service_error(f"settings of topic {resource.name}", error.args[0], self._errors) from error
-            found[str(resource.name)] = {name: str(entry.value) for name, entry in actual.items()}
-        return found
+            settings[str(resource.name)] = {name: str(entry.value) for name, entry in actual.items()}
+        return settings
 
     def _verify(self, plans: Iterable[TopicPlan], there: Mapping[str, int]) -> None:
         """Raise SettingsError for topics, by whomever they were made, in which changes or their order would be lost;
@@ -171,8 +172,8 @@ class KafkaTopics:
                 )
                 continue
             size = int(actual.pop("max.message.bytes", self._options.max_message_bytes))
-            if found := plan.problems(there.get(plan.name, plan.partitions), actual):
-                raise SettingsError("; ".join(found))
+            if wrong := plan.problems(there.get(plan.name, plan.partitions), actual):
+                raise SettingsError("; ".join(wrong))
             self.limits[plan.name] = min(size, self._options.max_message_bytes)
 
     def _there(self) -> tuple[dict[str, int], int]:
