@@ -129,14 +129,16 @@ BREAKAGES: Final = (
         name="a-bad-checksum-costs-one-mutation",
         promise="what is damaged is read up to the damage and no further",
         file="connector/tailrace/commitlog/entry.py",
-        old="            payload = frame_payload(data, at, length, base)\n            at += length + OVERHEAD\n",
+        old=(
+            "            payload = frame_payload(data, offset, length, base)\n            offset += length + OVERHEAD\n"
+        ),
         new=(
             "            try:\n"
-            "                payload = frame_payload(data, at, length, base)\n"
+            "                payload = frame_payload(data, offset, length, base)\n"
             "            except Exception:\n"
-            "                at += length + OVERHEAD\n"
+            "                offset += length + OVERHEAD\n"
             "                continue\n"
-            "            at += length + OVERHEAD\n"
+            "            offset += length + OVERHEAD\n"
         ),
         needs=Needs.NODE,
         session="agent",

@@ -45,7 +45,7 @@ BREAKAGES: Final = (
         name="an-epoch-says-nothing",
         promise="on Cassandra 6 the metadata epoch that a write names says which definition holds",
         file=HISTORY,
-        old="        while place > 0 and (self.metadata[place] or 0) > epoch:\n            place -= 1\n",
+        old="        while index > 0 and (self.metadata[index] or 0) > epoch:\n            index -= 1\n",
         new="",
         needs=Needs.NOTHING,
         reds=(
@@ -169,10 +169,10 @@ BREAKAGES: Final = (
         name="dropped-is-forgotten",
         promise="a table that was dropped while unread is published whole",
         file=HISTORY,
-        old="        return replace(self, current=left), SchemaDifference(dropped=_sorted(gone))\n",
+        old="        return replace(self, current=left), SchemaDifference(dropped=_sorted(dropped))\n",
         new=(
             "        known = {id: one for id, one in self.timelines.items() if id in left}\n"
-            "        return self._with(known, left, ()), SchemaDifference(dropped=_sorted(gone))\n"
+            "        return self._with(known, left, ()), SchemaDifference(dropped=_sorted(dropped))\n"
         ),
         needs=Needs.NODE,
         session="agent",
@@ -269,7 +269,7 @@ BREAKAGES: Final = (
         name="large-history-is-not-cut",
         promise="a definition that is larger than a record of the history keeps nothing back",
         file="connector/tailrace/history/records.py",
-        old="    if len(value) <= most:\n",
+        old="    if len(value) <= limit:\n",
         new="    if value:\n",
         needs=Needs.MORE,
         session="large definitions",

@@ -80,11 +80,11 @@ class _Pieces(MutationVisitor):
             self._surveys.append(survey)
             return survey
         self._end_piece()
-        number = self._met
-        self._met = number + 1
-        if number != self._current:
+        index = self._met
+        self._met = index + 1
+        if index != self._current:
             return UNTRACKED
-        self._piece = _Piece(writer, self, self._surveys[number], self._start, self._window)
+        self._piece = _Piece(writer, self, self._surveys[index], self._start, self._window)
         return self._piece
 
     def survey_is_over(self) -> None:
@@ -155,16 +155,16 @@ class _Survey(Update):
         self._kinds = array("b")
         self._wire = array("q")
 
-    def wants(self, written: i64, deletes: bool, static: bool, place: i64, changes: i64) -> bool:
+    def wants(self, written: i64, deletes: bool, static: bool, wire_index: i64, changes: i64) -> bool:
         kind: i64 = (2 if deletes else 0) + (0 if static else 1)
         if self.units_seen and self.sorted:
-            before: tuple[int, int, int] = (self._written[-1], self._kinds[-1], self._wire[-1])
-            self.sorted = before <= (written, kind, place)
+            previous: tuple[int, int, int] = (self._written[-1], self._kinds[-1], self._wire[-1])
+            self.sorted = previous <= (written, kind, wire_index)
         self.units_seen += 1
         self.changes += changes
         self._written.append(written)
         self._kinds.append(kind)
-        self._wire.append(place)
+        self._wire.append(wire_index)
         return False
 
     def rank(self) -> None:
@@ -174,10 +174,10 @@ class _Survey(Update):
             order = sorted(range(self.units_seen), key=self._wire.__getitem__)
             order.sort(key=self._kinds.__getitem__)
             order.sort(key=self._written.__getitem__)
-            places = order.copy()
-            for place, unit in enumerate(order):
-                places[unit] = place
-            self.places = places
+            ranks = order.copy()
+            for rank, unit in enumerate(order):
+                ranks[unit] = rank
+            self.places = ranks
         self._written = array("q")
         self._kinds = array("b")
         self._wire = array("q")

@@ -24,23 +24,24 @@ _Unit = tuple[_Rank, list[Change]]
 def changes_of(mutation: Mutation, source: Source, tracked: Callable[[Table], bool]) -> tuple[Change, ...]:
     """The changes of those updates whose table is tracked, digests taken, `index` and `count` set in their source.
 
-    Order (docs/contracts.md section 1): updates in wire order; in an update by the newest write time that the change
-    contains, ascending; at a tie data before deletions, then static before rows, rows in clustering order, ranges
-    once. A row's own deletion stands right before its data, also where it is not older. Nothing of an update is left
-    out, except rows that hold nothing but cells of dropped columns.
+    Order (docs/contracts.md section 1): updates in wire order, and in an update by the newest write time that the
+    change contains, ascending. At a tie: data before deletions, then static before rows, rows in clustering order,
+    ranges once. A row's own deletion stands right before its data, also where it is not older. Nothing of an update is
+    left out, except rows that hold nothing but cells of dropped columns.
+
     """
-    wanted = [update for update in mutation.updates if tracked(update.table)]
-    updates = [list(_update_changes(update)) for update in wanted]
+    tracked_updates = [update for update in mutation.updates if tracked(update.table)]
+    updates = [list(_update_changes(update)) for update in tracked_updates]
     count = sum(map(len, updates))
     index = 0
     placed: list[Change] = []
-    for update, changes in zip(wanted, updates, strict=True):
-        own = source.flags | (STREAMED if update.streamed else 0)
+    for update, changes in zip(tracked_updates, updates, strict=True):
+        update_source_flags = source.flags | (STREAMED if update.streamed else 0)
         first, last = index, index + len(changes) - 1
         for change in changes:
-            flags = own | update_flags(index, first, last, count)
-            where = replace(source, index=index, count=count, flags=flags)
-            placed.append(replace(change, digest=change_digest(change), source=where))
+            flags = update_source_flags | update_flags(index, first, last, count)
+            change_source = replace(source, index=index, count=count, flags=flags)
+            placed.append(replace(change, digest=change_digest(change), source=change_source))
             index += 1
     return tuple(placed)
 
@@ -63,13 +64,13 @@ def _update_changes(update: PartitionUpdate) -> Iterator[Change]:
     if update.static is not None:
         units += _row_units(bare, update.static, -1)
     opened: tuple[int, Bound, Deletion] | None = None
-    for place, item in enumerate(update.items):
+    for wire_index, item in enumerate(update.items):
         if isinstance(item, Row):
-            units += _row_units(bare, item, place)
+            units += _row_units(bare, item, wire_index)
             continue
         if opened is not None and item.close is not None:
             units.append(_range_unit(bare, opened, Bound(item.values, closes_inclusive(item.kind))))
-        opened = None if item.open is None else (place, Bound(item.values, opens_inclusive(item.kind)), item.open)
+        opened = None if item.open is None else (wire_index, Bound(item.values, opens_inclusive(item.kind)), item.open)
     units.sort(key=lambda unit: unit[0])
     for _, changes in units:
         yield from changes
@@ -86,9 +87,9 @@ def closes_inclusive(kind: int) -> bool:
 
 
 def _range_unit(bare: Change, opened: tuple[int, Bound, Deletion], end: Bound) -> _Unit:
-    place, start, deletion = opened
+    wire_index, start, deletion = opened
     change = replace(bare, op=Op.DELETE_RANGE, deletion=deletion, start=start, end=end)
-    return (deletion.written, 1, 1, place), [change]
+    return (deletion.written, 1, 1, wire_index), [change]
 
 
 def _row_units(bare: Change, row: Row, place: int) -> list[_Unit]:

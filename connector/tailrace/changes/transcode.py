@@ -1,7 +1,7 @@
 """A mutation to the Kafka messages of its changes, Cassandra's bytes to Avro's: the way that the agent goes.
 
-What `split` says of the changes of a mutation and their order holds here too, and the tests hold both against each
-other, byte for byte; objects are made where filters, JSON and people need them.
+What `split` says of the changes of a mutation and their order holds here too: the tests compare both, byte for byte.
+Objects are made where filters, JSON and people need them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Transcoder:
         """The messages of those updates whose table has cdc = true, in the order of `split.changes_of`.
 
         `tables` gives the definition in force for the 16 bytes of a table id, `dated` that of a metadata epoch, where
-        updates carry one; `index` and `count` of `source` are set here. Raises what `decode_mutation` raises.
+        updates carry one. `index` and `count` of `source` are set here. Raises what `decode_mutation` raises.
         """
         messages: list[Message] = []
         self.begin(source)
@@ -153,8 +153,8 @@ class Transcoder:
         if segment != self._segment or epoch != self._epoch:
             self.see(epoch, segment)
         index: i64 = 0
-        for at in range(updates.used):
-            update = updates.all[at]
+        for update_index in range(updates.used):
+            update = updates.all[update_index]
             if updates.used > 1 or update.streamed:
                 index = self._add_update(messages, update, offset, index, count)
                 continue
@@ -202,8 +202,8 @@ class Transcoder:
         if not several and not update.streamed:
             return self._message(update, body, offset, index, count)
         reading = self._reading
-        own = self._flags | STREAMED if update.streamed else self._flags
-        self._reading = self._flagged(own | update_flags(index, first, last, count))
+        source_flags = self._flags | STREAMED if update.streamed else self._flags
+        self._reading = self._flagged(source_flags | update_flags(index, first, last, count))
         message = self._message(update, body, offset, index, count)
         self._reading = reading
         return message
@@ -244,19 +244,19 @@ class Updates(MutationVisitor):
     def update(self, shape: Shape) -> UpdateVisitor:
         if not shape.table.cdc:
             return UNTRACKED
-        at = self.used
-        if at == len(self.all):
+        index = self.used
+        if index == len(self.all):
             self.all.append(Update(self.writer(shape)))
         else:
-            self.all[at].open(self.writer(shape))
-        self.used = at + 1
-        return self.all[at]
+            self.all[index].open(self.writer(shape))
+        self.used = index + 1
+        return self.all[index]
 
     def order(self) -> i64:
         """Put the changes of each update into their order; how many there are."""
         count: i64 = 0
-        for at in range(self.used):
-            count += self.all[at].order()
+        for index in range(self.used):
+            count += self.all[index].order()
         return count
 
     def writer(self, shape: Shape) -> TableWriter:
@@ -326,7 +326,7 @@ class Update(UpdateVisitor):
     def row(self, reader: Reader, header: Plan, static: bool) -> None:
         """A row's deletion and its data, one unit where the deletion is not the older."""
         cells, data = reader.cells, reader.data
-        place: i64 = -1 if static else self._place
+        wire_index: i64 = -1 if static else self._place
         if not static:
             self._place += 1
         plan = self._writer.plan(header)
@@ -335,26 +335,26 @@ class Update(UpdateVisitor):
         if cells.deleted:
             deleted = cells.deleted_written
             if has_data and deleted >= written:
-                if self.wants(deleted, False, static, place, 2):
+                if self.wants(deleted, False, static, wire_index, 2):
                     body = self._records.row_deletion(self.partition(), cells, data, static)
                     record = self._records.row(self.partition(), cells, data, plan, static)
-                    self.add(Unit(deleted, False, static, place, body, record))
+                    self.add(Unit(deleted, False, static, wire_index, body, record))
                 return
-            if self.wants(deleted, True, static, place, 1):
+            if self.wants(deleted, True, static, wire_index, 1):
                 body = self._records.row_deletion(self.partition(), cells, data, static)
-                self.add(Unit(deleted, True, static, place, body, None))
-        if has_data and self.wants(written, False, static, place, 1):
+                self.add(Unit(deleted, True, static, wire_index, body, None))
+        if has_data and self.wants(written, False, static, wire_index, 1):
             body = self._records.row(self.partition(), cells, data, plan, static)
-            self.add(Unit(written, False, static, place, body, None))
+            self.add(Unit(written, False, static, wire_index, body, None))
 
     def mark(self, marker: RangeMarker) -> None:
         """A range's end closes the one that is open, its start opens one; a boundary does both."""
         if self._opened is not None and marker.close is not None:
-            place, start, deletion = self._opened
+            wire_index, start, deletion = self._opened
             end = Bound(marker.values, closes_inclusive(marker.kind))
-            if self.wants(deletion.written, True, False, place, 1):
+            if self.wants(deletion.written, True, False, wire_index, 1):
                 body = self._records.range_deletion(self.partition(), deletion, start, end)
-                self.add(Unit(deletion.written, True, False, place, body, None))
+                self.add(Unit(deletion.written, True, False, wire_index, body, None))
         self._opened = None
         if marker.open is not None:
             self._opened = self._place, Bound(marker.values, opens_inclusive(marker.kind)), marker.open

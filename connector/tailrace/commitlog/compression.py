@@ -97,8 +97,8 @@ def _zstd_content(head: bytes) -> int | None:
             return None
         length = 1
     # The window's size stands before it unless the whole content is the window; a dictionary's id comes between.
-    at = (5 if single else 6) + (0, 1, 2, 4)[descriptor & 3]
-    return int.from_bytes(head[at : at + length], "little") + added
+    start = (5 if single else 6) + (0, 1, 2, 4)[descriptor & 3]
+    return int.from_bytes(head[start : start + length], "little") + added
 
 
 def _noop(block: memoryview, size: int) -> bytes:

@@ -22,7 +22,7 @@ class SegmentVersion:
     """What one version of the format does differently from the others (commit-log layout and payload alike).
 
     `release` names who writes it. Local deletion times are signed 32-bit seconds, or unsigned ones (CASSANDRA-14227).
-    With `epochs`, a mutation begins with a byte of flags, and each update names the epoch of the cluster's metadata
+    With `epochs`, a mutation begins with a byte of flags. Each update then names the epoch of the cluster's metadata
     that it was written by (CASSANDRA-18330).
     """
 
@@ -81,8 +81,8 @@ def parse_name(name: str) -> tuple[int, int] | None:
 def read_descriptor(data: SegmentData) -> Descriptor:
     """Read the header at the start of a segment (CommitLogDescriptor.readHeader).
 
-    Raises TruncatedError while the header is not all there (on a young file: not yet), UnsupportedError for a version
-    that is not read, CorruptError for a wrong checksum or for parameters that are not a JSON object.
+    Raises TruncatedError while the header is not all there: on a young file, not yet. Raises UnsupportedError for a
+    version that is not read, CorruptError for a wrong checksum or for parameters that are not a JSON object.
     """
     size = len(data)
     if size < _HEAD.size:
@@ -116,12 +116,15 @@ def _refuse_version(version: int, data: SegmentData) -> None:
     if not any(data[: _HEAD.size]):
         raise TruncatedError("segment header: not written yet, all zero", offset=0)
     # Beyond three digits it is no version, but whatever stands there: shown as the file's bytes, which have no sign.
-    shown = str(version) if 0 <= version < 1000 else f"0x{version & 0xFFFFFFFF:08x}"
+    version_text = str(version) if 0 <= version < 1000 else f"0x{version & 0xFFFFFFFF:08x}"
     if version > max(VERSIONS):
         raise UnsupportedError(
-            f"segment version {shown} is newer than this Tailrace reads ({_KNOWN}), or this is no segment", offset=0
+            f"segment version {version_text} is newer than this Tailrace reads ({_KNOWN}), or this is no segment",
+            offset=0,
         )
-    raise UnsupportedError(f"segment version {shown} is not read (only {_KNOWN}), or this is no segment", offset=0)
+    raise UnsupportedError(
+        f"segment version {version_text} is not read (only {_KNOWN}), or this is no segment", offset=0
+    )
 
 
 def _parameters(text: bytes) -> Mapping[str, object]:

@@ -71,28 +71,28 @@ def decrypt_section(descriptor: Descriptor, blocks: memoryview, size: int, keys:
     """
     decrypt = _decryption(descriptor, keys)
     parts: list[bytes] = []
-    found = at = 0
-    while at < len(blocks):
-        if len(blocks) - at < _BLOCK.size:
-            raise CorruptError(f"encrypted section: {len(blocks) - at} bytes left, too few for a block")
-        encrypted, plain_size = _BLOCK.unpack_from(blocks, at)
-        at += _BLOCK.size
-        if not 0 < encrypted <= len(blocks) - at:
-            raise CorruptError(f"encrypted block of {encrypted} bytes, {len(blocks) - at} left in the section")
-        plain = decrypt(bytes(blocks[at : at + encrypted]))
-        at += encrypted
+    decrypted = offset = 0
+    while offset < len(blocks):
+        if len(blocks) - offset < _BLOCK.size:
+            raise CorruptError(f"encrypted section: {len(blocks) - offset} bytes left, too few for a block")
+        encrypted, plain_size = _BLOCK.unpack_from(blocks, offset)
+        offset += _BLOCK.size
+        if not 0 < encrypted <= len(blocks) - offset:
+            raise CorruptError(f"encrypted block of {encrypted} bytes, {len(blocks) - offset} left in the section")
+        plain = decrypt(bytes(blocks[offset : offset + encrypted]))
+        offset += encrypted
         if len(plain) != plain_size:
             # One time in 256 padding comes out right by chance; what is before it hardly ever does.
             raise WrongKeyError(f"encrypted block holds {len(plain)} bytes, not {plain_size}")
         if plain_size < 4:
             raise CorruptError(f"an encrypted block of {plain_size} bytes, too few for its length")
         length = int.from_bytes(plain[:4], "big", signed=True)
-        if not 0 <= length <= size - found:
-            raise CorruptError(f"encrypted block states {length} bytes, its section {size - found} more")
+        if not 0 <= length <= size - decrypted:
+            raise CorruptError(f"encrypted block states {length} bytes, its section {size - decrypted} more")
         parts.append(decompress(LZ4, memoryview(plain)[4:], length))
-        found += length
-    if found != size:
-        raise CorruptError(f"encrypted section holds {found} bytes, not {size}")
+        decrypted += length
+    if decrypted != size:
+        raise CorruptError(f"encrypted section holds {decrypted} bytes, not {size}")
     return b"".join(parts)
 
 

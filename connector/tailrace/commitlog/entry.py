@@ -64,16 +64,16 @@ class Stretch:
         """
         data, base = self._data, self._base
         size: i64 = len(data)
-        at: i64 = max(self.after - base, 0)
-        taken: i64 = 0
-        while at <= size - 4 and taken < most_bytes and len(entries) < limit:
-            length = frame_length(data, at, base)
-            payload = frame_payload(data, at, length, base)
-            at += length + OVERHEAD
-            taken += length
-            entries.append(Entry(self._epoch, self._segment, base + at, payload, self._version, self._file))
-            self.after = base + at
-        return taken
+        offset: i64 = max(self.after - base, 0)
+        payload_bytes: i64 = 0
+        while offset <= size - 4 and payload_bytes < most_bytes and len(entries) < limit:
+            length = frame_length(data, offset, base)
+            payload = frame_payload(data, offset, length, base)
+            offset += length + OVERHEAD
+            payload_bytes += length
+            entries.append(Entry(self._epoch, self._segment, base + offset, payload, self._version, self._file))
+            self.after = base + offset
+        return payload_bytes
 
     @property
     def ended(self) -> bool:

@@ -51,22 +51,22 @@ def frames(section: Section, after: int = 0) -> Iterator[Frame]:
     """The frames of a section in order, those that end behind logical position `after` (CommitLogReader.readSection).
 
     `after` must be a frame's end, or a position outside of the section: reading starts there, nothing before it is
-    looked at. Raises CorruptError at the first frame that breaks a rule; its offset is the frame's logical position
-    and the rest of the section is lost, as its lengths can no longer be trusted.
+    looked at. Raises CorruptError at the first frame that breaks a rule; its offset is the frame's logical position.
+    The rest of the section is lost then, as its lengths can no longer be trusted.
 
-    A length of zero, at which Cassandra stops reading, is an error here too: no writer since 3.0 puts one inside a
-    section, so it means bytes that were lost after their marker was written, or a marker that points too far.
+    A length of zero, at which Cassandra stops reading, is an error here: no writer since 3.0 puts one inside a section.
+    It means bytes that were lost after their marker was written, or a marker that points too far.
     """
     data = section.data
     base = section.logical
     size: i64 = len(data)
-    at: i64 = max(after - base, 0)
+    offset: i64 = max(after - base, 0)
     # Up to three bytes behind the last frame are no frame; Cassandra ignores them and so do we.
-    while at <= size - 4:
-        length = frame_length(data, at, base)
-        payload = frame_payload(data, at, length, base)
-        at += length + OVERHEAD
-        yield Frame(base + at, payload)
+    while offset <= size - 4:
+        length = frame_length(data, offset, base)
+        payload = frame_payload(data, offset, length, base)
+        offset += length + OVERHEAD
+        yield Frame(base + offset, payload)
 
 
 def frames_of(section: Section, tables: frozenset[bytes], id_at: i64, after: int = 0) -> Iterator[Frame]:
@@ -78,22 +78,22 @@ def frames_of(section: Section, tables: frozenset[bytes], id_at: i64, after: int
     data = section.data
     base = section.logical
     size: i64 = len(data)
-    at: i64 = max(after - base, 0)
-    while at <= size - 4:
-        length = frame_length(data, at, base)
-        begun, id_start = at, at + _HEAD + id_at
-        at += length + OVERHEAD
+    offset: i64 = max(after - base, 0)
+    while offset <= size - 4:
+        length = frame_length(data, offset, base)
+        start, id_start = offset, offset + _HEAD + id_at
+        offset += length + OVERHEAD
         if data[id_start : id_start + 16] in tables:
-            yield Frame(base + at, frame_payload(data, begun, length, base))
+            yield Frame(base + offset, frame_payload(data, start, length, base))
 
 
-def _checksum_of_four(data: bytes, at: i64) -> i64:
+def _checksum_of_four(data: bytes, offset: i64) -> i64:
     """The CRC-32 of the four bytes at `at`, without the slice that zlib's would take."""
     checksum: i64 = _BITS_32
-    end = at + 4
-    while at < end:
-        checksum = _CHECKSUMS[(checksum ^ data[at]) & 255] ^ (checksum >> 8)
-        at += 1
+    end = offset + 4
+    while offset < end:
+        checksum = _CHECKSUMS[(checksum ^ data[offset]) & 255] ^ (checksum >> 8)
+        offset += 1
     return checksum ^ _BITS_32
 
 

@@ -36,8 +36,8 @@ _VERSIONS: Final[dict[int, SegmentVersion]] = dict(VERSIONS)
 def first_table(payload: bytes, version: int) -> tuple[int, UUID]:
     """(number of partition updates, table id of the first) without decoding anything.
 
-    A mutation of one update whose table is not of interest can be left at that; with several, the later ids are only
-    reached by decoding. Raises TruncatedError, CorruptError, UnsupportedError.
+    A mutation of one update whose table is not of interest can be left at that. Of several updates, the later ids are
+    only reached by decoding. Raises TruncatedError, CorruptError, UnsupportedError.
     """
     count, id = first_table_bytes(payload, version)
     return count, UUID(bytes=id)
@@ -45,13 +45,13 @@ def first_table(payload: bytes, version: int) -> tuple[int, UUID]:
 
 def first_table_bytes(payload: bytes, version: int) -> tuple[int, bytes]:
     """`first_table` with the id as its 16 bytes, which takes a fraction of the time."""
-    known = _known(version)
-    if known.epochs:
+    segment_version = _known(version)
+    if segment_version.epochs:
         check_flags(payload)
-    count, at = read_unsigned(payload, 1 if known.epochs else 0)
+    count, offset = read_unsigned(payload, 1 if segment_version.epochs else 0)
     if count == 0:
         raise CorruptError("mutation: no partition update")
-    id = payload[at : at + 16]
+    id = payload[offset : offset + 16]
     if len(id) < 16:
         raise TruncatedError("mutation: ends inside of a table id")
     return count, id
@@ -64,15 +64,15 @@ def first_epoch(payload: bytes, version: int) -> int | None:
     """
     if not _known(version).epochs:
         return None
-    _, at = read_unsigned(payload, 1)
-    return read_unsigned(payload, at + 16)[0]
+    _, offset = read_unsigned(payload, 1)
+    return read_unsigned(payload, offset + 16)[0]
 
 
 def _known(version: int) -> SegmentVersion:
-    known = _VERSIONS.get(version)
-    if known is None:
+    segment_version = _VERSIONS.get(version)
+    if segment_version is None:
         raise UnsupportedError(f"mutations of segment version {version} are not read")
-    return known
+    return segment_version
 
 
 class MutationVisitor:
@@ -115,18 +115,18 @@ def read_mutation(
 ) -> None:
     """Read a payload of a segment of this version, each update with what `visitor` gives for its table's shape.
 
-    `tables` gives the definition in force for the 16 bytes of a table id, or None; where updates carry an epoch of the
-    cluster's metadata, from version 9 on, `dated` is asked instead, if it is there. Raises what `decode_mutation`
+    `tables` gives the definition in force for the 16 bytes of a table id, or None. From version 9 on updates carry an
+    epoch of the cluster's metadata: then `dated` is asked instead, if it is given. Raises what `decode_mutation`
     raises; what the visitors raise of DecodeError is taken for a fault of the bytes, too.
     """
-    known = _known(version)
+    segment_version = _known(version)
     try:
-        count = reader.open(payload, known)
+        count = reader.open(payload, segment_version)
     except IndexError:
         raise TruncatedError("mutation: it ends before the number of its partition updates") from None
     for _ in range(count):
         id = reader.table_id()
-        table = tables(id) if dated is None or not known.epochs else dated(id, _peeked_epoch(reader, payload))
+        table = tables(id) if dated is None or not segment_version.epochs else dated(id, _peeked_epoch(reader, payload))
         if table is None:
             raise UnknownTableError(UUID(bytes=id))
         try:
@@ -190,13 +190,13 @@ def decode_mutation(payload: bytes, version: int, tables: Callable[[UUID], Table
     `tables` gives the definition in force for a table id, or None. Cells of dropped columns are in; collections
     without deletion and cells are left out, and so are rows in which nothing is left.
 
-    Raises UnknownTableError for an id without a definition (an update has no length, so nothing behind it can be
-    read), UnknownColumnError, TruncatedError, CorruptError and UnsupportedError; nothing else, whatever the bytes. As
+    Raises UnknownTableError for an id without a definition: an update has no length, so nothing behind it can be read.
+    Raises UnknownColumnError, TruncatedError, CorruptError and UnsupportedError; nothing else, whatever the bytes. As
     the payload's checksum was right, these mean that a definition does not fit, rather than damage.
     """
     visitor = _MutationObjects()
     read_mutation(Reader(), payload, version, lambda id: tables(UUID(bytes=id)), visitor)
-    return Mutation(updates=tuple([one.made() for one in visitor.updates]))
+    return Mutation(updates=tuple([update.made() for update in visitor.updates]))
 
 
 class _MutationObjects(MutationVisitor):
@@ -257,12 +257,14 @@ class _UpdateObjects(UpdateVisitor):
 def _row(reader: Reader, plan: Plan, static: bool) -> Row:
     """The row that was read last, as an object."""
     data, cells = reader.data, reader.cells
-    found: list[Cell] = []
-    for at in range(cells.count):
-        path = None if cells.path_start[at] == NULL else data[cells.path_start[at] : cells.path_end[at]]
-        value = None if cells.start[at] == NULL else data[cells.start[at] : cells.end[at]]
-        column = plan.columns[cells.column[at]]
-        found.append(Cell(column, path, cells.written[at], _or_none(cells.ttl[at]), _or_none(cells.expires[at]), value))
+    decoded: list[Cell] = []
+    for index in range(cells.count):
+        path = None if cells.path_start[index] == NULL else data[cells.path_start[index] : cells.path_end[index]]
+        value = None if cells.start[index] == NULL else data[cells.start[index] : cells.end[index]]
+        column = plan.columns[cells.column[index]]
+        decoded.append(
+            Cell(column, path, cells.written[index], _or_none(cells.ttl[index]), _or_none(cells.expires[index]), value)
+        )
     marker: Marker | None = None
     if cells.marked:
         marker = Marker(cells.row_written, _or_none(cells.row_ttl), _or_none(cells.row_expires))
@@ -271,14 +273,14 @@ def _row(reader: Reader, plan: Plan, static: bool) -> Row:
         static=static,
         marker=marker,
         deletion=Deletion(cells.deleted_written, cells.deleted_local) if cells.deleted else None,
-        cells=tuple(found),
+        cells=tuple(decoded),
         column_deletions=tuple(
             [
                 ColumnDeletion(
-                    plan.columns[cells.deletion_column[at]],
-                    Deletion(cells.deletion_written[at], cells.deletion_local[at]),
+                    plan.columns[cells.deletion_column[index]],
+                    Deletion(cells.deletion_written[index], cells.deletion_local[index]),
                 )
-                for at in range(cells.deletions)
+                for index in range(cells.deletions)
             ]
         ),
     )

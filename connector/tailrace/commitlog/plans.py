@@ -52,16 +52,16 @@ class Plan:
 
         Raises CorruptError for bits beyond the columns.
         """
-        known = self._subsets.get(coded)
-        if known is None:
+        indexes = self._subsets.get(coded)
+        if indexes is None:
             if coded < 0 or coded >> len(self.columns):
                 bits: int = coded  # no longer a word: the mask has more bits than one
                 raise CorruptError(f"column subset {bits & _WORD:#x} of only {len(self.columns)} columns")
             if len(self._subsets) >= _MOST_PLANS:
                 self._subsets.clear()
-            known = _Indexes(vec[i64]([index for index in range(len(self.columns)) if not coded >> index & 1]))
-            self._subsets[coded] = known
-        return known.present
+            indexes = _Indexes(vec[i64]([index for index in range(len(self.columns)) if not coded >> index & 1]))
+            self._subsets[coded] = indexes
+        return indexes.present
 
 
 class _Indexes:
@@ -100,15 +100,15 @@ class Shape:
 
     def _resolve(self, listed: bytes) -> tuple[Column, ...]:
         columns: list[Column] = []
-        count, at = read_unsigned(listed, 0)
+        count, offset = read_unsigned(listed, 0)
         for _ in range(count):
-            length, at = read_unsigned(listed, at)
-            name = listed[at : at + length]
+            length, offset = read_unsigned(listed, offset)
+            name = listed[offset : offset + length]
             column = self._by_name.get(name)
             if column is None:
                 raise UnknownColumnError(self.table.id, str(self.table), name)
             columns.append(column)
-            at += length
+            offset += length
         if len(set(columns)) < len(columns):
             raise CorruptError(f"a header of {len(columns)} columns names one of them twice")
         return tuple(columns)

@@ -69,14 +69,16 @@ def _token(update: PartitionUpdate) -> str:
 
 
 def _update(update: PartitionUpdate, never: int, dropped: bool) -> dict[str, object]:
-    gone = {} if dropped else _drop_times(update.table)
+    drop_times = {} if dropped else _drop_times(update.table)
     return {
         "table": update.table.name,
         "id": str(update.table.id),
         "key": update.key.hex(),
         "pdel": _deletion(update.deletion),
-        "static": None if update.static is None else _row(update.static, never, gone),
-        "items": [_row(item, never, gone) if isinstance(item, Row) else _range_marker(item) for item in update.items],
+        "static": None if update.static is None else _row(update.static, never, drop_times),
+        "items": [
+            _row(item, never, drop_times) if isinstance(item, Row) else _range_marker(item) for item in update.items
+        ],
     }
 
 
@@ -98,27 +100,27 @@ def _row(row: Row, never: int, gone: dict[bytes, int]) -> dict[str, object]:
 
 def _columns(row: Row, never: int, gone: dict[bytes, int]) -> list[dict[str, object]]:
     """Columns in wire order, simple ones with their cell, multi-cell ones with deletion and cells."""
-    shown: dict[bytes, tuple[Column, dict[str, object]]] = {}
+    columns: dict[bytes, tuple[Column, dict[str, object]]] = {}
     deletions = {
         deleted.column.name_bytes: deleted
         for deleted in row.column_deletions
         if deleted.deletion.written > gone.get(deleted.column.name_bytes, deleted.deletion.written - 1)
     }
     for name, deleted in deletions.items():
-        shown[name] = deleted.column, {"n": deleted.column.name, "cdel": _deletion(deleted.deletion), "cc": []}
+        columns[name] = deleted.column, {"n": deleted.column.name, "cdel": _deletion(deleted.deletion), "cc": []}
     for cell in row.cells:
         column = cell.column
         name = column.name_bytes
         if name in gone and cell.written <= gone[name]:
             continue
         if cell.path is None:
-            shown[name] = column, {"n": column.name, "c": _cell(cell, never)}
+            columns[name] = column, {"n": column.name, "c": _cell(cell, never)}
             continue
-        _, entry = shown.setdefault(name, (column, {"n": column.name, "cdel": None, "cc": []}))
+        _, entry = columns.setdefault(name, (column, {"n": column.name, "cdel": None, "cc": []}))
         cells = entry["cc"]
         assert isinstance(cells, list)  # noqa: S101 - made in this function
         cells.append(_cell(cell, never))
-    return [entry for _, (_, entry) in sorted(shown.items(), key=lambda item: _wire_order(item[1][0]))]
+    return [entry for _, (_, entry) in sorted(columns.items(), key=lambda item: _wire_order(item[1][0]))]
 
 
 def _wire_order(column: Column) -> tuple[bool, bytes]:

@@ -1,8 +1,8 @@
 """The bytes of a mutation, read forward: headers, rows and range markers of partition updates, into numbers.
 
 The one definition of the payload's format: `mutation` makes objects of what is read here, `changes.transcode` Avro.
-Whatever the bytes are, reading stays inside of them; what is missing at their end is an IndexError or TruncatedError,
-which the callers turn into the error that names the table.
+Whatever the bytes are, reading stays inside of them. Bytes that are missing at the end raise IndexError or
+TruncatedError, which the callers turn into the error that names the table.
 """
 
 from __future__ import annotations
@@ -131,28 +131,28 @@ class Reader:
 
     def vint(self) -> i64:
         """The next unsigned vint, its 64 bits as a signed word (VIntCoding.readUnsignedVInt)."""
-        at = self.at
-        first: i64 = self.data[at]
+        offset = self.at
+        first: i64 = self.data[offset]
         if first < 128:
-            self.at = at + 1
+            self.at = offset + 1
             return first
         return self._long_vint(first)
 
     def _long_vint(self, first: i64) -> i64:
         data = self.data
-        at = self.at + 1
+        offset = self.at + 1
         extra: i64 = 1
         while first & (128 >> extra):
             extra += 1
-        if at + extra > self.size:
-            raise TruncatedError(f"a vint of {extra + 1} bytes ends after {self.size - at + 1}", offset=self.at)
-        self.at = at + extra
+        if offset + extra > self.size:
+            raise TruncatedError(f"a vint of {extra + 1} bytes ends after {self.size - offset + 1}", offset=self.at)
+        self.at = offset + extra
         if extra == 8:
-            return read_i64_be(data, at)
+            return read_i64_be(data, offset)
         value: i64 = first & (255 >> extra)
-        while at < self.at:
-            value = value << 8 | data[at]
-            at += 1
+        while offset < self.at:
+            value = value << 8 | data[offset]
+            offset += 1
         return value
 
     def length(self) -> i64:
@@ -164,11 +164,11 @@ class Reader:
 
     def skip(self, size: i64) -> i64:
         """Go over `size` bytes, which must be there; the offset that they begin at."""
-        at = self.at
-        if size > self.size - at:
-            raise TruncatedError(f"a value of {size} bytes, {self.size - at} are left")
-        self.at = at + size
-        return at
+        start = self.at
+        if size > self.size - start:
+            raise TruncatedError(f"a value of {size} bytes, {self.size - start} are left")
+        self.at = start + size
+        return start
 
     def _written(self) -> i64:
         delta = self.vint()
@@ -192,9 +192,9 @@ class Reader:
         """The 16 bytes that name the next update's table."""
         if self.size - self.at < 16:
             raise TruncatedError("mutation: ends inside of a table id")
-        at = self.skip(16)
-        if not stands_at(self.data, at, self._table_id):
-            self._table_id = self.data[at : at + 16]
+        start = self.skip(16)
+        if not stands_at(self.data, start, self._table_id):
+            self._table_id = self.data[start : start + 16]
         return self._table_id
 
     def shape(self, table: Table) -> Shape:
@@ -211,8 +211,8 @@ class Reader:
     def key(self) -> bytes:
         """The serialized partition key."""
         size = self.length()
-        at = self.skip(size)
-        return self.data[at : at + size]
+        start = self.skip(size)
+        return self.data[start : start + size]
 
     def flags(self) -> i64:
         """The update's flags."""
@@ -275,14 +275,14 @@ class Reader:
             if index % _GROUP == 0:
                 bits = self.vint()
             if bits & 3:
-                at = NULL if bits & 2 else self.at
-                cells.add_clustering(at, at)
+                start = NULL if bits & 2 else self.at
+                cells.add_clustering(start, start)
             else:
                 size = sizes[index]
                 if size == VARIABLE:
                     size = self.length()
-                at = self.skip(size)
-                cells.add_clustering(at, at + size)
+                start = self.skip(size)
+                cells.add_clustering(start, start + size)
             bits = bits >> 2
             index += 1
 
@@ -406,14 +406,14 @@ class Reader:
     def _expect_order(self, plan: Plan, column: i64, first: i64) -> None:
         """Fields of a user type come once each, in their order (ComplexColumnData is sorted by path)."""
         data, cells = self.data, self.cells
-        at = first + 1
-        while at < cells.count:
-            before = data[cells.path_start[at - 1] : cells.path_end[at - 1]]
-            if before >= data[cells.path_start[at] : cells.path_end[at]]:
+        index = first + 1
+        while index < cells.count:
+            previous = data[cells.path_start[index - 1] : cells.path_end[index - 1]]
+            if previous >= data[cells.path_start[index] : cells.path_end[index]]:
                 raise CorruptError(
                     f"{plan.columns[column].name}: a field of its user type is out of order, or twice there"
                 )
-            at += 1
+            index += 1
 
     def _cell(self, plan: Plan, column: i64, size: i64) -> None:
         """One cell (Cell.Serializer). Of size COMPLEX it has a path; values then have lengths."""
@@ -444,12 +444,12 @@ class Reader:
             expires = self._local_time()
             if kinds == _IS_EXPIRING:
                 ttl = self._time_to_live()
-        at = cells.add_cell(column, written, ttl, expires)
+        index = cells.add_cell(column, written, ttl, expires)
         if size == COMPLEX:
             length = self.length()
             start = self.skip(length)
-            cells.path_start[at] = start
-            cells.path_end[at] = start + length
+            cells.path_start[index] = start
+            cells.path_end[index] = start + length
         end = self.at
         start = end
         if not flags & _HAS_EMPTY_VALUE:
@@ -458,8 +458,8 @@ class Reader:
             start = self.skip(size)
             end = start + size
         if not flags & _IS_DELETED:
-            cells.start[at] = start
-            cells.end[at] = end
+            cells.start[index] = start
+            cells.end[index] = end
 
 
 def _is_live(written: i64) -> bool:

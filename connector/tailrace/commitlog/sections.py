@@ -36,8 +36,8 @@ class Cursor:
 class Section:
     """The frames between two sync markers, uncompressed.
 
-    `logical` is the logical position of the first byte of `data`, `start` the marker that opens the section, `end` the
-    one behind it: `end.logical` is `logical + len(data)`, where the next section begins.
+    `logical` is the logical position of the first byte of `data`. `start` is the marker that opens the section, `end`
+    the one behind it: `end.logical` is `logical + len(data)`, where the next section begins.
     """
 
     data: bytes
@@ -59,8 +59,8 @@ def read_section(descriptor: Descriptor, data: SegmentData, cursor: Cursor, keys
     encrypted segments. Rules: CommitLogSegmentReader.readSyncMarker and its segmenters.
 
     Raises TruncatedError for a valid marker that points past the end, CorruptError for a wrong checksum or a section
-    that breaks its rules, UnsupportedError for a compressor or cipher that is not read or a key that is not there;
-    each with the file offset. In a segment that is still written, the first two may mean that the writer was met
+    that breaks its rules. Raises UnsupportedError for a compressor or cipher that is not read, or a key that is not
+    there. Each has the file offset. In a segment that is still written, the first two may mean that the writer was met
     half-way.
     """
     end = _read_marker(descriptor, data, cursor.marker)

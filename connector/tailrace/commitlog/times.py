@@ -16,16 +16,16 @@ def oldest_write(payload: bytes, version: int) -> int | None:
     None where it holds nothing that was written, or cannot be read.
     """
     try:
-        known = VERSIONS[version]
-        _, at = read_unsigned(payload, 1 if known.epochs else 0)
-        at += 16
-        if known.epochs:
-            _, at = read_unsigned(payload, at)
-        size, at = read_unsigned(payload, at)
-        flags = payload[at + size]
+        segment_version = VERSIONS[version]
+        _, offset = read_unsigned(payload, 1 if segment_version.epochs else 0)
+        offset += 16
+        if segment_version.epochs:
+            _, offset = read_unsigned(payload, offset)
+        size, offset = read_unsigned(payload, offset)
+        flags = payload[offset + size]
         if flags & _IS_EMPTY:
             return None
-        delta, _ = read_unsigned(payload, at + size + 1)
+        delta, _ = read_unsigned(payload, offset + size + 1)
     except (DecodeError, IndexError, KeyError):
         return None
     # The difference may be negative: it is taken modulo 2^64.

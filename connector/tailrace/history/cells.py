@@ -76,22 +76,22 @@ def merged(known: SchemaCells | None, row: Row, deleted: int, floor: int) -> Sch
     What the log wrote at or below `floor` is contained in what is known. Raises DecodeError for bytes that are no
     value of their column.
     """
-    before = known or SchemaCells()
+    current = known or SchemaCells()
     if row.deletion is not None:
         deleted = max(deleted, row.deletion.written)
     marker = row.marker.written if row.marker is not None and row.marker.written > floor else NEVER
-    cells = dict(before.cells)
+    cells = dict(current.cells)
     for cell in row.cells:
         if cell.column.name not in _COLUMNS:
             continue
         value = None if cell.value is None else codec(cell.column.type).decode(cell.value)
-        one = _Cell((cell.written, cell.value is None, cell.value or b""), value)
-        other = cells.get(cell.column.name)
-        if cell.written > floor and (other is None or one.rank > other.rank):
-            cells[cell.column.name] = one
+        incoming = _Cell((cell.written, cell.value is None, cell.value or b""), value)
+        existing = cells.get(cell.column.name)
+        if cell.written > floor and (existing is None or incoming.rank > existing.rank):
+            cells[cell.column.name] = incoming
     return SchemaCells(
-        max(before.deleted, deleted if deleted > floor else NEVER),
-        max(before.marker, marker),
+        max(current.deleted, deleted if deleted > floor else NEVER),
+        max(current.marker, marker),
         cells,
     )
 

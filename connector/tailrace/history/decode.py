@@ -91,10 +91,10 @@ def table_id(id: bytes) -> UUID:
 def _size_from(messages: list[Message], start: i64) -> i64:
     """The bytes of the keys and values from `start` on."""
     size: i64 = 0
-    at = start
-    while at < len(messages):
-        size += len(messages[at].value) + len(messages[at].key)
-        at += 1
+    index = start
+    while index < len(messages):
+        size += len(messages[index].value) + len(messages[index].key)
+        index += 1
     return size
 
 
@@ -124,13 +124,13 @@ class Definitions:
     def messages(
         self, transcoder: Transcoder, entries: Iterable[Entry], source: Source, most: i64, most_bytes: i64 = _NO_LIMIT
     ) -> tuple[int, list[Message]]:
-        """How many of the entries, from the first on, say all about themselves, and their messages; it ends with the
-        entry with which they are `most`, and before the one, unless it is the first, with which they exceed
-        `most_bytes`.
+        """How many of the entries, from the first on, can be decoded without a closer look, and their messages.
 
-        Left for `messages_at` is the first that is large, one that raises there, one that may be of a definition that
-        was inferred, one with a change of a table of which none was proven before, and all where the history knows
-        metadata epochs.
+        It ends with the entry that brings the messages to `most`, and before the one that brings them above
+        `most_bytes`, unless that is the first. It also ends before an entry that `messages_at` has to decide: a large
+        one, one that raises, or one whose definition may be inferred. So it does before a change of a table that is not
+        proven yet, and before every entry where the history knows metadata epochs.
+
         `source` names the node, and when and how it was read.
         """
         messages: list[Message] = []
@@ -143,7 +143,7 @@ class Definitions:
             if len(messages) >= most or len(entry.payload) >= LARGE or (self._unsure and self._is_unsure(entry)):
                 break
             self._entry = entry
-            before = len(messages)
+            first_message = len(messages)
             try:
                 if self._may_change(entry):
                     transcoder.add(
@@ -151,27 +151,27 @@ class Definitions:
                     )
             except (UnknownTableError, DecodeError):
                 break
-            if not self._are_proven(messages, before):
-                del messages[before:]
+            if not self._are_proven(messages, first_message):
+                del messages[first_message:]
                 break
-            size += _size_from(messages, before)
+            size += _size_from(messages, first_message)
             if size > most_bytes and done:
-                del messages[before:]
+                del messages[first_message:]
                 break
             done += 1
         return done, messages
 
     def _are_proven(self, messages: list[Message], start: i64) -> bool:
         """Whether all messages from `start` on are of tables that are."""
-        at = start
-        while at < len(messages):
-            table = messages[at].table
+        index = start
+        while index < len(messages):
+            table = messages[index].table
             # Most often the table of the one before.
             if table is not self._last:
                 if id(table) not in self._proven:
                     return False
                 self._last = table
-            at += 1
+            index += 1
         return True
 
     def _may_change(self, entry: Entry) -> bool:

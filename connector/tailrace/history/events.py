@@ -102,17 +102,17 @@ class SchemaEvent:
 
 def event_key(host: str, event: SchemaEvent) -> bytes:
     """`<host id>/<epoch>/<segment>/<offset>/<index>`."""
-    at = event.position
-    return f"{host}/{at.epoch}/{at.segment}/{at.offset}/{event.index}".encode()
+    position = event.position
+    return f"{host}/{position.epoch}/{position.segment}/{position.offset}/{event.index}".encode()
 
 
 def encode_event(host: str, event: SchemaEvent) -> bytes:
     """{host, position: {epoch, segment, offset}, index, kind, subject, keyspace, name, id, definition, changed,
-    written, metadata, upto: {segment, offset}, inferred, digest, format: 1}; what does not apply is null."""
-    at, upto = event.position, event.upto
+    written, metadata, upto: {segment, offset}, inferred, digest, format: 1}. What does not apply is null."""
+    position, upto = event.position, event.upto
     value = {
         "host": host,
-        "position": {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
+        "position": {"epoch": position.epoch, "segment": position.segment, "offset": position.offset},
         "index": event.index,
         "kind": event.kind.value,
         "subject": event.subject.value,
@@ -163,11 +163,11 @@ def decode_event(value: bytes) -> tuple[str, SchemaEvent]:
             raise EventError(
                 f"a schema change of format {int(record['format'])}, this Tailrace reads {FORMAT}: update it"
             )
-        at, upto, definition = record["position"], record["upto"], record["definition"]
+        position, upto, definition = record["position"], record["upto"], record["definition"]
         subject = Subject(record["subject"])
         defines_table = subject is Subject.TABLE and definition is not None
         return str(record["host"]), SchemaEvent(
-            position=Position(int(at["epoch"]), int(at["segment"]), int(at["offset"])),
+            position=Position(int(position["epoch"]), int(position["segment"]), int(position["offset"])),
             index=int(record["index"]),
             kind=EventKind(record["kind"]),
             subject=subject,
@@ -211,9 +211,9 @@ def _words(before: Table, after: Table) -> Iterator[str]:
     yield from (f"column {column.name} dropped" for name, column in olds.items() if name not in news)
     keys = _by_name(before.key)
     for name, column in {**_by_name(after.key), **news}.items():
-        known = olds.get(name) or keys.get(name)
-        if known is not None and known.type != column.type:
-            yield _type_words(known, column)
+        previous = olds.get(name) or keys.get(name)
+        if previous is not None and previous.type != column.type:
+            yield _type_words(previous, column)
     if before.cdc != after.cdc:
         yield f"cdc {'on' if after.cdc else 'off'}"
 

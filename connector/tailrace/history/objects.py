@@ -22,8 +22,10 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What a node says of itself, now: its keyspaces' options; by table id, the bytes that `system.local` has of its
-    last truncation; the epoch of the cluster's metadata (None before Cassandra 6)."""
+    """A node's present state: its keyspaces' options, the last truncations, and the epoch of the cluster's metadata.
+
+    `truncated` has the bytes of `system.local` by table id; `metadata` is None before Cassandra 6.
+    """
 
     keyspaces: Mapping[str, Options] = field(default_factory=dict)
     truncated: Mapping[UUID, bytes] = field(default_factory=dict)
@@ -71,39 +73,43 @@ class Objects:
     known: Mapping[Object, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def apply(self, mutation: Mutation) -> tuple[Objects, tuple[ObjectChange, ...]]:
-        """What a mutation of `system_schema` says of its keyspace, whose options Cassandra writes with all DDL, and of
-        the types in it; types by name, the keyspace before them, or behind where it goes.
+        """The keyspaces and types after a mutation of `system_schema`, and how they changed.
+
+        Cassandra writes a keyspace's options with all DDL. Changes come by the types' names, the keyspace before them,
+        or behind them where it was dropped.
 
         Raises DecodeError for values that are none.
         """
         updates = {update.table.name: update for update in mutation.updates}
         keyspace = mutation.updates[0].key.decode(errors="replace")
-        said: dict[Object, Mapping[str, Any] | None] = {}
+        states: dict[Object, Mapping[str, Any] | None] = {}
         if (update := updates.get("keyspaces")) is not None:
-            said[keyspace, ""] = next((_options(row) for row in _rows(update) if row.cells), None)
+            states[keyspace, ""] = next((_options(row) for row in _rows(update) if row.cells), None)
         if (update := updates.get("types")) is not None:
             if update.deletion is not None:
-                said |= {one: None for one in self.known if one[0] == keyspace and one[1]}
+                states |= {
+                    object_name: None for object_name in self.known if object_name[0] == keyspace and object_name[1]
+                }
             for row in _rows(update):
                 fields = _fields(row)
                 if fields is not None or row.deletion is not None:
-                    said[keyspace, (row.clustering[0] or b"").decode(errors="replace")] = fields
-        return self.become(said)
+                    states[keyspace, (row.clustering[0] or b"").decode(errors="replace")] = fields
+        return self.become(states)
 
-    def become(self, said: Mapping[Object, Mapping[str, Any] | None]) -> tuple[Objects, tuple[ObjectChange, ...]]:
+    def become(self, states: Mapping[Object, Mapping[str, Any] | None]) -> tuple[Objects, tuple[ObjectChange, ...]]:
         """With these as they are said to be; None: gone."""
-        known = dict(self.known)
-        made, gone = list[ObjectChange](), list[ObjectChange]()
-        for (keyspace, name), after in sorted(said.items()):
-            before = known.get((keyspace, name))
-            if after is None:
-                if known.pop((keyspace, name), None) is not None:
-                    gone.insert(0, ObjectChange(EventKind.DROPPED, keyspace, name, before or {}, {}))
-            elif after != before:
-                known[keyspace, name] = after
-                kind = EventKind.CREATED if before is None else EventKind.ALTERED
-                made.append(ObjectChange(kind, keyspace, name, before or {}, after))
-        return Objects(MappingProxyType(known)), (*made, *gone)
+        options = dict(self.known)
+        defined, dropped = list[ObjectChange](), list[ObjectChange]()
+        for (keyspace, name), new in sorted(states.items()):
+            old = options.get((keyspace, name))
+            if new is None:
+                if options.pop((keyspace, name), None) is not None:
+                    dropped.insert(0, ObjectChange(EventKind.DROPPED, keyspace, name, old or {}, {}))
+            elif new != old:
+                options[keyspace, name] = new
+                kind = EventKind.CREATED if old is None else EventKind.ALTERED
+                defined.append(ObjectChange(kind, keyspace, name, old or {}, new))
+        return Objects(MappingProxyType(options)), (*defined, *dropped)
 
 
 def _rows(update: PartitionUpdate) -> Iterator[Row]:
@@ -111,16 +117,16 @@ def _rows(update: PartitionUpdate) -> Iterator[Row]:
 
 
 def _options(row: Row) -> Options:
-    found = _values(row)
-    replication = {item["key"]: item["value"] for item in found.get("replication") or ()}
-    return {"durable_writes": bool(found.get("durable_writes", True)), "replication": replication}
+    values = _values(row)
+    replication = {item["key"]: item["value"] for item in values.get("replication") or ()}
+    return {"durable_writes": bool(values.get("durable_writes", True)), "replication": replication}
 
 
 def _fields(row: Row) -> Mapping[str, str] | None:
-    found = _values(row)
-    if "field_names" not in found:
+    values = _values(row)
+    if "field_names" not in values:
         return None
-    return dict(zip(found["field_names"], found.get("field_types") or (), strict=False))
+    return dict(zip(values["field_names"], values.get("field_types") or (), strict=False))
 
 
 def _values(row: Row) -> dict[str, Any]:
@@ -142,5 +148,5 @@ def types_of(rows: Iterable[KeyedRow]) -> dict[Object, Mapping[str, Any] | None]
 
 def _text(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
+        return ", ".join(f"{name} {item}" for name, item in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)

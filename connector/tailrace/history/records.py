@@ -91,12 +91,12 @@ def history_of(records: Iterable[HistoryRecord]) -> SchemaHistory:
     for (position, inferred, metadata), group in groupby(tables, _step):
         defined = list[Table]()
         for record in group:
-            known = history.newest(record.table_id)
-            table = known if record.unreadable else record.table
+            newest = history.newest(record.table_id)
+            table = newest if record.unreadable else record.table
             if table is not None:
-                defined.append(table if known is None else sharing(known, table))
-            elif known is not None:
-                history = history.drop((known,))[0]
+                defined.append(table if newest is None else sharing(newest, table))
+            elif newest is not None:
+                history = history.drop((newest,))[0]
         history = history.define(position, defined, inferred=inferred, metadata=metadata)[0]
     return history
 
@@ -107,8 +107,8 @@ def _step(record: HistoryRecord) -> tuple[Position, bool, int | None]:
 
 def history_key(host: str, record: HistoryRecord) -> bytes:
     """`<host id>/<table id>/<epoch>/<segment>/<offset>`."""
-    at = record.position
-    return f"{host}/{record.table_id}/{at.epoch}/{at.segment}/{at.offset}".encode()
+    position = record.position
+    return f"{host}/{record.table_id}/{position.epoch}/{position.segment}/{position.offset}".encode()
 
 
 def encode_history(record: HistoryRecord) -> bytes:
@@ -118,7 +118,7 @@ def encode_history(record: HistoryRecord) -> bytes:
         "keyspace": record.name[0],
         "name": record.name[1],
         "rows": [
-            {"table": one.table, "row": schema_row_to_json(one.row), "written": one.written} for one in record.rows
+            {"table": row.table, "row": schema_row_to_json(row.row), "written": row.written} for row in record.rows
         ],
         "inferred": record.inferred,
         "metadata": record.metadata,
@@ -128,53 +128,53 @@ def encode_history(record: HistoryRecord) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def history_values(host: str, record: HistoryRecord, most: int = _PART) -> list[tuple[bytes, bytes]]:
-    """Key and value of a record; where the value has more than `most` bytes, those of a head and of the parts.
+def history_values(host: str, record: HistoryRecord, limit: int = _PART) -> list[tuple[bytes, bytes]]:
+    """Key and value of a record; where the value has more than `limit` bytes, those of a head and of the parts.
 
-    A part's key has its number behind the table id and a dot, a head is {parts, format: 2}; the parts' values in their
+    A part's key has its number behind the table id and a dot, a head is {parts, format: 2}. The parts' values in their
     order are the record's value. All belong into one transaction.
     """
     key, value = history_key(host, record), packed(encode_history(record))
-    most = min(most, _PART)
-    if len(value) <= most:
+    limit = min(limit, _PART)
+    if len(value) <= limit:
         return [(key, value)]
-    pieces = [value[start : start + most] for start in range(0, len(value), most)]
+    pieces = [value[start : start + limit] for start in range(0, len(value), limit)]
     head = json.dumps({"parts": len(pieces), "format": CUT}, separators=(",", ":")).encode()
-    return [(key, head), *((_part_key(key, number), piece) for number, piece in enumerate(pieces))]
+    return [(key, head), *((_part_key(key, part_number), piece) for part_number, piece in enumerate(pieces))]
 
 
-def _part_key(key: bytes, number: int) -> bytes:
-    host, table_id, *place = key.rsplit(b"/", 4)
-    return b"/".join((host, table_id + b".%d" % number, *place))
+def _part_key(key: bytes, part_number: int) -> bytes:
+    host, table_id, *position = key.rsplit(b"/", 4)
+    return b"/".join((host, table_id + b".%d" % part_number, *position))
 
 
-def read_history(host: str, found: Iterable[tuple[bytes, bytes | None]]) -> tuple[HistoryRecord, ...]:
+def read_history(host: str, keyed_values: Iterable[tuple[bytes, bytes | None]]) -> tuple[HistoryRecord, ...]:
     """This host's records by position, from keys and values in the topic's order; of a key the last value counts.
 
     A damaged record is there as `unreadable`; what has no key of ours is passed over. Raises HistoryError for a record
     of a later version.
     """
-    newest = {key: value for key, value in found if key.startswith(f"{host}/".encode())}
-    own = {key: value for key, value in newest.items() if value is not None}
-    records = (_decode(key, value, own) for key, value in own.items())
+    newest = {key: value for key, value in keyed_values if key.startswith(f"{host}/".encode())}
+    own_values = {key: value for key, value in newest.items() if value is not None}
+    records = (_decode(key, value, own_values) for key, value in own_values.items())
     return tuple(sorted(filter(None, records), key=lambda record: (record.position, str(record.table_id))))
 
 
-def _decode(key: bytes, value: bytes, own: Mapping[bytes, bytes]) -> HistoryRecord | None:
+def _decode(key: bytes, value: bytes, own_values: Mapping[bytes, bytes]) -> HistoryRecord | None:
     try:
         _, table_id, epoch, segment, offset = key.decode().rsplit("/", 4)
         position, id = Position(int(epoch), int(segment), int(offset)), UUID(table_id)
     except ValueError:
         return None  # a part, or not ours
     try:
-        record = _whole(key, json_object(value), own)
+        record = _whole(key, json_object(value), own_values)
         decoded = HistoryRecord(
             position,
             id,
             (str(record["keyspace"]), str(record["name"])),
             tuple(
-                KeyedRow(str(one["table"]), schema_row_from_json(one["row"]), int(one["written"]))
-                for one in record["rows"]
+                KeyedRow(str(row["table"]), schema_row_from_json(row["row"]), int(row["written"]))
+                for row in record["rows"]
             ),
             bool(record["inferred"]),
             record.get("metadata"),
@@ -187,7 +187,7 @@ def _decode(key: bytes, value: bytes, own: Mapping[bytes, bytes]) -> HistoryReco
         return HistoryRecord(position, id, ("", ""), unreadable=f"{type(error).__name__}: {str(error)[:200]}")
 
 
-def _whole(key: bytes, record: dict[str, Any], own: Mapping[bytes, bytes]) -> dict[str, Any]:
+def _whole(key: bytes, record: dict[str, Any], own_values: Mapping[bytes, bytes]) -> dict[str, Any]:
     """A record, put together where it was cut. Raises HistoryError for a later version; ValueError, KeyError."""
     if int(record["format"]) > CUT:
         raise NewerHistoryError(
@@ -196,8 +196,8 @@ def _whole(key: bytes, record: dict[str, Any], own: Mapping[bytes, bytes]) -> di
         )
     if record["format"] != CUT:
         return record
-    numbers = range(min(int(record["parts"]), len(own)))
-    whole = json_object(b"".join(own[_part_key(key, number)] for number in numbers))
-    if whole["format"] != FORMAT:
+    numbers = range(min(int(record["parts"]), len(own_values)))
+    joined = json_object(b"".join(own_values[_part_key(key, part_number)] for part_number in numbers))
+    if joined["format"] != FORMAT:
         raise ValueError("a record that was cut twice")
-    return whole
+    return joined

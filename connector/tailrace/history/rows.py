@@ -94,9 +94,9 @@ class SchemaRows:
 
     Beside what the log said there are bases: rows known from elsewhere, joined to the log's when it first touches
     their table. What is as of the log's place holds all that was written up to its time: nothing of the log counts
-    that is not newer. What was read of the cluster is later than the log's place: all of the log counts. And a
-    mutation that creates a table says all about it: where the base is another table's of that name (the DROP was
-    missed), or was read, the log begins anew.
+    that is not newer. What was read of the cluster is later than the log's place: all of the log counts. A mutation
+    that creates a table says all about it. The log begins anew with it where the base was read, or is another table's
+    of that name (the DROP was missed).
     """
 
     keyspaces: Mapping[str, _Keyspace] = field(default_factory=lambda: MappingProxyType({}))
@@ -118,19 +118,19 @@ class SchemaRows:
             else:
                 grouped.setdefault(row.owner, []).append(row)
         bases = {
-            name: _Base(tuple(found), max(row.written for row in found), read)
-            for name, found in grouped.items()
+            name: _Base(tuple(owned), max(row.written for row in owned), read)
+            for name, owned in grouped.items()
             if name not in self.definitions and name not in self.bases
         }
         keyspaces = dict(self.keyspaces)
         for keyspace, found_types in types.items():
-            known = self.keyspace(keyspace)
-            merged_types = {**known.types, **found_types} if newer else {**found_types, **known.types}
-            keyspaces[keyspace] = replace(known, types=merged_types)
+            existing = self.keyspace(keyspace)
+            merged_types = {**existing.types, **found_types} if newer else {**found_types, **existing.types}
+            keyspaces[keyspace] = replace(existing, types=merged_types)
         with_rows = replace(self, keyspaces=_proxy(keyspaces), bases=_proxy({**self.bases, **bases}))
         definitions = definitions_of(row for name in bases for row in with_rows.rows_and_types(name))
-        found = {(table.keyspace, table.name): table for table in definitions.tables}
-        return replace(with_rows, definitions=_proxy({**self.definitions, **found}))
+        owned = {(table.keyspace, table.name): table for table in definitions.tables}
+        return replace(with_rows, definitions=_proxy({**self.definitions, **owned}))
 
     def without(self, name: Name) -> SchemaRows:
         """Knowing nothing of a table: for a base that is to take its place."""
@@ -167,21 +167,21 @@ class SchemaRows:
     def rows(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows that make a table's definition, its user types' included; enough to make it again."""
         used = _used_types(self.definitions.get(name))
-        found = self.rows_and_types(name)
-        return tuple(row for row in found if row.table != "types" or row.row["type_name"] in used)
+        candidates = self.rows_and_types(name)
+        return tuple(row for row in candidates if row.table != "types" or row.row["type_name"] in used)
 
     def rows_and_types(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows of a table, and of all of its keyspace's user types."""
         keyspace = self.keyspace(name[0])
         base = self.bases.get(name)
-        own = base.rows if base is not None else tuple(_live(name[0], keyspace.tables.get(name[1], {})))
-        return (*own, *_live(name[0], keyspace.types))
+        table_rows = base.rows if base is not None else tuple(_live(name[0], keyspace.tables.get(name[1], {})))
+        return (*table_rows, *_live(name[0], keyspace.types))
 
     def written(self, name: Name) -> int:
         """The newest write time that is known of a table's rows, its columns' included; NEVER for an unknown one."""
         counted = self.bases.get(name) or self.joined.get(name)
-        found = self.keyspace(name[0]).tables.get(name[1], {})
-        times = (cells.written for cells in found.values())
+        logged = self.keyspace(name[0]).tables.get(name[1], {})
+        times = (cells.written for cells in logged.values())
         return max(NEVER if counted is None else counted.written, *times, NEVER)
 
     def keyspace(self, name: str) -> _Keyspace:
@@ -212,16 +212,16 @@ def _joined(rows: SchemaRows, name: Name, mutation: Mutation) -> SchemaRows:
     counted = base or rows.joined.get(name)
     if counted is None:
         return rows
-    known = rows.definitions.get(name)
+    definition = rows.definitions.get(name)
     created = _created_id(mutation, name[1])
     if created is not None and counted.read:
         return rows.without(name)  # the definition is news, also where it is what was read
-    if created is not None and (known is None or created != known.id.bytes):
+    if created is not None and (definition is None or created != definition.id.bytes):
         return _emptied(rows, name)
     if base is None:
         return rows
-    found = {row.key: SchemaCells.of_row(row.row) for row in base.rows}
-    changed = _with_tables(rows, name[0], {**rows.keyspace(name[0]).tables, name[1]: found})
+    cells = {row.key: SchemaCells.of_row(row.row) for row in base.rows}
+    changed = _with_tables(rows, name[0], {**rows.keyspace(name[0]).tables, name[1]: cells})
     joined = _proxy({**rows.joined, name: replace(base, rows=())})
     return replace(changed, bases=_without(rows.bases, name), joined=joined)
 
@@ -230,49 +230,49 @@ def _merged(rows: SchemaRows, name: str, mutation: Mutation, touched: Iterable[s
     """With the mutation's cells and deletions, in the tables that it touches and in the types."""
     keyspace = rows.keyspace(name)
     # Types have no table, hence no name of one; nothing is known of them before the log that could stand above it.
-    found = {owner: dict(keyspace.tables.get(owner, {})) for owner in touched} | {"": dict(keyspace.types)}
-    joined = {owner: rows.joined[name, owner] for owner in found if (name, owner) in rows.joined}
+    tables = {owner: dict(keyspace.tables.get(owner, {})) for owner in touched} | {"": dict(keyspace.types)}
+    joined = {owner: rows.joined[name, owner] for owner in tables if (name, owner) in rows.joined}
     floors = {owner: base.written for owner, base in joined.items() if not base.read}
     deletions = dict(keyspace.deletions)
     for update in mutation.updates:
         table = update.table.name
         if table not in TABLES:
             continue
-        gone = deletions[table] = deletions.get(table, Deletions()).joined(deletions_of(update))
-        for owner, known in found.items():
-            for key in [key for key in known if key[0] == table]:
-                known[key] = known[key].deleted_by(gone.newest(key[1]), floors.get(owner, NEVER))
+        deleted = deletions[table] = deletions.get(table, Deletions()).joined(deletions_of(update))
+        for owner, by_key in tables.items():
+            for key in [key for key in by_key if key[0] == table]:
+                by_key[key] = by_key[key].deleted_by(deleted.newest(key[1]), floors.get(owner, NEVER))
         for key, row in _rows_of(update):
             owner = "" if table == "types" else key[1][0]
-            known = found[owner]
-            known[key] = merged(known.get(key), row, gone.newest(key[1]), floors.get(owner, NEVER))
-    types = found.pop("")
+            by_key = tables[owner]
+            by_key[key] = merged(by_key.get(key), row, deleted.newest(key[1]), floors.get(owner, NEVER))
+    types = tables.pop("")
     # A table's tombstones go with its last row: what is older cannot come any more but from a stale node.
-    kept = {owner: known for owner, known in found.items() if any(cells.live for cells in known.values())}
-    others = {owner: known for owner, known in keyspace.tables.items() if owner not in found}
-    changed = _Keyspace({**others, **kept}, types, deletions)
+    live = {owner: by_key for owner, by_key in tables.items() if any(cells.live for cells in by_key.values())}
+    untouched = {owner: by_key for owner, by_key in keyspace.tables.items() if owner not in tables}
+    changed = _Keyspace({**untouched, **live}, types, deletions)
     return replace(rows, keyspaces=_proxy({**rows.keyspaces, name: changed}))
 
 
 def _redefined(rows: SchemaRows, keyspace: str, touched: Iterable[str]) -> tuple[SchemaRows, SchemaChange]:
     """With the definitions of these tables, and how they differ from those before."""
     names = [(keyspace, owner) for owner in sorted(touched)]
-    held = {name: rows.rows_and_types(name) for name in names}
-    definitions = definitions_of(row for found in held.values() for row in found)
+    schema_rows = {name: rows.rows_and_types(name) for name in names}
+    definitions = definitions_of(row for table_rows in schema_rows.values() for row in table_rows)
     present = {(table.keyspace, table.name): table for table in definitions.tables}
-    known = dict(rows.definitions)
+    current = dict(rows.definitions)
     defined, dropped = list[Table](), list[Table]()
     for name in names:
-        before, now = known.get(name), present.get(name)
-        exists = any(row.table in ("tables", "views") for row in held[name])
-        if before is not None and (not exists or (now is not None and now.id != before.id)):
-            dropped.append(known.pop(name))
+        previous, now = current.get(name), present.get(name)
+        exists = any(row.table in ("tables", "views") for row in schema_rows[name])
+        if previous is not None and (not exists or (now is not None and now.id != previous.id)):
+            dropped.append(current.pop(name))
         if now is not None:
-            known[name] = now = now if before is None else sharing(before, now)
-            if now != before:
+            current[name] = now = now if previous is None else sharing(previous, now)
+            if now != previous:
                 defined.append(now)
     change = SchemaChange(tuple(defined), tuple(dropped), definitions.problems)
-    return replace(rows, definitions=_proxy(known)), change
+    return replace(rows, definitions=_proxy(current)), change
 
 
 def definitions_of(rows: Iterable[KeyedRow]) -> Definitions:
@@ -280,7 +280,7 @@ def definitions_of(rows: Iterable[KeyedRow]) -> Definitions:
     grouped: dict[str, dict[tuple[str, RowKey], SchemaRow]] = {table: {} for table in TABLES}
     for row in rows:
         grouped[row.table][row.row["keyspace_name"], row.key] = row.row
-    return tables_from_rows(**{table: found.values() for table, found in grouped.items()})
+    return tables_from_rows(**{table: keyed_rows.values() for table, keyed_rows in grouped.items()})
 
 
 def _rows_of(update: PartitionUpdate) -> Iterator[tuple[RowKey, Row]]:
@@ -309,7 +309,7 @@ def _created_id(mutation: Mutation, table: str) -> bytes | None:
 
     CREATE does, and a whole schema sent by another node; a RENAME has a key column too, but deletes one.
     """
-    found: bytes | None = None
+    id: bytes | None = None
     keyed = False
     for update in mutation.updates:
         for key, row in _rows_of(update) if update.table.name in TABLES else ():
@@ -317,12 +317,12 @@ def _created_id(mutation: Mutation, table: str) -> bytes | None:
                 continue
             cells = {cell.column.name: cell.value for cell in row.cells}
             if key[0] in ("tables", "views"):
-                found = cells.get("id") or found
+                id = cells.get("id") or id
             elif key[0] == "columns" and not cells:
                 return None
             elif key[0] == "columns":
                 keyed |= cells.get("kind") == b"partition_key"
-    return found if keyed else None
+    return id if keyed else None
 
 
 def _used_types(table: Table | None) -> frozenset[str]:
@@ -330,7 +330,7 @@ def _used_types(table: Table | None) -> frozenset[str]:
     if table is None:
         return frozenset()
     columns = (*table.key, *table.columns, *(dropped.column for dropped in table.dropped))
-    return frozenset(part.name for part in user_types_in(column.type for column in columns))
+    return frozenset(used.name for used in user_types_in(column.type for column in columns))
 
 
 def _proxy(mapping: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:

@@ -31,8 +31,10 @@ class SchemaDifference:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The definitions of one table id, oldest first. The first holds from the beginning of the log, as nothing of a
-    table stands before its creation; each later one behind its position in `since`, the end of the DDL's mutation.
+    """The definitions of one table id, oldest first.
+
+    The first holds from the beginning of the log, as no write to a table comes before its creation. Each later one
+    holds behind its position in `since`, the end of the DDL's mutation.
 
     `inferred` tells of each whether the log did not say it, so that it may be wrong for some of what it holds for.
     `metadata` has the epoch of Cassandra 6's metadata that made each; None where that is not known.
@@ -60,24 +62,25 @@ class Timeline:
 
     def then(self, position: Position, table: Table, inferred: bool, metadata: int | None = None) -> Timeline:
         """With one more definition, from a position on; those of later positions stay behind it."""
-        place = bisect_right(self.since, position)
-        tables = (*self.tables[: place + 1], table, *self.tables[place + 1 :])
-        flags = (*self.inferred[: place + 1], inferred, *self.inferred[place + 1 :])
-        epochs = (*self.metadata[: place + 1], metadata, *self.metadata[place + 1 :])
-        return Timeline(tables, (*self.since[:place], position, *self.since[place:]), flags, epochs)
+        index = bisect_right(self.since, position)
+        tables = (*self.tables[: index + 1], table, *self.tables[index + 1 :])
+        flags = (*self.inferred[: index + 1], inferred, *self.inferred[index + 1 :])
+        epochs = (*self.metadata[: index + 1], metadata, *self.metadata[index + 1 :])
+        return Timeline(tables, (*self.since[:index], position, *self.since[index:]), flags, epochs)
 
     def written_by(self, position: Position, epoch: int) -> Table:
         """The definition that a writer of this metadata epoch knew, who may have been ahead of the log's DDL.
 
-        The one of that epoch; else the one that holds at the position, unless it is a later one's: then the last one
-        that is older than the epoch.
+        The one of that epoch, else the one that holds at the position. Where that is of a later epoch, it is the last
+        one older than the writer's.
+
         """
         if epoch in self.metadata:
             return self.tables[len(self.tables) - 1 - self.metadata[::-1].index(epoch)]
-        place = bisect_right(self.since, position)
-        while place > 0 and (self.metadata[place] or 0) > epoch:
-            place -= 1
-        return self.tables[place]
+        index = bisect_right(self.since, position)
+        while index > 0 and (self.metadata[index] or 0) > epoch:
+            index -= 1
+        return self.tables[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,12 @@ class SchemaHistory:
 
     def publishing(self, ids: Iterable[UUID]) -> SchemaHistory:
         """With cdc = true in all definitions of these ids."""
-        known = dict(self.timelines)
-        for id in set(ids) & known.keys():
-            known[id] = replace(known[id], tables=tuple(replace(table, cdc=True) for table in known[id].tables))
-        return self._with(known, self.current, [timeline.newest for timeline in known.values()])
+        timelines = dict(self.timelines)
+        for id in set(ids) & timelines.keys():
+            timelines[id] = replace(
+                timelines[id], tables=tuple(replace(table, cdc=True) for table in timelines[id].tables)
+            )
+        return self._with(timelines, self.current, [timeline.newest for timeline in timelines.values()])
 
     def newest(self, table_id: UUID) -> Table | None:
         """The last definition that is known of an id."""
@@ -142,29 +147,29 @@ class SchemaHistory:
     ) -> tuple[SchemaHistory, SchemaDifference]:
         """The history after DDL in the log at `position`: these definitions hold from there on, up to what is known of
         later positions. `inferred`: it is not the log that says so. `metadata`: the epoch that the DDL made."""
-        known, added, altered = dict(self.timelines), list[Table](), list[Table]()
+        timelines, added, altered = dict(self.timelines), list[Table](), list[Table]()
         defined, unsure = list(tables), set(self.unsure)
         for table in defined:
-            timeline = known.get(table.id)
+            timeline = timelines.get(table.id)
             if timeline is None:
-                known[table.id] = Timeline((table,), (), (inferred,), (metadata,))
+                timelines[table.id] = Timeline((table,), (), (inferred,), (metadata,))
                 added.append(table)
             else:
-                before = timeline.at(position) if timeline.since else timeline.newest
+                previous = timeline.at(position) if timeline.since else timeline.newest
                 # With epochs, one that is no other is kept too: a writer of its epoch may stand before it in the log.
-                if before != table or timeline.inferred_at(position) != inferred or metadata is not None:
-                    known[table.id] = timeline.then(position, table, inferred, metadata)
-                    altered += [table] if before != table else []
+                if previous != table or timeline.inferred_at(position) != inferred or metadata is not None:
+                    timelines[table.id] = timeline.then(position, table, inferred, metadata)
+                    altered += [table] if previous != table else []
             unsure |= {table.id} if inferred else set()
         difference = SchemaDifference(added=_sorted(added), altered=_sorted(altered))
-        changed = self._with(known, self.current | {table.id for table in defined}, defined)
+        changed = self._with(timelines, self.current | {table.id for table in defined}, defined)
         return replace(changed, unsure=frozenset(unsure)), difference
 
     def drop(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
         """The history after tables were dropped: they are no longer current, but still known."""
-        gone = [table for table in tables if table.id in self.current]
-        left = self.current - {table.id for table in gone}
-        return replace(self, current=left), SchemaDifference(dropped=_sorted(gone))
+        dropped = [table for table in tables if table.id in self.current]
+        left = self.current - {table.id for table in dropped}
+        return replace(self, current=left), SchemaDifference(dropped=_sorted(dropped))
 
     def learn(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
         """The history with the ids that it lacks; known definitions stay as they are, until the log is at their DDL.
@@ -172,16 +177,18 @@ class SchemaHistory:
         A new id can be learnt at any time, for the log names it only after its creation.
         """
         new = {table.id: table for table in tables if table.id not in self.timelines}
-        known = {**self.timelines, **{id: Timeline((table,)) for id, table in new.items()}}
-        return self._with(known, self.current | new.keys(), new.values()), SchemaDifference(added=_sorted(new.values()))
+        timelines = {**self.timelines, **{id: Timeline((table,)) for id, table in new.items()}}
+        return self._with(timelines, self.current | new.keys(), new.values()), SchemaDifference(
+            added=_sorted(new.values())
+        )
 
     def _with(
         self, timelines: Mapping[UUID, Timeline], current: frozenset[UUID], tables: Iterable[Table]
     ) -> SchemaHistory:
         keyspaces = self.cdc_keyspaces | {table.keyspace for table in tables if table.cdc}
         single = {id: timeline.tables[0] for id, timeline in timelines.items() if not timeline.since}
-        known = MappingProxyType(dict(timelines))
-        return SchemaHistory(known, MappingProxyType(single), current, keyspaces, self.unsure, self.metadata)
+        proxied = MappingProxyType(dict(timelines))
+        return SchemaHistory(proxied, MappingProxyType(single), current, keyspaces, self.unsure, self.metadata)
 
     def tracked(self) -> tuple[Table, ...]:
         """The cluster's present tables with cdc = true, by name."""

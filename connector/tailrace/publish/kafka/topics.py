@@ -104,7 +104,6 @@ class KafkaTopics:
                     f"topic {topic} has {now} partitions, and had {initial} when this agent started. Changes of one "
                     "key stay in one partition only as long as that number does not change. Let readers come to the "
                     "topic's end, then start all agents of this prefix again, together"
-
                 )
 
     def copies(self) -> dict[str, int]:
