@@ -38,8 +38,8 @@ def agent(
     """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
 
     Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 3: it ended in order,
-    and something is quarantined, or went to dead letters; 4: and changes were lost; 5: another agent was started for
-    this node, or owns its cdc_raw: do not restart in a loop.
+    and something is quarantined, or went to dead letters; 4: and changes were lost. Exit code 5: another agent was
+    started for this node, or owns its cdc_raw; do not restart in a loop.
 
     One agent owns a cdc_raw. After a change of topics.prefix, or of the node's host id, start it once with --take-over.
 
@@ -65,9 +65,9 @@ def agent(
 
 @contextmanager
 def _on_signals(stop: Stop) -> Iterator[None]:
-    before = {number: signal.signal(number, stop.ask) for number in ending_signals()}
+    handlers = {signal_number: signal.signal(signal_number, stop.ask) for signal_number in ending_signals()}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)

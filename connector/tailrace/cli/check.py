@@ -31,7 +31,7 @@ def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
 
     Raises SettingsError for a name that nobody has.
     """
-    ours: dict[str, CheckSource] = {
+    built_in: dict[str, CheckSource] = {
         "directories": check_directories,
         "cassandra": check_cassandra,
         "kafka": check_kafka,
@@ -39,26 +39,26 @@ def sources(only: Collection[str]) -> Mapping[str, CheckSource]:
         "code": check_code,
     }
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    unknown = sorted(set(only) - {*ours, *points})
+    unknown = sorted(set(only) - {*built_in, *points})
     if unknown:
-        raise SettingsError(f"--only {unknown[0]}: the parts are {', '.join((*ours, *points))}")
-    found: dict[str, CheckSource] = {name: source for name, source in ours.items() if not only or name in only}
+        raise SettingsError(f"--only {unknown[0]}: the parts are {', '.join((*built_in, *points))}")
+    chosen: dict[str, CheckSource] = {name: source for name, source in built_in.items() if not only or name in only}
     for name, point in points.items():
         if not only or name in only:
             try:
-                found[name] = point.load()
+                chosen[name] = point.load()
             except ImportError as cause:
                 say(f"{name} is not checked: it needs {cause.name}")
-    return found
+    return chosen
 
 
 def timed(
     parts: Iterable[CheckSource], settings: Settings, clock: Callable[[], float]
 ) -> Iterator[tuple[Check, float]]:
     """The rows of these parts, each with the seconds that it took."""
-    for part in parts:
+    for source in parts:
         began = clock()
-        for row in part(settings):
+        for row in source(settings):
             ended = clock()
             yield row, ended - began
             began = clock()
@@ -76,12 +76,12 @@ def slow_words(rows: Iterable[tuple[Check, float]]) -> str:
 def _driver_silenced() -> Iterator[None]:
     """What Cassandra's driver logs while it fails to connect, the check says itself."""
     driver = logging.getLogger("cassandra")
-    before = driver.level
+    level = driver.level
     driver.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        driver.setLevel(before)
+        driver.setLevel(level)
 
 
 def check(

@@ -49,21 +49,21 @@ def demo(
     """
     _require_spark()
     _ignore_settings()
-    place = Path(mkdtemp(prefix="tailrace-demo-")) if directory is None else directory.absolute()
-    place.mkdir(parents=True, exist_ok=True)
+    data_directory = Path(mkdtemp(prefix="tailrace-demo-")) if directory is None else directory.absolute()
+    data_directory.mkdir(parents=True, exist_ok=True)
     amount = Amount(changes=changes, seconds=duration)
     display: Display = Screen(Console()) if on_terminal() else Lines(sys.stdout, say)
     try:
-        with stopped_by_signals(), _log_into(place / "demo.log"):
-            comparison = run(Plan(directory=place, amount=amount, seed=seed, keep=keep, prove=prove), display)
+        with stopped_by_signals(), _log_into(data_directory / "demo.log"):
+            comparison = run(Plan(directory=data_directory, amount=amount, seed=seed, keep=keep, prove=prove), display)
     except KeyboardInterrupt:
         say("ended, and everything that was started")
-        _remove(place, directory)
+        _remove(data_directory, directory)
         raise typer.Exit(0 if keep else 130) from None
     except TailraceError:
-        say(f"data and logs stay in {place}")
+        say(f"data and logs stay in {data_directory}")
         raise
-    _remove(place, directory)
+    _remove(data_directory, directory)
     if not comparison.identical:
         raise typer.Exit(1)
 

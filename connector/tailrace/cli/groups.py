@@ -48,15 +48,15 @@ class Headed(Listing):
 def logging_first(words: Sequence[str]) -> list[str]:
     """A command line with the options of logging moved to its front; what follows `--` stays as it is."""
     first: list[str] = []
-    others: list[str] = []
+    remaining: list[str] = []
     rest = iter(words)
     for word in rest:
         if word == "--":
-            others += [word, *rest]
+            remaining += [word, *rest]
         elif word in LOGGING:
             first += [word, *([value] if (value := next(rest, None)) is not None else [])]
         elif word.partition("=")[0] in LOGGING:
             first.append(word)
         else:
-            others.append(word)
-    return first + others
+            remaining.append(word)
+    return first + remaining

@@ -80,8 +80,8 @@ def init(
     """
     if output.exists() and not force:
         raise SettingsError(f"{output} exists: give --output FILE, or --force to replace it")
-    given = {"cassandra": cassandra, "cdc_raw": cdc_raw, "kafka": kafka, "sink": sink}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    answers = {"cassandra": cassandra, "cdc_raw": cdc_raw, "kafka": kafka, "sink": sink}
+    chosen = {name: value for name, value in answers.items() if value is not None}
     beginning = replace(_running(directory), **chosen)
     if sys.stdin.isatty() and sys.stderr.isatty():
         beginning = asked(beginning, chosen, lambda words, default: str(typer.prompt(words, default, err=True)))

@@ -81,11 +81,11 @@ def status(directory: Directory = _DIRECTORY) -> None:
 
     Example: tailrace local status
     """
-    found = states(directory.absolute())
-    _show(found, directory.absolute())
-    if not found:
+    services = states(directory.absolute())
+    _show(services, directory.absolute())
+    if not services:
         say(f"nothing is up in {directory}; `tailrace local up` starts it")
-    if not found or any(state.state != "running" for state in found):
+    if not services or any(state.state != "running" for state in services):
         raise typer.Exit(1)
 
 
@@ -117,18 +117,23 @@ def fetch_with_progress(services: Services) -> None:
         services.fetch(lambda done, total: bar.update(task, completed=done, total=total))
 
 
-def _show(found: tuple[ServiceState, ...], directory: Path) -> None:
+def _show(services: tuple[ServiceState, ...], directory: Path) -> None:
     """JSON lines with everything; on a terminal what fits its width, and the paths in words."""
     if not on_terminal():
-        print_rows([asdict(state) for state in found])
-    elif found:
-        print_rows([{"service": at.service, "state": at.state, "address": at.address, "pid": at.pid} for at in found])
+        print_rows([asdict(state) for state in services])
+    elif services:
+        print_rows(
+            [
+                {"service": service.service, "state": service.state, "address": service.address, "pid": service.pid}
+                for service in services
+            ]
+        )
         say(f"data and logs are in {directory}")
 
 
 def _ignore_signals() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
 
 
 def _watch(services: Services) -> None:

@@ -138,8 +138,8 @@ def mount_entry_points(group: typer.Typer, points: Iterable[EntryPoint]) -> None
         try:
             command = point.load()
         except ImportError as cause:
-            anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-            group.command(point.name, context_settings=anything)(_missing(point, cause))
+            lenient = {"ignore_unknown_options": True, "allow_extra_args": True}
+            group.command(point.name, context_settings=lenient)(_missing(point, cause))
             continue
         if isinstance(command, typer.Typer):
             group.add_typer(command, name=point.name, cls=Listing)

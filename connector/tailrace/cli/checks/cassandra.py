@@ -85,9 +85,9 @@ def _check_mirror(settings: Settings, cluster: LiveCluster) -> Iterator[Check]:
     if mirror is None:
         return
     kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
-    there, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
     published: tuple[PublishedGeneration, ...] = ()
-    if topic in there:
+    if topic in topics:
         with GenerationReader.open(kafka, topic) as reader:
             published = reader.refresh()
     replication = cluster.node_state().keyspaces.get(mirror.store.keyspace, {}).get("replication")

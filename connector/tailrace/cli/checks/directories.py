@@ -30,9 +30,9 @@ def check_directories(settings: Settings) -> Iterator[Check]:
     log = settings.agent.commitlog_directory
     if log is not None:
         advice = "Cassandra hard-links segments from one to the other: both must be on one file system"
-        same = log.is_dir() and log.stat().st_dev == raw.stat().st_dev
+        same_disk = log.is_dir() and log.stat().st_dev == raw.stat().st_dev
         detail = f"{log}{'' if log.is_dir() else ' is not a directory'}"
-        yield judge("commitlog_directory", same, detail, advice)
+        yield judge("commitlog_directory", same_disk, detail, advice)
     yield from check_segment(settings.agent)
     yield from _check_places(settings.agent)
     if settings.agent.keystore is not None or settings.agent.segment_key is not None:

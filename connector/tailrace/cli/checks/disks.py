@@ -62,23 +62,25 @@ def check_spool_disk(settings: AgentSettings, clock: Clock = time.monotonic) -> 
     if settings.on_pressure != "spool":
         return
     spool = settings.spool_directory.absolute()
-    place = next(path for path in (spool, *spool.parents) if path.is_dir())
-    free = shutil.disk_usage(place).free
+    existing = next(path for path in (spool, *spool.parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
     try:
-        rate, sync = _measured(place, clock) if free > _LEAST_FREE else (0.0, 0.0)
+        rate, sync = _measured(existing, clock) if free > _LEAST_FREE else (0.0, 0.0)
     except OSError as error:
-        yield Check("spool disk", False, f"{place}: {error.strerror}", "let this user write agent.spool_directory")
+        yield Check("spool disk", False, f"{existing}: {error.strerror}", "let this user write agent.spool_directory")
         return
     room = f"{free >> 20} MiB free, agent.spool_bytes is {settings.spool_bytes >> 20} MiB"
     if free <= _LEAST_FREE:
-        yield Check("spool disk", False, f"{place}: {room}", "choose a disk with room: agent.spool_directory")
+        yield Check("spool disk", False, f"{existing}: {room}", "choose a disk with room: agent.spool_directory")
         return
     advice = []
     if free < settings.spool_bytes:
         advice.append("the disk is full before the spool is: lower agent.spool_bytes, or choose a larger disk")
     if rate < _SLOW_RATE or sync > _SLOW_SYNC:
         advice.append("the disk is slow: cdc_raw may fill faster than segments are moved; choose another disk")
-    yield Check("spool disk", True, f"{place}: {rate:.0f} MiB/s, fsync {1000 * sync:.0f} ms; {room}", "; ".join(advice))
+    yield Check(
+        "spool disk", True, f"{existing}: {rate:.0f} MiB/s, fsync {1000 * sync:.0f} ms; {room}", "; ".join(advice)
+    )
 
 
 def _measured(place: Path, clock: Clock) -> tuple[float, float]:

@@ -18,16 +18,16 @@ _ALL: Final = tuple(ValueForms(*chosen) for chosen in product(*(get_args(hint) f
 
 def judge_forms(entries: Iterable[SchemaEntry], prefix: str, forms: ValueForms) -> Check:
     """Which topics have messages in other forms than those of the settings, by the schemas that were announced."""
-    others: dict[str, set[str]] = {}
+    differing: dict[str, set[str]] = {}
     for entry in entries:
-        if entry.part == "value" and (other := _other(entry, prefix, forms)) is not None:
+        if entry.part == "value" and (entry_forms := _other(entry, prefix, forms)) is not None:
             for name in _HINTS:
-                if getattr(other, name) != getattr(forms, name):
-                    others.setdefault(f'{name} = "{getattr(other, name)}"', set()).add(entry.topic)
+                if getattr(entry_forms, name) != getattr(forms, name):
+                    differing.setdefault(f'{name} = "{getattr(entry_forms, name)}"', set()).add(entry.topic)
     now = ", ".join(f'{name} = "{getattr(forms, name)}"' for name in _HINTS)
-    if not others:
+    if not differing:
         return Check("avro", True, now)
-    named = "; ".join(f"{name} in {listed(sorted(topics))}" for name, topics in sorted(others.items()))
+    named = "; ".join(f"{name} in {listed(sorted(topics))}" for name, topics in sorted(differing.items()))
     advice = (
         "our readers take both. Other readers must know both forms: give all agents the same [avro], and start such "
         "readers behind the messages from before"

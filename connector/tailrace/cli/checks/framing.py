@@ -39,14 +39,14 @@ def check_framing(settings: Settings, topics: Iterable[str]) -> Iterator[Check]:
 
 def judge_framing(entries: Iterable[SchemaEntry], store: str) -> Check:
     """Which framings the published schemas have, and which one new messages get."""
-    own, registry = set[str](), set[str]()
+    topic_framed, registry = set[str](), set[str]()
     for entry in entries:
-        (registry if len(entry.schema_id) == _REGISTRY_BYTES else own).add(entry.topic)
-    (own if store == "topic" else registry).add("")  # what comes next
-    if own and registry:
-        named = listed(sorted((registry if store == "topic" else own) - {""}))
-        before, now = (_REGISTRY, _OWN) if store == "topic" else (_OWN, _REGISTRY)
-        detail = f"both: messages of {named} begin with {before}; new ones begin with {now}, as schemas.store says"
+        (registry if len(entry.schema_id) == _REGISTRY_BYTES else topic_framed).add(entry.topic)
+    (topic_framed if store == "topic" else registry).add("")  # what comes next
+    if topic_framed and registry:
+        named = listed(sorted((registry if store == "topic" else topic_framed) - {""}))
+        former, now = (_REGISTRY, _OWN) if store == "topic" else (_OWN, _REGISTRY)
+        detail = f"both: messages of {named} begin with {former}; new ones begin with {now}, as schemas.store says"
         advice = (
             "stock deserializers of Confluent's fail at the messages of our own framing: start such readers behind "
             "these, or publish under another topics.prefix"

@@ -18,32 +18,32 @@ def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
     """The brokers answer within `timeout` seconds; the topics that exist will do."""
     try:
         topics = KafkaTopics(settings.kafka.reveal(), settings.topics, create=False, timeout=timeout)
-        there, brokers = topics.survey()
+        counts, brokers = topics.survey()
     except TailraceError as error:
         yield Check("kafka", False, str(error), "see [kafka]: addresses, security.protocol, credentials")
         return
     advice = "" if brokers >= 3 else "three brokers or more keep the changes when one is lost"
     yield Check("kafka", True, f"{settings.kafka.bootstrap_servers}, brokers: {brokers}", advice)
-    ours = {name: count for name, count in there.items() if name.startswith(f"{settings.topics.prefix}.")}
+    own_topics = {name: count for name, count in counts.items() if name.startswith(f"{settings.topics.prefix}.")}
     try:
-        problems = topics.problems(ours)
+        problems = topics.problems(own_topics)
     except ServiceError as error:
         problems = [str(error)]
-    detail = "; ".join(problems) or f"{len(ours)} under {settings.topics.prefix}"
+    detail = "; ".join(problems) or f"{len(own_topics)} under {settings.topics.prefix}"
     yield judge("topics", not problems, detail, "change the topic's settings, or choose another topics.prefix")
-    yield from check_framing(settings, ours)
-    yield from check_records(settings, ours)
-    if ours:
+    yield from check_framing(settings, own_topics)
+    yield from check_records(settings, own_topics)
+    if own_topics:
         try:
-            yield judge_copies({name: topics.copies().get(name, 0) for name in ours}, topics.in_sync(ours))
+            yield judge_copies({name: topics.copies().get(name, 0) for name in own_topics}, topics.in_sync(own_topics))
         except ServiceError as error:
             yield Check("copies", False, str(error), "the agent's user needs DescribeConfigs on its topics for this")
 
 
 def judge_copies(copies: Mapping[str, int], in_sync: Mapping[str, int]) -> Check:
     """What the loss of a broker means, by topics' copies and how many of them must have a record for it to count."""
-    fewest, most = min(copies.values()), max(copies.values())
-    detail = f"{fewest} of each partition" if fewest == most else f"{fewest} to {most} of each partition"
+    fewest, largest = min(copies.values()), max(copies.values())
+    detail = f"{fewest} of each partition" if fewest == largest else f"{fewest} to {largest} of each partition"
     refused = sorted(name for name, count in copies.items() if in_sync[name] > count)
     if refused:
         words = f"{', '.join(refused)}: min.insync.replicas is more than there are copies, so nothing can be written"
@@ -60,8 +60,8 @@ def judge_copies(copies: Mapping[str, int], in_sync: Mapping[str, int]) -> Check
 
 def _some(names: Collection[str]) -> str:
     """The first of them, and how many more."""
-    first, *more = names
-    return f"{first} and {len(more)} more" if more else first
+    first, *rest = names
+    return f"{first} and {len(rest)} more" if rest else first
 
 
 def check_registry(settings: Settings) -> Iterator[Check]:

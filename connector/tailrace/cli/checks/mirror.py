@@ -67,8 +67,8 @@ def needed_generations(
     """The timestamps of the generations that the mirror has to have now."""
     following = zip_longest(published, published[1:])
     return tuple(
-        one.timestamp
-        for one, successor in following
+        generation.timestamp
+        for generation, successor in following
         if successor is None or not is_removable(successor.timestamp, options, now_ms)
     )
 
@@ -94,10 +94,14 @@ def _check_replication(settings: MirrorSettings, replication: Mapping[str, str],
     detail = ", ".join(f"{name}: {value}" for name, value in sorted(replication.items()))
     copies = {name: value for name, value in replication.items() if name != "class"}
     if settings.replication is not None:
-        asked = {name: str(number) for name, number in settings.replication.items()}
+        configured = {name: str(copy_count) for name, copy_count in settings.replication.items()}
         advice = f"mirror.replication says {_copies(settings.replication)}: ALTER KEYSPACE, or correct the setting"
-        return judge("mirror replication", copies == asked, detail, advice)
-    fewer = [dc for dc, number in default_replication(ring).items() if int(copies.get(dc, "0").split("/")[0]) < number]
+        return judge("mirror replication", copies == configured, detail, advice)
+    fewer = [
+        dc
+        for dc, copy_count in default_replication(ring).items()
+        if int(copies.get(dc, "0").split("/")[0]) < copy_count
+    ]
     simple = "SimpleStrategy" in replication.get("class", "")
     words = f"fewer than three copies in {', '.join(sorted(fewer))}: readers there depend on few nodes"
     advice = "NetworkTopologyStrategy lets each datacenter have copies of its own" if simple else words if fewer else ""
@@ -115,4 +119,4 @@ def _check_generations(store: MirrorStore, generations: Sequence[int]) -> Check:
 
 
 def _copies(replication: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} copies in {dc}" for dc, number in sorted(replication.items()))
+    return ", ".join(f"{copy_count} copies in {dc}" for dc, copy_count in sorted(replication.items()))

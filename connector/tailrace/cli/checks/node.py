@@ -41,12 +41,12 @@ def check_node(settings: Settings, node: NodeSettings) -> Iterator[Check]:
     yield from _check_space(settings.agent, values)
     yield from check_latency(settings.agent, values)
     yield from _check_repair(values)
-    ours = settings.agent.cdc_raw_directory
-    theirs = named_otherwise(ours, values)
-    if theirs is not None:
-        segments = has_segments(ours)
-        advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {theirs}"
-        yield Check("same directory", segments, f"Cassandra's is {theirs}, ours is {ours}", advice)
+    configured = settings.agent.cdc_raw_directory
+    reported = named_otherwise(configured, values)
+    if reported is not None:
+        segments = has_segments(configured)
+        advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {reported}"
+        yield Check("same directory", segments, f"Cassandra's is {reported}, ours is {configured}", advice)
 
 
 def _check_repair(node: Mapping[str, str]) -> Iterator[Check]:
@@ -64,8 +64,8 @@ def _check_repair(node: Mapping[str, str]) -> Iterator[Check]:
 
 def check_latency(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[Check]:
     """How long a change waits for Cassandra's flush, where the node says how often that is."""
-    said = node.get("commitlog_sync_period") or node.get("commitlog_sync_period_in_ms", "")
-    match = _PERIOD.fullmatch(said)
+    period = node.get("commitlog_sync_period") or node.get("commitlog_sync_period_in_ms", "")
+    match = _PERIOD.fullmatch(period)
     if match is None or node.get("commitlog_sync") != "periodic":
         return
     seconds = int(match[1]) * _UNITS[match[2]]
@@ -85,14 +85,14 @@ def _check_space(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[C
         listing = list_cdc_raw(settings.cdc_raw_directory)
     except ServiceError:
         return  # check_directories says it
-    found = Headroom(sum(size_of(files) for files in listing.segments), limits.total)
+    headroom = Headroom(sum(size_of(files) for files in listing.segments), limits.total)
     threshold = threshold_of(limits, settings.pressure_percent)
-    full = threshold is not None and found.used >= threshold
+    full = threshold is not None and headroom.used >= threshold
     advice = (
         f"agent.on_pressure = {settings.on_pressure} applies; raise cdc_total_space, or see why the agent is behind"
     )
-    yield judge("cdc_raw space", not full, str(found), advice)
+    yield judge("cdc_raw space", not full, str(headroom), advice)
     if limits.may_delete:
-        said = node.get("cdc_block_writes", "unknown")
+        blocking = node.get("cdc_block_writes", "unknown")
         advice = "Cassandra deletes unread segments when cdc_raw is full: changes would be lost, and reported as such"
-        yield Check("cdc_block_writes", True, said, advice)
+        yield Check("cdc_block_writes", True, blocking, advice)

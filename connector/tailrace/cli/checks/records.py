@@ -26,7 +26,7 @@ def check_records(settings: Settings, topics: Collection[str]) -> Iterator[Check
         yield Check("positions", False, str(error), "the agent's user needs the right to read its topics for this")
         return
     yield judge("positions", not lost, "; ".join(lost) or "none was deleted", "tailrace offsets restore")
-    reasons = "; ".join(f"host {one.loss.host}: {one.loss.words}" for one in open_[:_MOST])
-    more = f"; and {len(open_) - _MOST} more" if len(open_) > _MOST else ""
+    reasons = "; ".join(f"host {stored.loss.host}: {stored.loss.words}" for stored in open_[:_MOST])
+    left_out = f"; and {len(open_) - _MOST} more" if len(open_) > _MOST else ""
     advice = "see `tailrace losses list`, and once they are dealt with, `tailrace losses acknowledge`"
-    yield judge("losses", not open_, f"{reasons}{more}" or "none that nobody has acknowledged", advice)
+    yield judge("losses", not open_, f"{reasons}{left_out}" or "none that nobody has acknowledged", advice)

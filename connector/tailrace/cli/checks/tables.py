@@ -16,8 +16,8 @@ def check_tables(settings: Settings, tables: Iterable[Table]) -> Iterator[Check]
     released = settings.tables.release_unselected
     yield _selected(fit, released=released)
     if fit.untaken:
-        them, their = ("it", "its") if len(fit.untaken) == 1 else ("them", "their")
-        advice = f"name {them} in tables.include, or in tables.exclude if {their} changes are left out on purpose"
+        pronoun, their = ("it", "its") if len(fit.untaken) == 1 else ("them", "their")
+        advice = f"name {pronoun} in tables.include, or in tables.exclude if {their} changes are left out on purpose"
         yield Check("tables without a pattern", released, fit.untaken_words(), advice)
     if clauses := fit.unmatched_words():
         advice = "correct the pattern: it has the form keyspace.table. If the table is yet to be made, make it first"

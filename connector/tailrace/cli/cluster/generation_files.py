@@ -116,5 +116,5 @@ def _read(path: Path, kind: type[File]) -> File:
         raise SettingsError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise SettingsError(": ".join(part for part in (str(path), place, first["msg"]) if part)) from error
+        location = ".".join(map(str, first["loc"]))
+        raise SettingsError(": ".join(clause for clause in (str(path), location, first["msg"]) if clause)) from error

@@ -89,9 +89,9 @@ def lookup(
     """Print the stream of each key, and where in the ring it falls; or, offline, those of tokens.
 
     Keys: as 0x and the serialized key's bytes, or with --table in CQL, such as 7, café, or "143, 'b'" where the key
-    has several columns; behind -- where one begins with a minus. The generation is the one that operates now, or at
-    the time of --at, or that of --generation. Without KEY, --generation is needed, and tokens are read from standard
-    input, one a line; printed is the stream id of each, 32 hexadecimal digits a line.
+    has several columns. A key that begins with a minus stands behind --. The generation is the one that operates now,
+    or at the time of --at, or that of --generation. Without KEY, --generation is needed. Tokens are then read from
+    standard input, one a line, and the stream id of each is printed, 32 hexadecimal digits a line.
 
     Example: tailrace generations lookup --table shop.orders 7 --at 2026-11-22T12:00:00Z
     """
@@ -104,8 +104,8 @@ def lookup(
     definition = None if table is None else _definition(settings, table)
     serialized = [serialized_key(key, definition) for key in keys]
     if generation is not None:
-        known = read_generation(generation)
-        _print_found((_found(known, (), key, data) for key, data in zip(keys, serialized, strict=True)), json)
+        from_file = read_generation(generation)
+        _print_found((_found(from_file, (), key, data) for key, data in zip(keys, serialized, strict=True)), json)
         return
     with _published(settings) as reader:
         published, mark = _at(reader, at)
@@ -122,7 +122,11 @@ def list_(config: SettingsFile = None, json: Json = False) -> None:
     Example: tailrace generations list -c tailrace.toml
     """
     with _published(settings_of(config)) as reader:
-        print_rows((_row(one) for one in reader.published), always_json=json, empty="no generation is published yet")
+        print_rows(
+            (_row(generation) for generation in reader.published),
+            always_json=json,
+            empty="no generation is published yet",
+        )
 
 
 @app.command()
@@ -154,16 +158,19 @@ def diff(
     Example: tailrace generations diff 1760000000000 1760000065000
     """
     with _published(settings_of(config)) as reader:
-        before, after = (_find(reader.published, timestamp).unpack().generation for timestamp in (old, new))
-    found = differences(before, after)
-    closed, opened = sorted(found.closed), sorted(found.opened)
+        predecessor, successor = (_find(reader.published, timestamp).unpack().generation for timestamp in (old, new))
+    difference = differences(predecessor, successor)
+    closed, opened = sorted(difference.closed), sorted(difference.opened)
     if json or not on_terminal():
-        streams = {"closed": [one.value.hex() for one in closed], "opened": [one.value.hex() for one in opened]}
+        streams = {
+            "closed": [stream.value.hex() for stream in closed],
+            "opened": [stream.value.hex() for stream in opened],
+        }
         print_json({"old": old, "new": new, **streams})
         return
     for words, some in (("closed", closed), ("opened", opened)):
-        print_rows({"change": words, "stream": one.value.hex(), "token": one.token} for one in some)
-    say(f"{len(closed)} streams closed, {len(opened)} opened, {len(after.streams() - found.opened)} stay")
+        print_rows({"change": words, "stream": stream.value.hex(), "token": stream.token} for stream in some)
+    say(f"{len(closed)} streams closed, {len(opened)} opened, {len(successor.streams() - difference.opened)} stay")
 
 
 @app.command()
@@ -206,11 +213,11 @@ def picture(
 
 
 def _look_up_tokens(known: Generation) -> None:
-    for number, line in enumerate(sys.stdin, 1):
+    for line_number, line in enumerate(sys.stdin, 1):
         text = line.strip()
         token = int(text) if _TOKEN.fullmatch(text) else None
         if token is None or not MIN_TOKEN <= token <= MAX_TOKEN:
-            raise SettingsError(f"standard input, line {number}: {text!r} is no token: a signed 64-bit decimal is")
+            raise SettingsError(f"standard input, line {line_number}: {text!r} is no token: a signed 64-bit decimal is")
         print(stream_for(known, token).value.hex(), flush=sys.stdin.isatty())
 
 
@@ -227,16 +234,16 @@ def _print_found(rows: Iterator[dict[str, object]], json: bool) -> None:
 
 def _found(generation: Generation, around: Sequence[Circle], key: str, serialized: bytes) -> dict[str, object]:
     """What `lookup` says of a key; `hosts` are the first replica in each datacenter, where the ring is known."""
-    found = place(generation, around, key, token_of(serialized))
+    location = place(generation, around, key, token_of(serialized))
     row: dict[str, object] = {
         "key": key,
-        "token": found.token,
-        "stream": found.stream.value.hex(),
+        "token": location.token,
+        "stream": location.stream.value.hex(),
         "generation": generation.timestamp,
-        "after": found.start,
-        "up_to": found.end,
+        "after": location.start,
+        "up_to": location.end,
     }
-    return {**row, "hosts": {datacenter: node.host for datacenter, node in found.owners}} if around else row
+    return {**row, "hosts": {datacenter: node.host for datacenter, node in location.owners}} if around else row
 
 
 def _nodes(ring: Ring) -> Iterator[dict[str, object]]:
@@ -260,15 +267,15 @@ def _definition(settings: Settings, name: str) -> Table:
         schemas.refresh()
         entries = list(schemas.values())
         topic_of(entries, name, settings.topics.prefix)
-        return max((one for one in entries if str(one.table) == name), key=lambda one: one.announced).table
+        return max((entry for entry in entries if str(entry.table) == name), key=lambda one: one.announced).table
 
 
 def _at(reader: GenerationReader, at: str | None) -> tuple[PublishedGeneration, str | None]:
     """The generation that operates at a time, and a mark, if any. Raises SettingsError where there is none yet."""
     _find(reader.published, None)
     written = time_of("--at", at)
-    found, mark = reader.operating(time.time_ns() // 1000 if written is None else written)
-    return found, None if mark is None else mark.value
+    operating, mark = reader.operating(time.time_ns() // 1000 if written is None else written)
+    return operating, None if mark is None else mark.value
 
 
 @contextmanager
@@ -280,13 +287,13 @@ def _published(settings: Settings) -> Iterator[GenerationReader]:
 
 
 def _find(published: tuple[PublishedGeneration, ...], timestamp: int | None) -> PublishedGeneration:
-    for one in reversed(published):
-        if timestamp in (None, one.timestamp):
-            return one
+    for generation in reversed(published):
+        if timestamp in (None, generation.timestamp):
+            return generation
     if not published:
         raise SettingsError("there is no generation yet: the first agent to start makes it")
-    known = ", ".join(str(one.timestamp) for one in published[-3:])
-    raise SettingsError(f"no generation has timestamp {timestamp}; the last are {known} (`tailrace generations list`)")
+    newest = ", ".join(str(generation.timestamp) for generation in published[-3:])
+    raise SettingsError(f"no generation has timestamp {timestamp}; the last are {newest} (`tailrace generations list`)")
 
 
 def _row(one: PublishedGeneration) -> dict[str, object]:

@@ -42,11 +42,11 @@ app = typer.Typer(
 def list_(config: SettingsFile = None) -> None:
     """List every host that has published, or is in the cluster's ring.
 
-    Name: what DNS has for the address. Address: the one at which the other nodes know it. State: `in the ring`;
-    `gone`, a node that left or was replaced, to be retired; `never published`, a node without an agent so far; `of
-    another cluster`, whose name it published under. Position: log epoch, segment and offset of the last published
-    mutation; age: how long ago that was committed. Progress: whether its agent has caught up or is behind, by its
-    last report, and how many mutations are parked.
+    Name: what DNS has for the address. Address: the one at which the other nodes know it. State: `in the ring`, or
+    `gone`, a node that left or was replaced, to be retired. A node without an agent so far has `never published`; a
+    host that published under another cluster's name is `of another cluster`. Position: log epoch, segment and offset of
+    the last published mutation; age: how long ago that was committed. Progress: whether its agent has caught up or is
+    behind, by its last report, and how many mutations are parked.
 
     Example: tailrace hosts list -c tailrace.toml
     """
@@ -79,8 +79,8 @@ def retire(
     members = _members(settings)
     require_gone(record, members.cluster, members.ring)
     require_stopped(settings, record, time.time(), fence=fence)
-    at = "an unreadable position" if record.resume is None else position_words(record.resume.position)
-    say(f"host {host} published up to {at}, last {age_words(record.age(time.time()))} ago")
+    published_to = "an unreadable position" if record.resume is None else position_words(record.resume.position)
+    say(f"host {host} published up to {published_to}, last {age_words(record.age(time.time()))} ago")
     confirm("Forget it?", yes)
     with closing(publisher_of(settings, record)) as publisher:
         if record.resume is None:
@@ -128,8 +128,8 @@ def host_rows(
             }
         )
     for node in nodes.values():
-        nothing = {"datacenter": node.datacenter, "position": None, "age": None, "progress": None}
-        rows.append({"cluster": members.cluster, **members.node(node.host), "state": "never published", **nothing})
+        unknown = {"datacenter": node.datacenter, "position": None, "age": None, "progress": None}
+        rows.append({"cluster": members.cluster, **members.node(node.host), "state": "never published", **unknown})
     return rows
 
 

@@ -49,7 +49,7 @@ def list_(
     Example: tailrace losses list -c tailrace.toml
     """
     losses = chosen_losses(stored_losses(settings_of(config)), host, all_=all_)
-    print_rows((loss_row(one.loss) for one in losses), always_json=json, empty="no losses to acknowledge")
+    print_rows((loss_row(stored.loss) for stored in losses), always_json=json, empty="no losses to acknowledge")
 
 
 @app.command()
@@ -75,10 +75,10 @@ def acknowledge(
     if not chosen:
         say("no losses to acknowledge")
         return
-    for one in chosen:
-        say(f"host {one.loss.host}: {one.loss.words}")
+    for stored in chosen:
+        say(f"host {stored.loss.host}: {stored.loss.words}")
     confirm("Acknowledge?", yes)
-    _write(settings, {one.key: acknowledged(one.value, time.time_ns() // 1_000_000) for one in chosen})
+    _write(settings, {stored.key: acknowledged(stored.value, time.time_ns() // 1_000_000) for stored in chosen})
     say(f"{len(chosen)} acknowledged")
 
 
@@ -89,14 +89,14 @@ def losses_named(losses: Iterable[StoredLoss], ids: Iterable[str] | None) -> tup
         return every
     chosen = []
     for id in ids:
-        same = [one for one in every if one.loss.id == id]
-        if not same:
-            known = ", ".join(one.loss.id for one in every) or "none"
-            raise SettingsError(f"no loss {id} waits to be acknowledged; the ids are: {known}")
-        if len(same) > 1:
-            hosts = ", ".join(one.loss.host for one in same)
+        matching = [stored for stored in every if stored.loss.id == id]
+        if not matching:
+            ids_text = ", ".join(stored.loss.id for stored in every) or "none"
+            raise SettingsError(f"no loss {id} waits to be acknowledged; the ids are: {ids_text}")
+        if len(matching) > 1:
+            hosts = ", ".join(stored.loss.host for stored in matching)
             raise SettingsError(f"loss {id} is of several hosts: give --host with one of {hosts}")
-        chosen += same
+        chosen += matching
     return tuple(chosen)
 
 

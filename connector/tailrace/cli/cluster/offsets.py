@@ -57,7 +57,7 @@ def show(
     Example: tailrace offsets show -c tailrace.toml
     """
     settings = settings_of(config)
-    lost = [one for one in lost_records(settings) if host in (None, one.host)]
+    lost = [progress for progress in lost_records(settings) if host in (None, progress.host)]
     for progress in lost:
         say(lost_words(settings, progress))
     hosts = known_hosts(settings)
@@ -67,11 +67,11 @@ def show(
     if on_terminal() and not json:
         headings = {"host": "host id", "position": "published up to", "age": "committed ago"}
         print_rows((_short(host_record, now) for host_record in hosts), headings=headings)
-        for one in hosts:
-            _tell_quarantined(one)
+        for host_record in hosts:
+            _tell_quarantined(host_record)
     else:
-        for one in hosts:
-            print_json(_row(one, now))
+        for host_record in hosts:
+            print_json(_row(host_record, now))
     if not hosts and not lost:
         say("no agent has committed a position under this prefix yet")
 
@@ -103,17 +103,17 @@ def set_(
     """
     settings = settings_of(config)
     record, resume = chosen_host(settings, host)
-    before = resume.position
-    if before is None:
+    current = resume.position
+    if current is None:
         raise SettingsError(f"host {record.host} has no position yet: its agent starts at the first segment")
-    target = target_of(position, before)
+    target = target_of(position, current)
     files = directory or _own_directory(settings, record.host)
-    after = _checked_move(settings, resume, before, target, files)
-    counted = None if files is None else between(files, before, target, keys_of_settings(settings.agent))
-    say(move_words(record.host, before, target, counted))
-    if after == resume:
+    target_record = _checked_move(settings, resume, current, target, files)
+    counted = None if files is None else between(files, current, target, keys_of_settings(settings.agent))
+    say(move_words(record.host, current, target, counted))
+    if target_record == resume:
         return
-    change_record(settings, record, after, "Move it?", fence=fence, yes=yes, directory=directory)
+    change_record(settings, record, target_record, "Move it?", fence=fence, yes=yes, directory=directory)
     say(f"host {record.host}: its agent goes on behind {target}")
 
 
@@ -129,9 +129,9 @@ def adopt(
 ) -> None:
     """Open the next log epoch of a host whose commit log is another one than before; then its agent starts again.
 
-    For a node that came back with another disk, or took over a dead node's host id: its agent stops at a segment that
-    it never read below its position. All that lies in cdc_raw then is published, from its beginning; what the old log
-    held and was not published is lost.
+    For a node that came back with another disk, or took over a dead node's host id. Its agent stops at a segment below
+    its position that it never read. After this command everything in cdc_raw is published, from its beginning; changes
+    of the old log that were not published are lost.
 
     Example: tailrace offsets adopt --new-log --host 2f1c...
     """
@@ -139,16 +139,16 @@ def adopt(
         raise SettingsError("offsets adopt: give --new-log, if the node's commit log is another one than before")
     settings = settings_of(config)
     record, resume = chosen_host(settings, host)
-    after = adopted(resume)
+    adopted_record = adopted(resume)
     say(
-        f"host {record.host} goes from {position_words(resume.position)} to log epoch {_epoch(after)}: everything in "
-        "its cdc_raw is published from the beginning. Segments of the old log that still lie there are published a "
-        "second time: move them away before"
+        f"host {record.host} goes from {position_words(resume.position)} to log epoch {_epoch(adopted_record)}: "
+        "everything in its cdc_raw is published from the beginning. Segments of the old log that still lie there are "
+        "published a second time: move them away before"
     )
     if resume.quarantined:
         say(f"{len(resume.quarantined)} quarantined places of the old log are forgotten: {_places(resume)}")
-    change_record(settings, record, after, "Open it?", fence=fence, yes=yes)
-    say(f"host {record.host} is in log epoch {_epoch(after)}: start its agent")
+    change_record(settings, record, adopted_record, "Open it?", fence=fence, yes=yes)
+    say(f"host {record.host} is in log epoch {_epoch(adopted_record)}: start its agent")
 
 
 def _own_directory(settings: Settings, host: str) -> Path | None:
@@ -159,10 +159,10 @@ def _own_directory(settings: Settings, host: str) -> Path | None:
             node = cluster.local()
             if node.host != host:
                 return None
-            own = read_node_settings(cluster, node.release)
-            if own.refusal:
-                say(f"whether {directory} is the node's own is not certain: {GRANT}. {own.refusal}")
-            require_own_directory(directory, own.values)
+            node_settings = read_node_settings(cluster, node.release)
+            if node_settings.refusal:
+                say(f"whether {directory} is the node's own is not certain: {GRANT}. {node_settings.refusal}")
+            require_own_directory(directory, node_settings.values)
             return directory
     except (ServiceError, SettingsError) as error:
         say(f"{directory} is not looked at: {error}")
@@ -178,11 +178,11 @@ def _checked_move(settings: Settings, resume: Resume, before: Position, target: 
                 "the node itself, or give its cdc_raw with --directory"
             )
         return moved(resume, target, ())
-    there = present(files)
-    if target > before and target.segment > max((segment for segment, _ in there), default=-1):
+    segments = present(files)
+    if target > before and target.segment > max((segment for segment, _ in segments), default=-1):
         raise SettingsError(f"{target} is behind everything in {files}: no segment may be passed over before it exists")
     require_boundary(files, target, keys_of_settings(settings.agent))
-    return moved(resume, target, there)
+    return moved(resume, target, segments)
 
 
 def _epoch(resume: Resume) -> int:
@@ -190,22 +190,22 @@ def _epoch(resume: Resume) -> int:
 
 
 def _places(resume: Resume) -> str:
-    return ", ".join(f"{one.segment}:{one.offset}" for one in resume.quarantined)
+    return ", ".join(f"{quarantined.segment}:{quarantined.offset}" for quarantined in resume.quarantined)
 
 
-def _row(one: HostRecord, now: float) -> dict[str, object]:
+def _row(record: HostRecord, now: float) -> dict[str, object]:
     """Everything, for programs."""
-    resume = one.resume or Resume()
-    at = resume.position
+    resume = record.resume or Resume()
+    position = resume.position
     return {
-        "cluster": one.cluster,
-        "host": one.host,
-        "position": None if at is None else asdict(at),
+        "cluster": record.cluster,
+        "host": record.host,
+        "position": None if position is None else asdict(position),
         "known_segments": [{"segment": segment, "checksum": checksum} for segment, checksum in resume.open],
-        "quarantined": [asdict(place) for place in resume.quarantined],
-        "committed": datetime.fromtimestamp(one.committed / 1000, UTC).isoformat(timespec="milliseconds"),
-        "age_seconds": round(one.age(now), 3),
-        **({"problem": one.problem} if one.problem else {}),
+        "quarantined": [asdict(quarantined) for quarantined in resume.quarantined],
+        "committed": datetime.fromtimestamp(record.committed / 1000, UTC).isoformat(timespec="milliseconds"),
+        "age_seconds": round(record.age(now), 3),
+        **({"problem": record.problem} if record.problem else {}),
     }
 
 
@@ -222,6 +222,6 @@ def _short(one: HostRecord, now: float) -> dict[str, object]:
     }
 
 
-def _tell_quarantined(one: HostRecord) -> None:
-    for place in () if one.resume is None else one.resume.quarantined:
-        say(f"{one.host}: segment {place.segment} is read up to {place.offset} only: {place.reason}")
+def _tell_quarantined(record: HostRecord) -> None:
+    for damaged in () if record.resume is None else record.resume.quarantined:
+        say(f"{record.host}: segment {damaged.segment} is read up to {damaged.offset} only: {damaged.reason}")

@@ -50,8 +50,8 @@ def restore(
     """Write a host's record in `.offsets` once more after it was deleted; then its agent goes on and repeats nothing.
 
     Runs on the node. The position is that of `.progress`, or of the newest change of this host in its tables' topics.
-    Where mutations were parked, or segments quarantined, the segments below the position that the node still has are
-    quarantined: nobody knows what of them is published. DDL and truncations behind the position are told once more.
+    Where mutations were parked, or segments quarantined, the node's segments below the position are quarantined: nobody
+    knows what of them is published. DDL and truncations behind the position are told once more.
 
     Example: tailrace offsets restore -c tailrace.toml
     """
@@ -77,19 +77,19 @@ def restore(
         if publisher.start(lost=True) != Resume():
             raise AgentRunsError(f"host {progress.host} has a record again: look at it with `tailrace offsets show`")
         position = max(progress.position, publisher.newest(progress.at) or Position(0, 0, 0))
-        after = restored(position, (*files.logged, *files.spooled, *files.raw), aside(files, progress))
-        say(words(progress, position, after))
+        restored_record = restored(position, (*files.logged, *files.spooled, *files.raw), aside(files, progress))
+        say(words(progress, position, restored_record))
         confirm("Write it?", yes)
-        publisher.commit(after)
+        publisher.commit(restored_record)
     say(f"host {progress.host}: its agent goes on behind {position}")
 
 
 def lost_progress(settings: Settings, host: str) -> Progress:
     """The progress of a host whose offsets record was deleted. Raises SettingsError for other hosts."""
-    lost = [one for one in lost_records(settings) if one.host == host]
+    lost = [progress for progress in lost_records(settings) if progress.host == host]
     if len(lost) == 1:
         return lost[0]
-    if not any(one.host == host for one in known_progress(settings)):
+    if not any(progress.host == host for progress in known_progress(settings)):
         raise SettingsError(f"host {host} has no progress in Kafka: nothing is known to restore; its agent can start")
     raise SettingsError(f"host {host} has a record: `tailrace offsets show` shows it, `tailrace offsets set` moves it")
 
@@ -99,8 +99,8 @@ def files_of(settings: Settings, progress: Progress, raw: Path, logged: Path) ->
     spool = settings.agent.spool_directory / progress.host / str(progress.position.epoch)
     if not is_commitlog_of(logged, raw):
         say(
-            f"{logged} does not look like the node's commit log, which agent.commitlog_directory names: what Cassandra "
-            "puts into cdc_raw once more after a crash may be taken for another log"
+            f"{logged}, agent.commitlog_directory, does not look like the node's commit log. Segments that Cassandra "
+            "puts into cdc_raw once more after a crash may be taken for another log's"
         )
         logged = raw
     return NodeFiles(present(raw), present(spool) if spool.is_dir() else (), present(logged))
@@ -113,17 +113,17 @@ def aside(files: NodeFiles, progress: Progress) -> tuple[SegmentKey, ...]:
 
 def words(progress: Progress, position: Position, after: Resume) -> str:
     """What the restored record means."""
-    told = progress.position
-    newer = "" if position == told else f", and its changes are published up to {position}"
+    reported = progress.position
+    newer = "" if position == reported else f", and its changes are published up to {position}"
     sentence = (
-        f"host {progress.host}: `.progress` says {told}{newer}. Its agent goes on behind that, and {len(after.open)} "
-        "segments count as read"
+        f"host {progress.host}: `.progress` says {reported}{newer}. Its agent goes on behind that, and "
+        f"{len(after.open)} segments count as read"
     )
     if progress.parked or progress.quarantined:
-        kept = ", ".join(str(one.segment) for one in after.quarantined) or "none"
+        segments = ", ".join(str(quarantined.segment) for quarantined in after.quarantined) or "none"
         sentence += (
             f". {progress.parked} mutations were parked and {progress.quarantined} segments quarantined: which, nobody "
-            f"knows any more. Segments that are kept and read no more: {kept} (`tailrace replay` publishes what they "
-            f"have); what was parked of segment {position.segment} is not published"
+            f"knows any more. Segments that are kept and read no more: {segments} (`tailrace replay` publishes what "
+            f"they have); what was parked of segment {position.segment} is not published"
         )
     return sentence

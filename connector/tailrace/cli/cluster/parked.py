@@ -71,7 +71,11 @@ def list_(config: SettingsFile = None) -> None:
     """
     settings = settings_of(config)
     hosts = known_hosts(settings)
-    names = _names(settings) if any(one.resume is not None and one.resume.parked for one in hosts) else {}
+    names = (
+        _names(settings)
+        if any(host_record.resume is not None and host_record.resume.parked for host_record in hosts)
+        else {}
+    )
     print_rows(parked_rows(hosts, names, time.time()), empty="nothing is parked")
 
 
@@ -105,7 +109,7 @@ def retry(
     require_stopped(settings, record, time.time(), fence=fence, directory=directory)
     say(f"host {record.host}: {_many(lots)} to be tried")
     confirm("Publish what can be decoded?", yes)
-    where = directory or settings.agent.cdc_raw_directory
+    segment_directory = directory or settings.agent.cdc_raw_directory
     with ExitStack() as stack:
         selection = Selection(settings.tables.include, settings.tables.exclude)
         router = open_router(settings, topics_of(settings), selection.wants, stack)
@@ -113,16 +117,18 @@ def retry(
         if not settings.tables.release_unselected and not coverage(selection, messages.tables).selected:
             router.keep_unselected(KEPT)
         spool = Spool(settings.agent.spool_directory / record.host, settings.agent.spool_bytes)
-        capture = stack.enter_context(closing(CdcRaw(where, resume, keys_of_settings(settings.agent), spool=spool)))
+        capture = stack.enter_context(
+            closing(CdcRaw(segment_directory, resume, keys_of_settings(settings.agent), spool=spool))
+        )
         pace = pace_of(settings, SUPPOSED)
         publisher = stack.enter_context(closing(publisher_of(settings, record, pace)))
         require_unchanged(record, publisher.start())
         outcome = publish_parked(publisher, capture, router, messages.of, resume, frozenset(lots).__contains__, pace)
     say(f"{outcome.mutations} mutations published, {outcome.changes} changes")
-    for reason, number in outcome.left.items():
-        say(f"{number} wait on: {reason}")
+    for reason, count in outcome.left.items():
+        say(f"{count} wait on: {reason}")
     if outcome.lost:
-        say(f"{outcome.lost} are not in {where}: their segment is gone, or is another one")
+        say(f"{outcome.lost} are not in {segment_directory}: their segment is gone, or is another one")
     if outcome.left or outcome.lost:
         raise typer.Exit(3)
 
@@ -145,18 +151,18 @@ def drop(
     settings = settings_of(config)
     record, resume = chosen_host(settings, host)
     lots = frozenset(chosen_lots(resume.parked, segment, table_id))
-    after = replace(resume, parked=tuple(lot for lot in resume.parked if lot not in lots))
+    remaining = replace(resume, parked=tuple(lot for lot in resume.parked if lot not in lots))
     say(f"host {record.host}: {_many(lots)} of all tables in them are never published")
-    change_record(settings, record, after, "Give them up?", fence=fence, yes=yes)
+    change_record(settings, record, remaining, "Give them up?", fence=fence, yes=yes)
     say("given up: the agent releases their segments when it is started")
 
 
 def parked_rows(hosts: Iterable[HostRecord], names: Mapping[UUID, str], now: float) -> Iterator[dict[str, object]]:
     """A row for each lot; `names` are tables that were ever published, `now` is wall time in seconds."""
-    for one in hosts:
-        for lot in () if one.resume is None else one.resume.parked:
+    for host_record in hosts:
+        for lot in () if host_record.resume is None else host_record.resume.parked:
             yield {
-                "host": one.host,
+                "host": host_record.host,
                 "segment": lot.segment,
                 "table_id": lot.table,
                 "table": names.get(lot.table),
@@ -185,8 +191,8 @@ class _Messages:
         with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as announced:
             announced.refresh()
             tables = with_announced(origins.tables, announced.values())
-        given: tuple[Table, ...] = () if schema is None else definitions_of(schema)[0]
-        self.tables = (*tables, *given)
+        from_file: tuple[Table, ...] = () if schema is None else definitions_of(schema)[0]
+        self.tables = (*tables, *from_file)
         self._history = SchemaHistory().learn(self.tables)[0]
         self._transcoder = Transcoder(settings.topics.prefix, settings.avro.forms())
         self._node = Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.PARKED)
@@ -203,5 +209,5 @@ def _names(settings: Settings) -> dict[UUID, str]:
 
 
 def _many(lots: Iterable[Parked]) -> str:
-    number = sum(len(lot.offsets) for lot in lots)
-    return f"{number} mutation{'' if number == 1 else 's'}"
+    count = sum(len(lot.offsets) for lot in lots)
+    return f"{count} mutation{'' if count == 1 else 's'}"

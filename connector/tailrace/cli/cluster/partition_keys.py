@@ -21,9 +21,9 @@ def serialized_key(text: str, table: Table | None) -> bytes:
 
     Strings may stand without quotes where the key has one column. Raises SettingsError, which quotes the text.
     """
-    given = _BYTES.fullmatch(text)
-    if given is not None:
-        return bytes.fromhex(given[1])
+    literal = _BYTES.fullmatch(text)
+    if literal is not None:
+        return bytes.fromhex(literal[1])
     if table is None:
         raise SettingsError(f"key {text!r}: give --table KEYSPACE.TABLE to write it in CQL, or 0x and the key's bytes")
     columns = table.partition_key
@@ -33,7 +33,7 @@ def serialized_key(text: str, table: Table | None) -> bytes:
         raise SettingsError(f"key {text!r}: {len(parts)} values; {table} has the partition key ({names})")
     try:
         types = [column.type for column in columns]
-        return join_key(types, [_encoded(column, part) for column, part in zip(columns, parts, strict=True)])
+        return join_key(types, [_encoded(column, value) for column, value in zip(columns, parts, strict=True)])
     except ValueError as error:
         raise SettingsError(f"key {text!r}: {error}") from None
 
@@ -41,15 +41,15 @@ def serialized_key(text: str, table: Table | None) -> bytes:
 def _split(text: str) -> list[str]:
     """At the commas that are in no string."""
     parts: list[str] = []
-    at = 0
+    start = 0
     while True:
-        found = _PART.match(text, at)
-        if found is None:
+        match = _PART.match(text, start)
+        if match is None:
             raise SettingsError(f"key {text!r}: a quote is open, or stands within a value")
-        parts.append(found[1])
-        if not found[2]:
+        parts.append(match[1])
+        if not match[2]:
             return parts
-        at = found.end()
+        start = match.end()
 
 
 def _encoded(column: Column, text: str) -> bytes:
@@ -71,10 +71,10 @@ def _string(text: str) -> str:
 
 
 def _blob(text: str) -> bytes:
-    found = _BYTES.fullmatch(text)
-    if found is None:
+    match = _BYTES.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is no blob: 0x and two digits for each byte")
-    return bytes.fromhex(found[1])
+    return bytes.fromhex(match[1])
 
 
 def _boolean(text: str) -> bool:

@@ -76,11 +76,11 @@ def replay_(
 ) -> None:
     """Publish the changes of kept segments once more, as the agent would, with origin = replay; or print them.
 
-    Of tables with cdc = true, or of those that are named: into Kafka by the definitions of the time, as far as
+    Of tables with cdc = true, or of those that are named. Into Kafka they go by the definitions of the time, as far as
     .schema-history has them for this host; into a file, and with --schema, by those that hold now. Digests are those of
-    the first time, so sinks that merge come to the same state. In transactions; the agent's position stays. A
-    TIME is ISO 8601 (UTC where it says no zone) or microseconds. Where an index is kept, only what it releases. Exit
-    code 3 when mutations were left out or a segment is damaged.
+    the first time, so sinks that merge come to the same state. In transactions; the agent's position stays. A TIME is
+    ISO 8601 (UTC where it says no zone) or microseconds. Where an index is kept, only what it releases. Exit code 3
+    when mutations were left out or a segment is damaged.
 
     Example: tailrace replay /backup/cdc_raw --table shop.orders --written-since 2026-11-01T00:00:00Z
     """
@@ -114,12 +114,12 @@ def replay_(
 
 def _segments(directory: Path) -> tuple[SegmentFiles, ...]:
     try:
-        found = tuple(files for files in list_segments(directory).segments if files.log is not None)
+        segments = tuple(files for files in list_segments(directory).segments if files.log is not None)
     except OSError as error:
         raise SettingsError(f"{directory}: cannot be listed: {error.strerror}") from None
-    if not found:
+    if not segments:
         raise SettingsError(f"{directory}: no CommitLog-*.log is in it")
-    return found
+    return segments
 
 
 def _keys(settings: Settings, key: str | None, keystore: Path | None, password_file: Path | None) -> Keys:
@@ -154,15 +154,15 @@ def _progress(segments: Sequence[SegmentFiles], shown: bool) -> Iterator[Told]:
     if not shown:
         yield lambda _files, _offset: None
         return
-    before, total = {}, 0
+    bytes_before, total = {}, 0
     for files in segments:
-        before[files.id] = total
+        bytes_before[files.id] = total
         total += _size(files)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("replaying", total=total)
         # Positions of compressed segments run ahead of the file.
-        yield lambda files, offset: bar.update(task, completed=before[files.id] + min(offset, _size(files)))
+        yield lambda files, offset: bar.update(task, completed=bytes_before[files.id] + min(offset, _size(files)))
 
 
 def _size(files: SegmentFiles) -> int:
@@ -178,19 +178,19 @@ def _told_where(outlet: KafkaOutlet) -> Iterator[None]:
     try:
         yield
     except (ServiceError, KeyboardInterrupt):
-        at = outlet.committed
-        more = f"; go on with --since {at.segment}:{at.offset}" if at is not None else ""
-        say(f"ended early: {'nothing is replayed' if at is None else f'replayed up to {at}'}{more}")
+        position = outlet.committed
+        advice = f"; go on with --since {position.segment}:{position.offset}" if position is not None else ""
+        say(f"ended early: {'nothing is replayed' if position is None else f'replayed up to {position}'}{advice}")
         raise
 
 
 def _tell(outcome: Outcome) -> None:
     for words in outcome.damaged:
         say(words)
-    for reason, (place, count) in outcome.left_out.items():
-        say(f"{place}: {reason}; {count} mutation{'s' * (count > 1)} left out")
+    for reason, (position, count) in outcome.left_out.items():
+        say(f"{position}: {reason}; {count} mutation{'s' * (count > 1)} left out")
     counts = ((outcome.changes, "change"), (outcome.mutations, "mutation"), (outcome.segments, "segment"))
-    changes, mutations, segments = (f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
+    changes, mutations, segments = (f"{amount} {noun}{'s' * (amount != 1)}" for amount, noun in counts)
     say(f"{changes} of {mutations} in {segments} replayed")
     if outcome.damaged or outcome.left_out:
         raise typer.Exit(DAMAGED)

@@ -84,13 +84,13 @@ def _follow_events(kafka: Mapping[str, Scalar], topic: str, from_beginning: bool
         raise typer.Exit(_LEFT_OUT)
 
 
-def _follow(reader: TopicReader, show: Callable[[int, Record], bool], most: int | None) -> None:
+def _follow(reader: TopicReader, show: Callable[[int, Record], bool], limit: int | None) -> None:
     """Until so many records were shown; None: for ever."""
-    shown = 0
-    while shown != most:
-        found = reader.poll(_POLL_SECONDS)
-        if found is not None and found[1].value is not None:  # else it is there for its transaction's mark
-            shown += show(*found)
+    count = 0
+    while count != limit:
+        polled = reader.poll(_POLL_SECONDS)
+        if polled is not None and polled[1].value is not None:  # else it is there for its transaction's mark
+            count += show(*polled)
 
 
 class _Follower:
@@ -105,8 +105,8 @@ class _Follower:
     def show(self, partition: int, record: Record) -> bool:
         """Print a record; whether it could be decoded."""
         try:
-            entry, found = self._decoded(record.value or b"")
-            change = reader_of(entry).change(found)
+            entry, fields = self._decoded(record.value or b"")
+            change = reader_of(entry).change(fields)
         except DecodeError as error:
             self.left_out += 1
             say(f"partition {partition}, offset {record.offset}: not decoded: {error}")
@@ -114,7 +114,7 @@ class _Follower:
         if self._console is None:
             print_json(line(self._forms, partition, record.offset, change))
         else:
-            text = Text(words(entry.table, found), style=_STYLES.get(found["op"], "red"))
+            text = Text(words(entry.table, fields), style=_STYLES.get(fields["op"], "red"))
             self._console.print(text, soft_wrap=True)
         return True
 

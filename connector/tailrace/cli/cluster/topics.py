@@ -43,36 +43,36 @@ def plan(
     """
     settings = settings_of(config)
     kafka = topics_of(settings)
-    there, count = kafka.survey()
-    needed = needed_topics(settings, there)
-    wrong = kafka.problems({topic.name: there[topic.name] for topic in needed if topic.name in there})
+    existing, count = kafka.survey()
+    needed = needed_topics(settings, existing)
+    wrong = kafka.problems({topic.name: existing[topic.name] for topic in needed if topic.name in existing})
     if commands:
-        missing = [topic for topic in needed if topic.name not in there]
+        missing = [topic for topic in needed if topic.name not in existing]
         for line in command_lines(missing, settings.kafka.bootstrap_servers, brokers or count):
             typer.echo(line)
         for problem in wrong:
             say(problem)
         return
-    print_rows(plan_rows(needed, there, wrong, brokers or count), empty="no topic is needed")
+    print_rows(plan_rows(needed, existing, wrong, brokers or count), empty="no topic is needed")
 
 
-def needed_topics(settings: Settings, there: Collection[str]) -> dict[TopicPlan, str]:
+def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPlan, str]:
     """The plans of all topics -> what each is for: its own, and those of the tables that are selected.
 
     `there` are Kafka's. Raises ServiceError, SettingsError.
     """
-    plans = {internal_plan(settings.topics, which): f"our {which}" for which in Internal}
+    plans = {internal_plan(settings.topics, internal): f"our {internal}" for internal in Internal}
     with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
         wants = Selection(settings.tables.include, settings.tables.exclude).wants
         tables = sorted(
             (t for t in cluster.definitions().tables if t.cdc and wants(t)), key=lambda t: (t.id.time, t.id)
         )
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-    with SchemaReader(kafka, prefix) as known:
-        if internal_topic(prefix, Internal.SCHEMAS) in there:
-            known.refresh()
+    with SchemaReader(kafka, prefix) as schemas:
+        if internal_topic(prefix, Internal.SCHEMAS) in existing:
+            schemas.refresh()
         log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS))
-        names = SchemaDestinations(prefix, topics_of(settings), log, known)
+        names = SchemaDestinations(prefix, topics_of(settings), log, schemas)
         for table in tables:
             plans[table_plan(settings.topics, names.topic(table))] = str(table)
     return plans
@@ -108,7 +108,11 @@ def command_lines(missing: Iterable[TopicPlan], bootstrap: str, brokers: int) ->
                 *("kafka-topics.sh", "--bootstrap-server", bootstrap, "--create", "--if-not-exists"),
                 *("--topic", topic.name, "--partitions", str(topic.partitions)),
                 *("--replication-factor", str(topic.replication(brokers))),
-                *(part for name, value in topic.settings(brokers).items() for part in ("--config", f"{name}={value}")),
+                *(
+                    argument
+                    for name, value in topic.settings(brokers).items()
+                    for argument in ("--config", f"{name}={value}")
+                ),
             ]
         )
         for topic in missing

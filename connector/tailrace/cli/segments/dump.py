@@ -73,10 +73,10 @@ class _Dump:
             if (descriptor.id, section.end.logical) <= since:
                 continue
             for frame in frames(section):
-                at = (descriptor.id, frame.end)
-                if at > until:
+                mutation_end = (descriptor.id, frame.end)
+                if mutation_end > until:
                     return
-                if at > since:
+                if mutation_end > since:
                     _print(self._values(descriptor, frame))
 
     def _values(self, descriptor: Descriptor, frame: Frame) -> list[object]:
@@ -85,7 +85,7 @@ class _Dump:
             mutation = self._wanted(frame, descriptor.version)
             if mutation is None:
                 return []
-            shown = Shown(
+            dumped = Shown(
                 descriptor=descriptor,
                 frame=frame,
                 mutation=mutation,
@@ -93,12 +93,12 @@ class _Dump:
                 wanted=self.wanted,
                 dropped=self.dropped,
             )
-            return list(self.printer.mutation(shown))
+            return list(self.printer.mutation(dumped))
         except (UnknownTableError, DecodeError) as error:
             # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
             if self.unknown:
-                place = {"seg": descriptor.id, "pos": frame.end, "size": len(frame.payload)}
-                return [{**place, "unknown": str(error), "payload": frame.payload.hex()}]
+                location = {"seg": descriptor.id, "pos": frame.end, "size": len(frame.payload)}
+                return [{**location, "unknown": str(error), "payload": frame.payload.hex()}]
             position, count = self.left_out.get(str(error), (frame.end, 0))
             self.left_out[str(error)] = position, count + 1
             return []

@@ -97,10 +97,10 @@ def _by_segment(path: Path, data: SegmentData, keys: Keys) -> Rows:
 
 
 def _by_section(path: Path, data: SegmentData, keys: Keys) -> Rows:
-    for number, section in enumerate(sections(read_named_descriptor(path, data), data, keys=keys)):
+    for index, section in enumerate(sections(read_named_descriptor(path, data), data, keys=keys)):
         yield {
             "file": path.name,
-            "section": number,
+            "section": index,
             "marker": section.start.marker,
             "size": section.end.marker - section.start.marker,
             "logical": section.logical,

@@ -28,17 +28,17 @@ def token(
     Example: tailrace token 313233
     """
     if keys:
-        for tok in [token_of(_key(text, f"argument {number}")) for number, text in enumerate(keys, 1)]:
+        for tok in [token_of(_key(text, f"argument {index}")) for index, text in enumerate(keys, 1)]:
             print(tok)
         return
-    for number, line in enumerate(sys.stdin, 1):
-        print(token_of(_key(line.strip(), f"standard input, line {number}")), flush=sys.stdin.isatty())
+    for index, line in enumerate(sys.stdin, 1):
+        print(token_of(_key(line.strip(), f"standard input, line {index}")), flush=sys.stdin.isatty())
 
 
 def _key(text: str, where: str) -> bytes:
-    found = _HEX.fullmatch(text)
-    if found is None:
+    match = _HEX.fullmatch(text)
+    if match is None:
         odd = len(text) % 2 and re.fullmatch(r"(?:0x)?[0-9a-fA-F]*", text)
         reason = "an odd number of hexadecimal digits" if odd else "not hexadecimal digits only"
         raise SettingsError(f"{where}: {text!r}: {reason}; a key is two for each byte")
-    return bytes.fromhex(found[1])
+    return bytes.fromhex(match[1])

@@ -49,8 +49,8 @@ def verify(
     """
     keys = keys_of(key, keystore, keystore_password_file)
     paths = list(_segments(places))
-    with verdicts(paths, keys, jobs or os.cpu_count() or 1) as found:
-        counts = _show(found, [_size(path) for path in paths])
+    with verdicts(paths, keys, jobs or os.cpu_count() or 1) as results:
+        counts = _show(results, [_size(path) for path in paths])
     total = counts.total()
     parts = ", ".join(f"{counts[status]} {status.value}" for status in Status if counts[status]) or "nothing to verify"
     if on_terminal() or not total:
@@ -61,17 +61,17 @@ def verify(
 
 def _segments(places: Iterable[Path]) -> Iterator[Path]:
     """The segments of the directories, by id, and the files as they are given. Raises SettingsError."""
-    for place in places:
-        if not place.is_dir():
-            yield place
+    for path in places:
+        if not path.is_dir():
+            yield path
             continue
         try:
-            listing = list_segments(place)
+            listing = list_segments(path)
         except OSError as error:
-            raise SettingsError(f"{place}: cannot be listed: {error.strerror}") from None
+            raise SettingsError(f"{path}: cannot be listed: {error.strerror}") from None
         yield from (files.log for files in listing.segments if files.log is not None)
         # What has a segment's name and is no file gets its verdict too.
-        yield from (place / name for name in listing.foreign if parse_name(name) is not None)
+        yield from (path / name for name in listing.foreign if parse_name(name) is not None)
 
 
 def _show(found: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:

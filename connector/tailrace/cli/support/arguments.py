@@ -34,5 +34,5 @@ def topic_of(entries: Iterable[SchemaEntry], table: str, prefix: str) -> str:
     if table in topics:
         return topics[table]
     nearest = difflib.get_close_matches(table, topics, n=1)
-    known = f"did you mean {nearest[0]}?" if nearest else f"there are: {', '.join(sorted(topics)) or 'none'}"
-    raise SettingsError(f"{table}: no agent publishes such a table under the prefix {prefix}; {known}")
+    hint = f"did you mean {nearest[0]}?" if nearest else f"there are: {', '.join(sorted(topics)) or 'none'}"
+    raise SettingsError(f"{table}: no agent publishes such a table under the prefix {prefix}; {hint}")

@@ -12,8 +12,11 @@ _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """What ends a command: SIGINT, ignored or not, as a shell ignores it for what it starts in the background; but not
-    SIGHUP where it is ignored, which is what nohup is for."""
+    """The signals that end a command.
+
+    SIGINT also where it is ignored: a shell ignores it for commands that it starts in the background. Not SIGHUP where
+    it is ignored, as by nohup.
+    """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return _NUMBERS[:-1]
     return _NUMBERS
@@ -23,17 +26,17 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 def stopped_by_signals() -> Iterator[None]:
     """Let them interrupt as Ctrl-C does: KeyboardInterrupt in the main thread. The old handlers come back after.
 
-    A closed terminal interrupts once: whoever cleans up then is not interrupted by the shell's own SIGHUP, and what is
-    still said goes nowhere instead of failing.
+    A closed terminal interrupts once. The shell's own SIGHUP does not interrupt the clean-up that follows, and its
+    output goes nowhere instead of failing.
     """
     interrupt = _Interrupt()
-    before = {number: signal.signal(number, interrupt) for number in ending_signals()}
+    handlers = {signal_number: signal.signal(signal_number, interrupt) for signal_number in ending_signals()}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            if number != signal.SIGHUP or not interrupt.ending:
-                signal.signal(number, handler)
+        for signal_number, handler in handlers.items():
+            if signal_number != signal.SIGHUP or not interrupt.ending:
+                signal.signal(signal_number, handler)
 
 
 class _Interrupt:
@@ -41,7 +44,7 @@ class _Interrupt:
 
     def __init__(self) -> None:
         # Asked now: of a terminal that is closed nobody can tell that it was one.
-        self._terminals = [number for number in (1, 2) if os.isatty(number)]
+        self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
         self.ending = False
 
     def __call__(self, number: int, _frame: object) -> None:
@@ -53,7 +56,7 @@ class _Interrupt:
         raise KeyboardInterrupt
 
     def _let_go(self) -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for number in self._terminals:
-            os.dup2(nowhere, number)
-        os.close(nowhere)
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in self._terminals:
+            os.dup2(null_device, descriptor)
+        os.close(null_device)

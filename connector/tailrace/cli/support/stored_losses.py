@@ -49,7 +49,9 @@ def losses_in(records: Iterable[Record]) -> tuple[StoredLoss, ...]:
 
 def chosen_losses(losses: Iterable[StoredLoss], host: str | None, *, all_: bool = False) -> tuple[StoredLoss, ...]:
     """Those of a host, where one is given; without `all_` those that nobody has acknowledged."""
-    return tuple(one for one in losses if host in (None, one.loss.host) and (all_ or one.loss.acknowledged is None))
+    return tuple(
+        stored for stored in losses if host in (None, stored.loss.host) and (all_ or stored.loss.acknowledged is None)
+    )
 
 
 def known_topics(settings: Settings) -> Mapping[str, int]:
