@@ -104,7 +104,7 @@ class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
     """The driver's picture of the schema, reduced to the news that it changed.
 
     The driver calls `refresh` for each schema event, and in whole after each (re)connection of its control connection,
-    when events may have been missed; building its own model of every table would cost memory and find no use.
+    when events may have been missed. Its own model of every table would cost memory and have no use here.
     """
 
     def __init__(self, listener: Callable[[str], None]) -> None:
@@ -165,8 +165,8 @@ class LiveCluster:
     """A connection to one node. The driver keeps it, and reconnects; queries raise ServiceError meanwhile.
 
     `listener` is called from the driver's threads, with words for the log, when the schema may have changed, and when
-    the connection was lost or is back: a node that says nothing for two request timeouts is given up. So is
-    `ring_listener`, when a node went up or down, and, with True, when one joined or left the ring.
+    the connection was lost or is back. A node that says nothing for two request timeouts counts as lost.
+    `ring_listener` is called when a node went up or down, and, with True, when one joined or left the ring.
     """
 
     def __init__(
@@ -192,11 +192,11 @@ class LiveCluster:
                 f"Cassandra at {self._where} uses {node.partitioner}; Tailrace computes the tokens of {MURMUR3} only"
             )
         for row in self._rows("SELECT DISTINCT keyspace_name, token(keyspace_name) AS t FROM system_schema.tables"):
-            ours = token(row["keyspace_name"].encode())
-            if ours != row["t"]:
+            own_token = token(row["keyspace_name"].encode())
+            if own_token != row["t"]:
                 raise SettingsError(
-                    f"Cassandra at {self._where} gives {row['keyspace_name']!r} the token {row['t']}, Tailrace {ours}: "
-                    "changes would go to wrong partitions. Please report this"
+                    f"Cassandra at {self._where} gives {row['keyspace_name']!r} the token {row['t']}, Tailrace "
+                    f"{own_token}: changes would go to wrong partitions. Please report this"
                 )
         return node
 
@@ -226,7 +226,7 @@ class LiveCluster:
             rows = {name: self._rows(query) for name, query in _SCHEMA_QUERIES.items()}
             if self.schema_version() == version:
                 break
-        return [_keyed(name, row) for name, found in rows.items() for row in found]
+        return [_keyed(name, row) for name, table_rows in rows.items() for row in table_rows]
 
     def node_state(self) -> NodeState:
         """What else of it matters to the schema: keyspaces' options, its truncations, the metadata's epoch."""
@@ -345,9 +345,9 @@ def _driver(contact: Contact, listener: Callable[[str], None], ring_listener: Ri
     auth = None
     if contact.username is not None:
         auth = PlainTextAuthProvider(contact.username, contact.password)
-    more: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if contact.protocol_version is not None:
-        more["protocol_version"] = contact.protocol_version
+        options["protocol_version"] = contact.protocol_version
     cluster = Cluster(
         [contact.hosts[0]],
         port=contact.port,
@@ -365,7 +365,7 @@ def _driver(contact: Contact, listener: Callable[[str], None], ring_listener: Ri
         # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
         idle_heartbeat_interval=max(1, round(contact.request_seconds)),
         idle_heartbeat_timeout=contact.request_seconds,
-        **more,
+        **options,
     )
     cluster.metadata = _Events(listener)
     cluster.register_listener(_Presence(listener, ring_listener))

@@ -102,11 +102,11 @@ def replay(
         outcome.segments += 1
         with closing(OpenSegment(files.log, files.id, epoch, keys=keys)) as segment:
             for entry in _entries(segment, _released(files), outcome):
-                at = (entry.position.segment, entry.position.offset)
-                if at > bounds.until:
+                position = (entry.position.segment, entry.position.offset)
+                if position > bounds.until:
                     break
-                progress(files, at[1])
-                if at > bounds.since:
+                progress(files, position[1])
+                if position > bounds.since:
                     _put(entry, outlet, outcome)
     outlet.finish()
 
@@ -134,8 +134,8 @@ def _put(entry: Entry, outlet: Outlet, outcome: Outcome) -> None:
         outcome.changes += outlet.put(entry)
     except (UnknownTableError, DecodeError) as error:
         # The frame's checksum was right: a definition is missing or does not fit. The next frame may do.
-        place, count = outcome.left_out.get(str(error), (f"{entry.file}:{entry.position.offset}", 0))
-        outcome.left_out[str(error)] = place, count + 1
+        location, count = outcome.left_out.get(str(error), (f"{entry.file}:{entry.position.offset}", 0))
+        outcome.left_out[str(error)] = location, count + 1
 
 
 class Transactions(Protocol):

@@ -28,7 +28,6 @@ def changes_of(mutation: Mutation, source: Source, tracked: Callable[[Table], bo
     change contains, ascending. At a tie: data before deletions, then static before rows, rows in clustering order,
     ranges once. A row's own deletion stands right before its data, also where it is not older. Nothing of an update is
     left out, except rows that hold nothing but cells of dropped columns.
-
     """
     tracked_updates = [update for update in mutation.updates if tracked(update.table)]
     updates = [list(_update_changes(update)) for update in tracked_updates]

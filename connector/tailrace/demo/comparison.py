@@ -25,10 +25,10 @@ class Difference:
     sqlite: object
 
     def __str__(self) -> str:
-        where = f"{self.table} {dict(self.key)}"
+        row = f"{self.table} {dict(self.key)}"
         if self.column is None:
-            return f"{where}: only in {'Cassandra' if self.sqlite is None else 'SQLite'}"
-        return f"{where}: {self.column} is {self.cassandra!r} in Cassandra, {self.sqlite!r} in SQLite"
+            return f"{row}: only in {'Cassandra' if self.sqlite is None else 'SQLite'}"
+        return f"{row}: {self.column} is {self.cassandra!r} in Cassandra, {self.sqlite!r} in SQLite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ def _differences(table: Table, selected: Iterable[Row], stored: Iterable[Row]) -
     if len(copy) < len(copies):
         raise ValueError(f"{table}: the sink has {len(copies)} rows under {len(copy)} keys")
     for key in sorted(source.keys() | copy.keys(), key=repr):
-        shown = dict(zip(names, key, strict=True))
-        ours, theirs = copy.get(key), source.get(key)
-        if ours is None or theirs is None:
-            yield Difference(str(table), shown, None, theirs and "a row", ours and "a row")
+        key_columns = dict(zip(names, key, strict=True))
+        in_sqlite, in_cassandra = copy.get(key), source.get(key)
+        if in_sqlite is None or in_cassandra is None:
+            yield Difference(str(table), key_columns, None, in_cassandra and "a row", in_sqlite and "a row")
             continue
         for column in table.columns:
-            left, right = theirs.get(column.name), ours.get(column.name)
+            left, right = in_cassandra.get(column.name), in_sqlite.get(column.name)
             if left != right:
-                yield Difference(str(table), shown, column.name, left, right)
+                yield Difference(str(table), key_columns, column.name, left, right)
 
 
 def _each(row: Row, types: Mapping[str, CqlType], convert: Callable[[Any, CqlType], object]) -> Row:

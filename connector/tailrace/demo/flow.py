@@ -57,19 +57,19 @@ class Flow:
 
     def turn(self, seconds: float) -> None:
         """One round, which waits at most so long for a change. Raises ServiceError."""
-        for seen in self._feed.take(seconds):
+        for change in self._feed.take(seconds):
             self._published += 1
-            self._waiting.setdefault((seen.topic, seen.partition), deque()).append(seen)
-            if not _LAST.isdisjoint(map(str, seen.key.values())):
-                self._last.add(seen.change.table.name)
-        ends, before = self._checkpoint.ends(), self.landed
-        there: list[Seen] = []
-        for place, waiting in self._waiting.items():
-            while waiting and waiting[0].offset < ends.get(place, 0):
-                there.append(waiting.popleft())
-        for seen in sorted(there, key=_position):
-            self._land(seen)
-        if self.landed > before:
+            self._waiting.setdefault((change.topic, change.partition), deque()).append(change)
+            if not _LAST.isdisjoint(map(str, change.key.values())):
+                self._last.add(change.change.table.name)
+        ends, landed_before = self._checkpoint.ends(), self.landed
+        written: list[Seen] = []
+        for partition, waiting in self._waiting.items():
+            while waiting and waiting[0].offset < ends.get(partition, 0):
+                written.append(waiting.popleft())
+        for change in sorted(written, key=_position):
+            self._land(change)
+        if self.landed > landed_before:
             self._rows = sum(self._sqlite.count(sink_table(name)) for name in TABLES)
         self._display.counts(self.counts)
         self._display.refresh()
@@ -84,11 +84,11 @@ class Flow:
         table = sink_table(change.table.name)
         rows = self._sqlite.rows(table, _where(seen))
         stream_id = self._sqlite.stream_id(table, change)
-        said = seconds if fresh else None
+        latency = seconds if fresh else None
         if change.op in _WHOLE or change.static:
-            landed = Landed(seen, stream_id, rows=len(rows), seconds=said)
+            landed = Landed(seen, stream_id, rows=len(rows), seconds=latency)
         else:
-            landed = Landed(seen, stream_id, row=rows[0] if rows else None, seconds=said)
+            landed = Landed(seen, stream_id, row=rows[0] if rows else None, seconds=latency)
         self._display.landed(landed)
 
 

@@ -46,8 +46,8 @@ class Lines:
         self._say(verdict(outcome.comparison))
 
     def addresses(self, lines: Mapping[str, str]) -> None:
-        for name, where in lines.items():
-            self._say(f"{name}: {where}")
+        for name, address in lines.items():
+            self._say(f"{name}: {address}")
 
     def close(self) -> None:
         """Nothing is open."""
@@ -59,16 +59,16 @@ class Lines:
 
 def change_line(landed: Landed) -> dict[str, object]:
     """One change: what it is, where it stands in Kafka, what the SQLite file has now."""
-    seen, change = landed.seen, landed.seen.change
+    record, change = landed.seen, landed.seen.change
     line: dict[str, object] = {
         "table": str(change.table),
         "op": change.op.value,
-        "key": seen.key,
+        "key": record.key,
         **_range(change),
         "written": record_times(change)[0],
-        "topic": seen.topic,
-        "partition": seen.partition,
-        "offset": seen.offset,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
         "stream_id": landed.stream_id,
     }
     if landed.rows is None:
@@ -100,10 +100,10 @@ def verdict(comparison: Comparison) -> str:
     """`identical: N rows`, or which differ."""
     if comparison.identical:
         return f"identical: {comparison.total} rows"
-    shown = [f"  {difference}" for difference in comparison.differences[:_SHOWN_DIFFERENCES]]
-    more = len(comparison.differences) - len(shown)
-    tail = [f"  and {more} more"] if more else []
-    return "\n".join((f"NOT identical: {len(comparison.differences)} differences", *shown, *tail))
+    lines = [f"  {difference}" for difference in comparison.differences[:_SHOWN_DIFFERENCES]]
+    left_out = len(comparison.differences) - len(lines)
+    tail = [f"  and {left_out} more"] if left_out else []
+    return "\n".join((f"NOT identical: {len(comparison.differences)} differences", *lines, *tail))
 
 
 def _range(change: Change) -> dict[str, object]:

@@ -33,8 +33,8 @@ def signed(bits: int) -> Callable[[Random], str]:
 
 def decimal(random: Random) -> str:
     """Exact numbers with trailing zeros, many digits and exponents."""
-    number = random.choice((0, 1, -1, 10**20 + 1, random.randrange(-(10**9), 10**9)))
-    return f"{number}e{-random.randrange(0, 6)}"
+    unscaled = random.choice((0, 1, -1, 10**20 + 1, random.randrange(-(10**9), 10**9)))
+    return f"{unscaled}e{-random.randrange(0, 6)}"
 
 
 def address(random: Random) -> str:

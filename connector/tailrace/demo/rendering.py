@@ -83,8 +83,8 @@ def _json(value: Any, cql_type: CqlType) -> object:
 
 
 def _json_key(key: Any, cql_type: CqlType) -> str:
-    shown = _json(key, cql_type)
-    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    value = _json(key, cql_type)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _time(nanoseconds: int) -> str:
@@ -95,4 +95,4 @@ def _time(nanoseconds: int) -> str:
 def _duration(months: int, days: int, nanoseconds: int) -> str:
     sign = "-" if min(months, days, nanoseconds) < 0 else ""
     parts = ((months, "mo"), (days, "d"), (nanoseconds, "ns"))
-    return sign + ("".join(f"{abs(number)}{unit}" for number, unit in parts if number) or "0ns")
+    return sign + ("".join(f"{abs(amount)}{unit}" for amount, unit in parts if amount) or "0ns")

@@ -114,16 +114,16 @@ def _catch_up(parts: Parts, flow: Flow, clock: Callable[[], float]) -> None:
             logs = ", ".join(map(str, parts.logs.values()))
             raise ServiceError(
                 f"{_CATCH_UP_SECONDS:.0f} s after the last write the SQLite file has {counts.landed} of the"
-                f" {counts.published} changes in Kafka, and not the last ones written; look into {logs}"
+                f" {counts.published} changes in Kafka, and not the last ones written. Look into {logs}"
             )
 
 
 def compare_all(source: LiveCluster, parts: Parts) -> Comparison:
     """Every table of the demo: SELECT against the SQLite file."""
-    known = {str(table): table for table in source.definitions().tables}
+    definitions = {str(table): table for table in source.definitions().tables}
     return compare(
         (
-            known[f"{KEYSPACE}.{name}"],
+            definitions[f"{KEYSPACE}.{name}"],
             source.execute(f"SELECT * FROM {KEYSPACE}.{name}"),  # noqa: S608 - names of ours
             parts.sqlite.rows(sink_table(name)),
         )

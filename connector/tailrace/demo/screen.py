@@ -82,10 +82,10 @@ class Screen:
     def addresses(self, lines: Mapping[str, str]) -> None:
         self._live.stop()
         self._console.print(Text("everything keeps running until Ctrl-C", "bold"))
-        for name, where in lines.items():
+        for name, address in lines.items():
             self._console.print(Text(name, "bold"))
             # To be copied: in one piece, whatever the width, with nothing beside it.
-            self._console.print(Text(where), soft_wrap=True)
+            self._console.print(Text(address), soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -134,9 +134,11 @@ class Screen:
 
     def _services(self) -> RenderableType:
         table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
-        for name, (state, where) in self._parts.items():
+        for name, (state, address) in self._parts.items():
             mark = Text("● ", _STATES.get(state, "yellow"))
-            table.add_row(mark + Text(name, "bold"), Text(state), Text(where, "dim", overflow="ellipsis", no_wrap=True))
+            table.add_row(
+                mark + Text(name, "bold"), Text(state), Text(address, "dim", overflow="ellipsis", no_wrap=True)
+            )
         return table
 
     def _downloads(self, done: int, total: int) -> RenderableType:
@@ -149,16 +151,16 @@ class Screen:
         """The changes that there is room for; in a narrow terminal the places give way, so that the rows are seen."""
         room = max(_FEWEST_CHANGES, self._console.height - _FRAME_LINES)
         width = self._console.width
-        places = _places(width)
+        columns = _places(width)
         table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
         table.add_column("change", no_wrap=True)
         table.add_column("key", no_wrap=True, overflow="ellipsis", max_width=width // 5)
-        for head, _ in places:
+        for head, _ in columns:
             table.add_column(head, no_wrap=True, style="dim")
         table.add_column("in SQLite now", no_wrap=True, overflow="ellipsis", ratio=1)
         for landed in list(self._changes)[-room:]:
-            where = (Text(cell(landed)) for _, cell in places)
-            table.add_row(_change(landed), Text(_key(landed)), *where, Text(_row(landed)))
+            cells = (Text(cell(landed)) for _, cell in columns)
+            table.add_row(_change(landed), Text(_key(landed)), *cells, Text(_row(landed)))
         return table
 
 
@@ -191,8 +193,8 @@ def _in_topic(landed: Landed) -> str:
 
 
 def _stream_id(landed: Landed, first: int, last: int) -> str:
-    whole = landed.stream_id
-    return "" if whole is None else f"{whole[:first]}…{whole[-last:]}"
+    stream_id = landed.stream_id
+    return "" if stream_id is None else f"{stream_id[:first]}…{stream_id[-last:]}"
 
 
 def _row(landed: Landed) -> str:
@@ -200,11 +202,13 @@ def _row(landed: Landed) -> str:
         return f"{landed.rows} rows in the partition"
     if landed.row is None:
         return "no such row"
-    shown = {name: value for name, value in landed.row.items() if value is not None and name not in landed.seen.key}
+    values = {name: value for name, value in landed.row.items() if value is not None and name not in landed.seen.key}
     change = landed.seen.change
-    touched = {cell.column.name for cell in change.cells} | {part.column.name for part in change.column_deletions}
-    names = sorted(shown, key=lambda name: (name not in touched, name))  # what the change wrote comes first
-    return ", ".join(f"{name}={_short(shown[name])}" for name in names) or "the key alone"
+    touched = {cell.column.name for cell in change.cells} | {
+        deletion.column.name for deletion in change.column_deletions
+    }
+    names = sorted(values, key=lambda name: (name not in touched, name))  # what the change wrote comes first
+    return ", ".join(f"{name}={_short(values[name])}" for name in names) or "the key alone"
 
 
 def _short(value: object) -> str:

@@ -90,8 +90,8 @@ class _Script:
         chosen = self._some(values)
         if self._random.random() < 0.2:
             chosen["status"] = "null"
-        customer, number = self._customer(), self._number()
-        yield Step("insert", _insert(ORDERS, {"customer": customer, "number": number, **chosen}) + self._time())
+        customer, order_number = self._customer(), self._number()
+        yield Step("insert", _insert(ORDERS, {"customer": customer, "number": order_number, **chosen}) + self._time())
 
     def update_order(self) -> Iterator[Step]:
         assignments = {"status": word(self._random), "total": decimal(self._random)}
@@ -99,26 +99,26 @@ class _Script:
         yield Step("update", f"UPDATE {ORDERS}{self._time()} SET {sets} WHERE {self._order()}")
 
     def static(self) -> Iterator[Step]:
-        where = f"WHERE customer = {self._customer()}"
+        condition = f"WHERE customer = {self._customer()}"
         change = self._random.choice(("vip = true", "vip = false", f"credit = {decimal(self._random)}", None))
         if change is None:
-            yield Step("delete a static column", f"DELETE vip FROM {ORDERS} {where}")
+            yield Step("delete a static column", f"DELETE vip FROM {ORDERS} {condition}")
         else:
-            yield Step("update a static column", f"UPDATE {ORDERS}{self._time()} SET {change} {where}")
+            yield Step("update a static column", f"UPDATE {ORDERS}{self._time()} SET {change} {condition}")
 
     def list_edit(self) -> Iterator[Step]:
-        where = self._order()
+        condition = self._order()
         if self._random.random() < 0.4:  # by index: the list has to have one
-            yield Step("overwrite a list", f"UPDATE {ORDERS} SET notes = ['a', 'b', 'c'] WHERE {where}")
+            yield Step("overwrite a list", f"UPDATE {ORDERS} SET notes = ['a', 'b', 'c'] WHERE {condition}")
             index = self._random.randrange(3)
             edit = self._random.choice(
                 (f"UPDATE {ORDERS} SET notes[{index}] = 'B'", f"DELETE notes[{index}] FROM {ORDERS}")
             )
-            yield Step("edit a list by index", f"{edit} WHERE {where}")
+            yield Step("edit a list by index", f"{edit} WHERE {condition}")
             return
         value = f"[{word(self._random)}]"
         edit = self._random.choice((f"notes = notes + {value}", f"notes = {value} + notes", f"notes = notes - {value}"))
-        yield Step("edit a list", f"UPDATE {ORDERS} SET {edit} WHERE {where}")
+        yield Step("edit a list", f"UPDATE {ORDERS} SET {edit} WHERE {condition}")
 
     def map_edit(self) -> Iterator[Step]:
         edit = self._random.choice(
@@ -149,8 +149,8 @@ class _Script:
     def delete_range(self) -> Iterator[Step]:
         low = self._random.randrange(1, 8)
         bounds = self._random.choice((f"number > {low} AND number <= {low + 3}", f"number >= {low}", f"number < {low}"))
-        where = f"customer = {self._customer()} AND {bounds}"
-        yield Step("delete a range", f"DELETE FROM {ORDERS}{self._time()} WHERE {where}")
+        condition = f"customer = {self._customer()} AND {bounds}"
+        yield Step("delete a range", f"DELETE FROM {ORDERS}{self._time()} WHERE {condition}")
 
     def delete_partition(self) -> Iterator[Step]:
         yield Step("delete a partition", f"DELETE FROM {ORDERS}{self._time()} WHERE customer = {self._customer()}")
@@ -165,9 +165,9 @@ class _Script:
             yield Step("delete if exists", f"DELETE FROM {READINGS} WHERE {self._reading()} IF EXISTS")
 
     def batch(self) -> Iterator[Step]:
-        customer, number = self._customer(), self._number()
-        order = f"customer = {customer} AND number = {number}"
-        key = {"customer": customer, "number": number}
+        customer, order_number = self._customer(), self._number()
+        order = f"customer = {customer} AND number = {order_number}"
+        key = {"customer": customer, "number": order_number}
         if self._random.random() < 0.5:  # one partition, so one mutation: a deletion, a newer row, a static column
             older, newer = self._now - 2 * _HOUR_MICROS, self._now - _HOUR_MICROS
             parts = (
@@ -194,7 +194,7 @@ class _Script:
 
     def delete_reading(self) -> Iterator[Step]:
         partition = f"site = {self._site()} AND sensor = {self._sensor()}"
-        what, kind, where = self._random.choice(
+        columns, kind, condition = self._random.choice(
             (
                 ("a_text, an_int ", "delete columns", self._reading()),
                 ("", "delete a row", self._reading()),
@@ -202,7 +202,7 @@ class _Script:
                 ("", "delete a partition", partition),
             )
         )
-        yield Step(kind, f"DELETE {what}FROM {READINGS}{self._time()} WHERE {where}")
+        yield Step(kind, f"DELETE {columns}FROM {READINGS}{self._time()} WHERE {condition}")
 
     def _reading_values(self, most: int | None = None) -> dict[str, str]:
         columns = list({**SCALARS, **NESTED}.items())

@@ -38,21 +38,21 @@ class SqliteFile:
 
     def count(self, table: str) -> int:
         """How many rows a table has."""
-        found = self._read(f'SELECT count(*) AS n FROM "{table}"', [])  # noqa: S608 - a name of ours
-        return int(found[0]["n"]) if found else 0
+        rows = self._read(f'SELECT count(*) AS n FROM "{table}"', [])  # noqa: S608 - a name of ours
+        return int(rows[0]["n"]) if rows else 0
 
     def stream_id(self, table: str, change: Change) -> str | None:
         """The stream id that stands beside the change's place: its row, static row, range or partition.
 
         Where a later deletion took that place along, it is the stream id of the partition's newest deletion.
         """
-        place = _place(change)
+        clustering = _place(change)
         query = (
             f'SELECT stream_id FROM "{table}__state" WHERE key = ?'  # noqa: S608 - a name of ours
             " AND (clustering = ? OR substr(clustering, 1, 1) IN (?, ?)) ORDER BY clustering = ? DESC, newest DESC"
         )
-        found = self._read(query, [change.key, place, _PARTITION, _RANGE, place])
-        stream_id = found[0]["stream_id"] if found else None
+        rows = self._read(query, [change.key, clustering, _PARTITION, _RANGE, clustering])
+        stream_id = rows[0]["stream_id"] if rows else None
         return None if stream_id is None else str(StreamId(stream_id))
 
     def spoil(self, table: str, column: str, where: Mapping[str, object]) -> None:

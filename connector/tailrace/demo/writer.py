@@ -42,8 +42,8 @@ class Writer:
         self._go.wait()
         began = self._clock()
         for count, step in enumerate(itertools.chain(self._limited(script, began), last_steps())):
-            ahead = count / self._amount.per_second - (self._clock() - began)
-            if self._stop.wait(max(0.0, ahead)):
+            lead = count / self._amount.per_second - (self._clock() - began)
+            if self._stop.wait(max(0.0, lead)):
                 return
             self._write(step, wrote)
 

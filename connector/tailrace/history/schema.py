@@ -73,7 +73,6 @@ class Timeline:
 
         The one of that epoch, else the one that holds at the position. Where that is of a later epoch, it is the last
         one older than the writer's.
-
         """
         if epoch in self.metadata:
             return self.tables[len(self.tables) - 1 - self.metadata[::-1].index(epoch)]

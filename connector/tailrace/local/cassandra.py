@@ -84,17 +84,17 @@ class LocalCassandra(LocalService):
         temporary = self.directory / "tmp"
         options = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={temporary}")
         quiet = (self.directory / "conf" / "logback-tools.xml").as_uri()
-        places = (f"-Dcassandra.storagedir={temporary}", f"-Dlogback.configurationFile={quiet}")
+        properties = (f"-Dcassandra.storagedir={temporary}", f"-Dlogback.configurationFile={quiet}")
         tool = ("org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(self._port("jmx")))
-        java = (str(find_java().program), *options, *places, *_OPENED, *_classpath(self._jars()))
+        java = (str(find_java().program), *options, *properties, *_OPENED, *_classpath(self._jars()))
         return run_to_end("nodetool", (*java, *tool, *arguments), self.directory)
 
     def _prepare(self) -> Launch:
         settings = self.settings
-        wanted = {"cql": settings.port, "storage": settings.storage_port}
+        ports = {"cql": settings.port, "storage": settings.storage_port}
         if settings.jmx_port is not None:
-            wanted["jmx"] = settings.jmx_port
-        self._ports = settle_ports(self.directory, settings.address, wanted)
+            ports["jmx"] = settings.jmx_port
+        self._ports = settle_ports(self.directory, settings.address, ports)
         for folder in ("conf", "data", "tmp"):
             (self.directory / folder).mkdir(exist_ok=True)
         # Every JSON text is YAML too, so no YAML writer is needed.
@@ -152,15 +152,15 @@ def cassandra_yaml(settings: CassandraSettings, directory: Path, port: int, stor
     }
     if settings.tokens:
         placed["initial_token"] = ",".join(map(str, settings.tokens))
-    whole = {**_FIXED, **placed}
-    return {**(_before_units(whole) if settings.release == "4.0" else whole), **settings.yaml}
+    configuration = {**_FIXED, **placed}
+    return {**(_before_units(configuration) if settings.release == "4.0" else configuration), **settings.yaml}
 
 
 def jvm_options(settings: CassandraSettings, directory: Path, jmx_port: int | None) -> tuple[str, ...]:
     """The JVM's options for a node that starts in a few seconds.
 
-    Left out against Cassandra's own conf/: the jamm agent (`row_overhead_size` is what it would measure), G1 and the
-    second compiler, the waits for a gossip that nobody answers.
+    Left out against Cassandra's own conf/: the jamm agent (`row_overhead_size` is what it would measure), G1, the
+    second compiler, and waits for other nodes' gossip.
     """
     conf, temporary = directory / "conf", directory / "tmp"
     jmx = () if jmx_port is None else (f"-Dcassandra.jmx.local.port={jmx_port}", "-Djava.rmi.server.hostname=127.0.0.1")
@@ -201,12 +201,12 @@ def _before_units(configuration: Mapping[str, object]) -> dict[str, object]:
     """The configuration as 4.0 names it: units stand in the names, values are numbers (CASSANDRA-15234)."""
     renamed: dict[str, object] = {}
     for name, value in configuration.items():
-        number = re.fullmatch(r"(\d+)(MiB|ms)", str(value))
-        if number is None:
+        match = re.fullmatch(r"(\d+)(MiB|ms)", str(value))
+        if match is None:
             renamed[name] = value
         else:
-            unit = "_in_mb" if number[2] == "MiB" else "_ms" if name.startswith("cdc") else "_in_ms"
-            renamed[name + unit] = int(number[1])
+            unit = "_in_mb" if match[2] == "MiB" else "_ms" if name.startswith("cdc") else "_in_ms"
+            renamed[name + unit] = int(match[1])
     return renamed
 
 

@@ -24,9 +24,9 @@ def main(parent: int, command: list[str]) -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         # Cassandra locks all of its memory where it may, twice what it needs; refused, it goes on without.
         prctl(_PR_CAPBSET_DROP, _CAP_IPC_LOCK, 0, 0, 0)
-    _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    least = _LOCKABLE_BYTES if most == resource.RLIM_INFINITY else min(_LOCKABLE_BYTES, most)
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (least, least))
+    _, maximum = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    limit = _LOCKABLE_BYTES if maximum == resource.RLIM_INFINITY else min(_LOCKABLE_BYTES, maximum)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
     if os.getppid() != parent:  # it died before the kernel was asked
         sys.exit(1)
     os.execv(command[0], command)  # noqa: S606 - no shell is the point

@@ -54,8 +54,8 @@ class LocalKafka(LocalService):
 
     def _prepare(self) -> Launch:
         settings = self.settings
-        wanted = {"broker": settings.port, "controller": settings.controller_port}
-        self._ports = settle_ports(self.directory, settings.address, wanted)
+        ports = {"broker": settings.port, "controller": settings.controller_port}
+        self._ports = settle_ports(self.directory, settings.address, ports)
         properties = server_properties(settings, self.directory, **self._ports)
         self._configuration.write_text(java_properties(properties), "ascii")
         return Launch(
@@ -124,7 +124,7 @@ def jvm_options(settings: KafkaSettings) -> tuple[str, ...]:
 
 def _escape(text: str) -> str:
     units = text.replace("\\", "\\\\").encode("utf-16-be")
-    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    codes = (int.from_bytes(units[start : start + 2], "big") for start in range(0, len(units), 2))
     return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
 
 

@@ -64,10 +64,10 @@ def settle_ports(directory: Path, address: str, wanted: Mapping[str, int]) -> di
     The choice is written to `directory`/ports.json.
     """
     file = directory / "ports.json"
-    before: dict[str, int] = json.loads(file.read_text()) if file.is_file() else {}
+    earlier: dict[str, int] = json.loads(file.read_text()) if file.is_file() else {}
     chosen = {}
     for name, port in wanted.items():
-        last = before.get(name, 0)
+        last = earlier.get(name, 0)
         chosen[name] = port or (last if last and is_free(address, last) else free_port(address))
     file.write_text(json.dumps(chosen))
     return chosen

@@ -76,7 +76,7 @@ class LocalRegistry(LocalService):
 
 def jvm_options(settings: RegistrySettings, directory: Path, port: int) -> tuple[str, ...]:
     """The JVM's options: a small heap, the quick compiler only; the registry's properties."""
-    own = {
+    properties = {
         "quarkus.http.host": settings.address,
         "quarkus.http.ssl-port" if settings.tls else "quarkus.http.port": str(port),
         "quarkus.http.insecure-requests": "disabled" if settings.tls else "enabled",
@@ -90,7 +90,7 @@ def jvm_options(settings: RegistrySettings, directory: Path, port: int) -> tuple
         "-XX:TieredStopAtLevel=1",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
-        *(f"-D{name}={value}" for name, value in {**own, **settings.properties}.items()),
+        *(f"-D{name}={value}" for name, value in {**properties, **settings.properties}.items()),
         *settings.jvm,
     )
 
@@ -104,11 +104,11 @@ def unpacked(archive: Path) -> Path:
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    unfinished = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         with tarfile.open(archive) as content:
-            content.extractall(part, filter="data")
-        os.replace(part, target)
+            content.extractall(unfinished, filter="data")
+        os.replace(unfinished, target)
     except OSError as error:
         if not target.is_dir():  # nobody else was faster
             raise ServiceError(f"{archive} cannot be unpacked to {target}: {error}") from error

@@ -42,9 +42,9 @@ def hold(directory: Path) -> BinaryIO:
         lock = directory_lock(directory, _NAME, seconds=0.2)
     except ServiceError as error:
         running = [state for state in states(directory) if state.state == "running"]
-        what = ", ".join(f"{state.service} on {state.address}" for state in running) or "services that are starting"
+        services = ", ".join(f"{state.service} on {state.address}" for state in running) or "services that are starting"
         raise ServiceError(
-            f"{directory} is in use: {what}. `tailrace local down --directory {directory}` ends it"
+            f"{directory} is in use: {services}. `tailrace local down --directory {directory}` ends it"
         ) from error
     _write(directory, ())
     return lock
@@ -118,9 +118,9 @@ def _is_running(directory: Path, service: str) -> bool:
 
 def _write(directory: Path, started: tuple[ServiceState, ...]) -> None:
     file = directory / _STATE
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps({"pid": os.getpid(), "services": [asdict(state) for state in started]}, indent=1))
-    part.replace(file)
+    unfinished = file.with_suffix(".part")
+    unfinished.write_text(json.dumps({"pid": os.getpid(), "services": [asdict(state) for state in started]}, indent=1))
+    unfinished.replace(file)
 
 
 def _read(directory: Path) -> tuple[int | None, tuple[ServiceState, ...]]:

@@ -109,5 +109,5 @@ class Meter:
         self._samples.append((now, size))
         while len(self._samples) > 2 and now - self._samples[1][0] >= self._window:
             self._samples.popleft()
-        since, before = self._samples[0]
-        return (size - before) / (now - since) if now - since >= _LEAST_SECONDS else None
+        since, first_size = self._samples[0]
+        return (size - first_size) / (now - since) if now - since >= _LEAST_SECONDS else None

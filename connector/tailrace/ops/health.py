@@ -51,14 +51,16 @@ class Health:
 
     def as_json(self, now: float) -> dict[str, object]:
         """For /status."""
-        at = self.committed
+        position = self.committed
         return {
             "live": self.live(now),
             "ready": self.ready,
             "about": dict(self.about),
             "uptime_seconds": round(now - self.started),
             "degraded": dict(self.degraded),
-            "committed": None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset},
+            "committed": None
+            if position is None
+            else {"epoch": position.epoch, "segment": position.segment, "offset": position.offset},
             "counts": dict(self.counts),
             "published": dict(self.published),
             "gauges": dict(self.gauges),
@@ -114,12 +116,12 @@ class HealthBoard:
     def recover(self, cause: str) -> bool:
         """That cause is gone. Whether it was there."""
         with self._lock:
-            there = self._health.degraded
+            degraded = self._health.degraded
             self._blocking.discard(cause)
             self._judge_readiness()
-            if cause in there:
-                self._change(degraded=MappingProxyType({c: w for c, w in there.items() if c != cause}))
-            return cause in there
+            if cause in degraded:
+                self._change(degraded=MappingProxyType({c: w for c, w in degraded.items() if c != cause}))
+            return cause in degraded
 
     def committed(self, position: Position | None) -> None:
         """Kafka has everything up to this position."""
@@ -129,8 +131,8 @@ class HealthBoard:
         """Add to counts."""
         with self._lock:
             counts = dict(self._health.counts)
-            for name, number in more.items():
-                counts[name] = counts.get(name, 0) + number
+            for name, count in more.items():
+                counts[name] = counts.get(name, 0) + count
             self._change(counts=MappingProxyType(counts))
 
     def gauge(self, **levels: float) -> None:
@@ -141,15 +143,15 @@ class HealthBoard:
     def lags(self, seconds: Mapping[str, float]) -> None:
         """Set the lags of these topics; never below 0, though a writer may date a change ahead."""
         with self._lock:
-            more = {topic: max(0.0, lag) for topic, lag in seconds.items()}
-            self._change(lags=MappingProxyType({**self._health.lags, **more}))
+            lags = {topic: max(0.0, lag) for topic, lag in seconds.items()}
+            self._change(lags=MappingProxyType({**self._health.lags, **lags}))
 
     def published(self, by_topic: Mapping[str, int]) -> None:
         """Add changes that were committed."""
         with self._lock:
             published = dict(self._health.published)
-            for topic, number in by_topic.items():
-                published[topic] = published.get(topic, 0) + number
+            for topic, count in by_topic.items():
+                published[topic] = published.get(topic, 0) + count
             self._change(published=MappingProxyType(published))
 
     def caught_up(self) -> None:

@@ -51,8 +51,8 @@ class Share:
 class Circle:
     """One datacenter: its ranges, of its own nodes' tokens alone, and its nodes, the largest share first.
 
-    `slices` are the numbers of ranges that end in each of SLICES equal parts of the ring, where there are too many
-    ranges to draw; else it is empty.
+    `slices` are the numbers of ranges that end in each of SLICES equal parts of the ring. It is empty where the ranges
+    are few enough to be drawn.
     """
 
     datacenter: str
@@ -62,8 +62,8 @@ class Circle:
 
     def range_of(self, token: int) -> Range:
         """The range in which a token falls."""
-        at = bisect_left(self.ranges, token, key=lambda one: one.end)
-        return self.ranges[at if at < len(self.ranges) else 0]
+        index = bisect_left(self.ranges, token, key=lambda one: one.end)
+        return self.ranges[index if index < len(self.ranges) else 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +100,23 @@ def circles(ring: Ring) -> tuple[Circle, ...]:
 def place(generation: Generation, around: Sequence[Circle], label: str, token: int) -> KeyPlace:
     """Where a token falls."""
     ends = [entry.token_range_end for entry in generation.entries]
-    at = bisect_left(ends, token) % len(ends)
+    index = bisect_left(ends, token) % len(ends)
     owners = tuple((circle.datacenter, circle.range_of(token).node) for circle in around)
-    return KeyPlace(label, token, stream_for(generation, token), ends[at - 1], ends[at], owners)
+    return KeyPlace(label, token, stream_for(generation, token), ends[index - 1], ends[index], owners)
 
 
 def _circle(datacenter: str, nodes: Sequence[Node]) -> Circle:
-    held = sorted((token, node) for node in nodes for token in node.tokens)
-    ranges = tuple(Range(before, token, node) for (before, _), (token, node) in pairwise([held[-1], *held]))
+    owners = sorted((token, node) for node in nodes for token in node.tokens)
+    ranges = tuple(Range(start, token, node) for (start, _), (token, node) in pairwise([owners[-1], *owners]))
     tokens: dict[str, int] = {}
-    for one in ranges:
-        tokens[one.node.host] = tokens.get(one.node.host, 0) + one.tokens
+    for owned in ranges:
+        tokens[owned.node.host] = tokens.get(owned.node.host, 0) + owned.tokens
     shares = sorted((Share(node, tokens[node.host] / _RING) for node in nodes), key=lambda s: (-s.part, s.node.host))
     return Circle(datacenter, ranges, tuple(shares), _slices(ranges) if len(ranges) > MOST_SECTORS else ())
 
 
 def _slices(ranges: Sequence[Range]) -> tuple[int, ...]:
     counts = [0] * SLICES
-    for one in ranges:
-        counts[(one.end - MIN_TOKEN) * SLICES // _RING] += 1
+    for owned in ranges:
+        counts[(owned.end - MIN_TOKEN) * SLICES // _RING] += 1
     return tuple(counts)

@@ -40,7 +40,7 @@ def ring_svg(ring: Ring, generation: Generation, keys: Sequence[tuple[str, int]]
     """One picture, whole in itself: no script, nothing from elsewhere. `keys` are labels and tokens.
 
     A circle for each datacenter, from the outside in. A sector is a range of tokens, as wide as its part of all
-    tokens, coloured by the node that holds it; where a datacenter has too many, slices of equal width are the darker
+    tokens, coloured by the node that holds it. Where a datacenter has too many, slices of equal width are the darker
     the more ranges end in them. Elements carry what they are in data- attributes: class `range` (data-end, data-host),
     `slice` (data-ranges), `stream` (data-stream), `share` (data-host, data-part), `marker` (data-token).
     """
@@ -55,9 +55,9 @@ def ring_svg(ring: Ring, generation: Generation, keys: Sequence[tuple[str, int]]
         *_heading(ring, generation, around),
         *_scale(),
         *(
-            part
+            element
             for circle, radii in zip(around, _bands(len(around)), strict=True)
-            for part in _band(circle, *radii, colours)
+            for element in _band(circle, *radii, colours)
         ),
         *_streams(generation),
         *_legend(around, colours, _listed_height(len(placed))),
@@ -117,10 +117,10 @@ def _bands(count: int) -> list[tuple[float, float]]:
 def _band(circle: Circle, outer: float, inner: float, colours: Mapping[str, str]) -> Iterator[str]:
     yield f'<g class="datacenter" data-datacenter="{escape(circle.datacenter)}">'
     if circle.slices:
-        least, most = min(circle.slices), max(circle.slices)
+        least, largest = min(circle.slices), max(circle.slices)
         for n, ranges in enumerate(circle.slices):
             words = f"{ranges} ranges end in this slice of 1/{SLICES}"
-            shade = _mixed((222, 235, 247), (8, 69, 122), (ranges - least) / max(1, most - least))
+            shade = _mixed((222, 235, 247), (8, 69, 122), (ranges - least) / max(1, largest - least))
             shape = _sector(outer, inner, n / SLICES * 2 * pi, 2 * pi / SLICES)
             # A line of its own colour closes the gap that smoothing leaves between two slices.
             yield (
@@ -130,7 +130,7 @@ def _band(circle: Circle, outer: float, inner: float, colours: Mapping[str, str]
     else:
         line = 'stroke="#fff" stroke-width="1"' if len(circle.ranges) <= 160 else 'stroke="#fff" stroke-width=".3"'
         yield f"<g {line}>"
-        yield from (_range(one, outer, inner, colours) for one in circle.ranges)
+        yield from (_range(owned, outer, inner, colours) for owned in circle.ranges)
         yield "</g>"
     yield "</g>"
 
@@ -169,10 +169,10 @@ def _listed_height(keys: int) -> float:
 def _legend(around: Sequence[Circle], colours: Mapping[str, str], until: float) -> Iterator[str]:
     y = 36.0
     each = (until - y) / len(around)
-    for number, circle in enumerate(around, 1):
+    for index, circle in enumerate(around, 1):
         words = f"{circle.datacenter or 'datacenter'}: {_count(len(circle.shares), 'node')}"
         if len(around) > 1:
-            words += f", circle {number} from outside"
+            words += f", circle {index} from outside"
         yield _text(_PANEL, y, words, "dc")
         fits = int((each - 46) // 21)
         if len(circle.shares) <= min(fits, MOST_LISTED):
@@ -234,7 +234,7 @@ def _bar_colour(circle: Circle, host: str, colours: Mapping[str, str]) -> str:
 
 
 def _keys(placed: Sequence[KeyPlace], colours: Mapping[str, str]) -> Iterator[str]:
-    for number, key in enumerate(placed, 1):
+    for index, key in enumerate(placed, 1):
         angle = angle_of(key.token)
         (x1, y1), (x2, y2) = _point(_INNER - 22, angle), _point(_OUTER + 24, angle)
         yield f'<g class="marker" data-token="{key.token}" data-stream="{key.stream}">'
@@ -244,9 +244,9 @@ def _keys(placed: Sequence[KeyPlace], colours: Mapping[str, str]) -> Iterator[st
         yield f'<path class="pointer" d="{line}" stroke="{_KEYS}" stroke-width="1.8"/>'
         x, y = _point(_INNER - 34, angle)
         yield f'<circle cx="{x}" cy="{y}" r="11" fill="{_KEYS}"/>'
-        yield f'<text class="number" x="{x}" y="{_number(y + 4.5)}" text-anchor="middle">{number}</text></g>'
-    for number, key in enumerate(placed[:3]):
-        yield from _explained(number + 1, key, HEIGHT - 14 - 92 * (min(len(placed), 3) - number), colours)
+        yield f'<text class="number" x="{x}" y="{_number(y + 4.5)}" text-anchor="middle">{index}</text></g>'
+    for index, key in enumerate(placed[:3]):
+        yield from _explained(index + 1, key, HEIGHT - 14 - 92 * (min(len(placed), 3) - index), colours)
     if len(placed) > 3:
         yield _text(_PANEL, HEIGHT - 6, f"and {len(placed) - 3} more keys", "small")
 
@@ -297,12 +297,12 @@ def _sector(outer: float, inner: float, begin: float, wide: float) -> str:
 def _colours(around: Sequence[Circle]) -> dict[str, str]:
     """A colour for each node: hues far apart for those that stand side by side, lighter and darker in turn."""
     hosts = [share.node.host for circle in around for share in sorted(circle.shares, key=lambda s: s.node.host)]
-    found: dict[str, str] = {}
+    colours: dict[str, str] = {}
     for n, host in enumerate(hosts):
         # The golden section of the circle: never near the hues before it, however many follow.
         hue, light = (0.58 + n * 0.618034) % 1, (0.46, 0.62, 0.36)[n // 8 % 3]
-        found[host] = "#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue, light, 0.55))
-    return found
+        colours[host] = "#" + "".join(f"{round(255 * channel):02x}" for channel in hls_to_rgb(hue, light, 0.55))
+    return colours
 
 
 def _mixed(light: tuple[int, int, int], dark: tuple[int, int, int], part: float) -> str:
@@ -311,8 +311,8 @@ def _mixed(light: tuple[int, int, int], dark: tuple[int, int, int], part: float)
 
 def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
     of_kind = f' class="{kind}"' if kind else ""
-    where = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{_number(x)}" y="{_number(y)}"{of_kind}{where}>{escape(words, quote=False)}</text>'
+    alignment = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{_number(x)}" y="{_number(y)}"{of_kind}{alignment}>{escape(words, quote=False)}</text>'
 
 
 def _number(value: float) -> str:
