@@ -11,7 +11,6 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
-from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.sinks.registry import setting_of, sink_of
 
 
@@ -62,12 +61,11 @@ def _sink(name: str, section: SinkSettings, settings: Settings) -> Check:
             title, may_write(Path(file)), str(Path(file).absolute()), f"set sink.{name}.url to a writable file"
         )
     try:
-        with SparkOnce(settings.stream.spark.reveal()) as spark:
-            sink = sink_of(settings, name, spark)
-            try:
-                sink.reach()
-            finally:
-                sink.close()
+        sink = sink_of(settings, name)
+        try:
+            sink.reach()
+        finally:
+            sink.close()
     except TailraceError as error:
         return Check(title, False, str(error), f"see {setting_of(name, section)}")
     return Check(title, True, section.location)

@@ -114,7 +114,7 @@ def _opened(name: str, settings: Settings) -> Iterator[tuple[DeadLetterSink, Spa
     if section is None:
         raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
     with SparkOnce(settings.stream.spark.reveal()) as spark:
-        sink = sink_of(settings, name, spark)
+        sink = sink_of(settings, name)
         try:
             kept = sink.capabilities.dead_letters
             if kept is None:

@@ -73,7 +73,7 @@ def stream(
     set_on_retry_hooks(())  # our own log says of a retry what matters
     chosen, section = chosen_sink(settings, sink)
     with SparkOnce(settings.stream.spark.reveal()) as spark:
-        target, about = _sink(settings, chosen, section, spark)  # before Spark, which takes its time to start
+        target, about = _sink(settings, chosen, section)  # before Spark, which takes its time to start
         try:
             _follow(_with_local_checkpoint(settings, about), target, about, spark, once=once)
         finally:
@@ -124,8 +124,8 @@ def _with_checkpoint(settings: Settings, target: Target, open_files: Callable[[s
     return settings.model_copy(update={"stream": stream.model_copy(update={"checkpoint": checkpoint})})
 
 
-def _sink(settings: Settings, chosen: str, sink: SinkSettings, spark: SparkOnce) -> tuple[ReachableSink, Target]:
-    target = sink_of(settings, chosen, spark)
+def _sink(settings: Settings, chosen: str, sink: SinkSettings) -> tuple[ReachableSink, Target]:
+    target = sink_of(settings, chosen)
     try:
         target.reach()
     except ServiceError as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings, SinkSettings
@@ -19,11 +19,8 @@ from tailrace_spark.sinks.kafka.sink_type import KAFKA
 from tailrace_spark.sinks.opensearch.sink_type import OPENSEARCH
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.rabbitmq.sink_type import RABBITMQ
-from tailrace_spark.sinks.sink_type import SinkType, Surroundings, no_session
+from tailrace_spark.sinks.sink_type import SinkType, Surroundings
 from tailrace_spark.sinks.sql.sink_type import SQL
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SINKS: Final[Mapping[str, SinkType]] = {
     kind.name: kind
@@ -40,12 +37,11 @@ def open_sink(
     prefix: str,
     ring_delay: float = 0.0,
     kafka: Mapping[str, Scalar] = _NO_KAFKA,
-    session: Callable[[], SparkSession] = no_session,
 ) -> ReachableSink:
     """The sink of [sink.NAME], for topics of a prefix; it connects when it is first used.
 
     `ring_delay`: [generations] ring_delay_seconds, within which all hosts know of what one of them does. `kafka`: the
-    stream's own Kafka, for sinks that write to it too. `session`: for sinks that write by Spark.
+    stream's own Kafka, for sinks that write to it too.
     Raises SettingsError, also where a package that this type of sink needs is not installed.
     """
     kind = SINKS[settings.type]
@@ -54,13 +50,13 @@ def open_sink(
         raise SettingsError(
             f'sink.{name}: type = "{kind.name}" needs {", ".join(missing)}, not installed: {kind.install}'
         )
-    return kind.open(name, settings, Surroundings(prefix, ring_delay, kafka, session))
+    return kind.open(name, settings, Surroundings(prefix, ring_delay, kafka))
 
 
-def sink_of(settings: Settings, name: str, session: Callable[[], SparkSession] = no_session) -> ReachableSink:
+def sink_of(settings: Settings, name: str) -> ReachableSink:
     """The sink of [sink.NAME] of these settings, with all that it has to know of them. Raises as `open_sink` does."""
     delay = settings.generations.ring_delay_seconds
-    return open_sink(name, settings.sink[name], settings.topics.prefix, delay, settings.kafka.reveal(), session)
+    return open_sink(name, settings.sink[name], settings.topics.prefix, delay, settings.kafka.reveal())
 
 
 def setting_of(name: str, settings: SinkSettings) -> str:

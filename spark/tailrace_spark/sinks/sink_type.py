@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class Kind(Enum):
@@ -24,23 +21,16 @@ class Kind(Enum):
     CASSANDRA = "Cassandra"
 
 
-def no_session() -> NoReturn:
-    """What a sink is given as `session` where nothing will be written by Spark."""
-    raise RuntimeError("there is no Spark here")
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a sink may need to know besides its own settings.
 
-    The topics' prefix, the ring delay in seconds, the stream's own Kafka by librdkafka's names, with its passwords, and
-    what gives the Spark that the stream runs in; it is made when it is first asked for.
+    The topics' prefix, the ring delay in seconds, the stream's own Kafka by librdkafka's names, with its passwords.
     """
 
     prefix: str
     ring_delay: float = 0.0
     kafka: Mapping[str, Scalar] = field(default_factory=dict, repr=False)
-    session: Callable[[], SparkSession] = no_session
 
 
 Opener = Callable[[str, Any, Surroundings], ReachableSink]
