@@ -111,10 +111,10 @@ class HadoopFiles:
     """On a file system of Hadoop's."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only way to Spark's own file systems
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no call for Hadoop's file systems
         self._path = jvm.org.apache.hadoop.fs.Path
         self._io = jvm.org.apache.commons.io.IOUtils
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - likewise
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - nor for their settings
         self._files = self._path(folder).getFileSystem(configuration)
         self._folder = folder
 

@@ -35,7 +35,7 @@ def part_bytes(spark: SparkSession, settings: Settings) -> int:
     """The most bytes of messages in a part: the setting, else an eighth of the driver's memory."""
     if settings.stream.max_bytes_per_part is not None:
         return settings.stream.max_bytes_per_part
-    jvm: Any = spark._jvm  # noqa: SLF001 - what its memory really is, however it was set
+    jvm: Any = spark._jvm  # noqa: SLF001 - spark.driver.memory is but one way to set it
     return max(_LEAST_BYTES, int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // _SHARE_OF_MEMORY)
 
 

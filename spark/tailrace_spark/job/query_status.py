@@ -20,11 +20,11 @@ PROCESSING: Final = "Processing new data"
 def show_status(query: StreamingQuery | None, words: str) -> None:
     """Make these the message of `query.status`, until Spark has another.
 
-    By an inner interface of Spark 4.1, the only one there is; where it is missing nothing is shown, and the log tells.
+    Where Spark's inner interface for it is missing (it is of 4.1), nothing is shown; the log has the words, too.
     """
     if query is None:  # its first batch can be taken up before `start` has returned
         return
-    wrapper: Any = query._jsq  # noqa: SLF001 - see above
+    wrapper: Any = query._jsq  # noqa: SLF001 - no public call sets the status of a query
     try:
         wrapper.streamingQuery().getLatestExecutionContext().updateStatusMessage(words)
     except (Py4JError, TypeError):

@@ -65,7 +65,7 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     more = wanted.pop("spark.jars", "")
     fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
     conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
-    if SparkContext._gateway is None:  # noqa: SLF001 - a Java that runs already is used on, as PySpark does
+    if SparkContext._gateway is None:  # noqa: SLF001 - PySpark has a Java that runs already nowhere else
         # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
         shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret_name(one[0])])
         SparkContext(conf=conf, gateway=_launched(shown))

@@ -41,11 +41,10 @@ class Condition:
         self.setting = setting
         self.text = text
         session: Any = spark
-        # Spark's catalyst: PySpark has no names for the parts of an expression, nor for what one refers to.
-        self._catalyst = session._jvm.org.apache.spark.sql  # noqa: SLF001
+        self._catalyst = session._jvm.org.apache.spark.sql  # noqa: SLF001 - PySpark has no parts of an expression
         try:
             with _silent():
-                parser = session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+                parser = session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - F.expr hides the tree
                 parsed = parser.parseExpression(text)
         except ParseException as error:
             raise SettingsError(f"{setting}: {text!r} is no expression of Spark SQL: {_words(error)}") from None
@@ -132,7 +131,7 @@ def _asks(filtered: Any) -> frozenset[str]:
 
 
 def _analyzed(filtered: Any) -> Any:
-    return filtered._jdf.queryExecution().analyzed()  # noqa: SLF001
+    return filtered._jdf.queryExecution().analyzed()  # noqa: SLF001 - nor what an expression refers to
 
 
 def _each(attributes: Any) -> Iterator[Any]:

@@ -67,8 +67,8 @@ def read_messages(
 
 
 def reads_topic(spark: SparkSession, settings: Settings) -> Callable[[str], bool]:
-    """What says of a topic whether `read_messages` reads it, as Java's expressions match."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Python's own expressions are others
+    """A predicate of topics: whether `read_messages` reads it, as Java's regular expressions match."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Python's expressions differ, and RLIKE would be a query for each topic
     pattern = jvm.java.util.regex.Pattern.compile(_pattern(settings))
     return lambda topic: bool(pattern.matcher(topic).matches())
 
