@@ -96,8 +96,8 @@ BREAKAGES: Final = (
         name="letters-go-before-they-are-taken",
         promise="a dead letter of an HTTP or RabbitMQ sink stays until it is written again",
         file="spark/tailrace_spark/sinks/changelog/file_dead_letters.py",
-        old="        done = self.emit([Piece((delivered,))])\n        if not done.dead_letters:\n",
-        new="        done = self.emit([Piece((delivered,))])\n        if done:\n",
+        old="                sent = self.emit([Piece((delivered,))])\n                if not sent.dead_letters:\n",
+        new="                sent = self.emit([Piece((delivered,))])\n                if sent:\n",
         needs=Needs.NOTHING,
         reds=(
             Red(

@@ -282,7 +282,7 @@ def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_hold
         assert sum((one.summary for one in batches), Summary()) == Summary(changes=2, rows=2, dead_letters=2)
         kept = sink.capabilities.dead_letters
         assert kept is not None
-        reasons = sorted(one.reason for one in kept.letters(None, 9))
+        reasons = sorted(one.reason for one in kept.dead_letters(None, 9))
     assert "shop.events: stream.where" in reasons[0]
     assert "stream.columns: drop of other.logs.id" in reasons[1]
     engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")

@@ -20,8 +20,8 @@ from tailrace_spark.job.replay import Replayed, replayed
 from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore
 from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
-from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
-from tailrace_spark.sinks.kafka.dead_letters import ReplayingKafkaOutlet
+from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
+from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaTarget, transactions
 from tailrace_spark.sinks.protocol import DeadLetterSink
 from tests.integration.agents import cql, create_keyspace
@@ -48,7 +48,7 @@ class Letters(Topics):
             real = transactions(config, target)
             return real if dies_after is None else Dying(real, dies_after)
 
-        return ReplayingLogSink(ReplayingKafkaOutlet(self.config, self.target, dying))
+        return ReplayableLogSink(ReplayableKafkaOutlet(self.config, self.target, dying))
 
     def ids(self) -> Sequence[int]:
         return [one["key"]["id"] for one in self.records()]
@@ -75,20 +75,20 @@ def test_letters_of_a_topic_are_sent_and_said_to_be_in_one_transaction(kafka: Lo
             sum(replayed(sink, understood, nowhere), Replayed())
         assert topics.records() == []
         with closing(topics.open()) as first:
-            assert [one.place.offset for one in first.letters(None, 9)] == [0, 1, 2]
-            assert first.write_again(LETTERS[:1], understood(_table(LETTERS[0]))).rows == 1
+            assert [one.record_id.offset for one in first.dead_letters(None, 9)] == [0, 1, 2]
+            assert first.replay(LETTERS[:1], understood(_table(LETTERS[0]))).rows == 1
             with closing(topics.open()) as second:
                 done = replayed(second, lambda records: set_aside(understood(records), 2), nowhere)
                 assert sum(done, Replayed()) == Replayed(taken=1, again=1)
-            assert first.write_again(LETTERS[1:2], understood(_table(LETTERS[1]))) == Summary(changes=1)
+            assert first.replay(LETTERS[1:2], understood(_table(LETTERS[1]))) == Summary(changes=1)
             with pytest.raises(FencedError, match="another replay of the dead letters of sink copy has begun"):
-                first.write_again(LETTERS[2:3], understood(_table(LETTERS[2])))
+                first.replay(LETTERS[2:3], understood(_table(LETTERS[2])))
         with closing(topics.open()) as last:
             assert sum(replayed(last, understood, nowhere), Replayed()) == Replayed(taken=1)
         assert sorted(topics.ids()) == [0, 1, 2]
         stream.write([Piece((), (letter(7),))])
-        assert [one.place.offset for one in stream.letters(None, 9)] == [7]
-        assert [one.place.offset for one in beside.letters(None, 9)] == [5]
+        assert [one.record_id.offset for one in stream.dead_letters(None, 9)] == [7]
+        assert [one.record_id.offset for one in beside.dead_letters(None, 9)] == [5]
 
 
 def _table(one: DeadLetter) -> Any:
@@ -102,7 +102,7 @@ def test_debeziums_letters_are_listed_and_not_sent(kafka: LocalKafka) -> None:
         sink.write([Piece((), LETTERS[:1])])
         with pytest.raises(SettingsError, match=r"sink\.copy: .*into a sink of another name"):
             sum(replayed(sink, understood, nowhere), Replayed())
-        assert [one.place.offset for one in sink.letters(None, 9)] == [0]
+        assert [one.record_id.offset for one in sink.dead_letters(None, 9)] == [0]
 
 
 class _DyingStore:
@@ -184,7 +184,7 @@ def test_changes_of_a_table_that_was_set_aside_whole_are_written_once_its_cause_
         with cql(cassandra) as session:
             session.execute(f"CREATE TABLE {store.keyspace}.plain (id int PRIMARY KEY, v blob)")
             assert sink.write([Piece(tuple(delivered[:2]))]).dead_letters == 2
-            [one, _] = sink.letters(None, 9)
+            [one, _] = sink.dead_letters(None, 9)
             assert one.message == ENCODER.value(changes[0])
             assert "column v is blob there, and text is to be written" in one.reason
             session.execute(f"DROP TABLE {store.keyspace}.plain")
@@ -220,10 +220,10 @@ def test_listing_letters_changes_no_table(cassandra: LocalCassandra) -> None:
             return {row.column_name for row in rows}
 
     with closing(store.open()) as sink:
-        assert [(one.record_id.offset, one.message) for one in sink.letters(None, 9)] == [(0, b"")]
+        assert [(one.record_id.offset, one.message) for one in sink.dead_letters(None, 9)] == [(0, b"")]
         assert columns(store) == {"topic", "partition", "offset", "schema_id", "reason"}
         assert columns(stranger) == {"id"}
         assert sum(replayed(sink, understood, lambda _: LETTERS[0].message), Replayed()) == Replayed(taken=1)
         sink.write([Piece((), (LETTERS[1],))])
-        assert [(one.record_id.offset, one.message) for one in sink.letters(None, 9)] == [(1, LETTERS[1].message)]
+        assert [(one.record_id.offset, one.message) for one in sink.dead_letters(None, 9)] == [(1, LETTERS[1].message)]
     assert store.ids() == [0]

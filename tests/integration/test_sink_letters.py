@@ -68,7 +68,7 @@ def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
         taken = letters("replay", "local", place=tmp_path)
         assert "2 taken in, 0 set aside again, 1 left" in taken.stderr, taken.stderr
         assert taken.returncode == 1
-        assert [letter.record_id.offset for letter in sink.letters(None, 9)] == [99]
+        assert [letter.record_id.offset for letter in sink.dead_letters(None, 9)] == [99]
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT id, v FROM shop_plain")).all() == [(2, "***")]
@@ -103,7 +103,7 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
         feed.add(PLAIN)
         taken = letters("replay", "local", place=tmp_path)
         assert (taken.returncode, "1 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
-        assert list(sink.letters(None, 1)) == []
+        assert list(sink.dead_letters(None, 1)) == []
         over = letters("replay", "local", place=tmp_path)
         assert (over.returncode, "there are no dead letters" in over.stderr) == (0, True)
     for words, told in (

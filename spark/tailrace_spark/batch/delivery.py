@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.streams import Assignment
@@ -27,6 +28,20 @@ class RecordId:
         """What names it, whatever its schema."""
         return self.topic, self.partition, self.offset
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """That of a JSON object with the members of `to_json`, whatever else it has."""
+        return cls(value["topic"], value["partition"], value["offset"], bytes.fromhex(value.get("schema") or ""))
+
+    def to_json(self) -> dict[str, object]:
+        """`topic`, `partition`, `offset`, and `schema` as hexadecimal digits; null where there is none."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "schema": self.schema_id.hex() or None,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
@@ -48,11 +63,26 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record that cannot be merged: where it is, why, and its bytes, where whoever sets it aside has them."""
+    """One record that cannot be merged: where it is, why, and its bytes, where whoever sets it aside has them.
+
+    `change` is its JSON form (docs/change-json.md) where it could be decoded and the store is read by people: no reader
+    of ours needs it.
+    """
 
     record_id: RecordId
     reason: str
     message: bytes = field(default=b"", repr=False)
+    change: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """That of a JSON object with the members of `to_json`, whatever else it has. `change` is not read back."""
+        return cls(RecordId.from_json(value), value["reason"], bytes.fromhex(value.get("message") or ""))
+
+    def to_json(self) -> dict[str, object]:
+        """The record's place, `reason`, `message` as hexadecimal digits or null, and `change` where there is one."""
+        value = {**self.record_id.to_json(), "reason": self.reason, "message": self.message.hex() or None}
+        return value if self.change is None else {**value, "change": self.change}
 
 
 @dataclass(frozen=True, slots=True)

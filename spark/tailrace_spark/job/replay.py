@@ -56,7 +56,7 @@ def replayed(sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], 
     """
     for some in _parts(sink):
         whole = [letter for letter in _with_bytes(some, fetch) if letter.message]
-        done = sink.write_again(whole, pieces_of(records_of(whole))) if whole else Summary()
+        done = sink.replay(whole, pieces_of(records_of(whole))) if whole else Summary()
         again = done.dead_letters
         yield Replayed(taken=len(whole) - again, again=again, left=len(some) - len(whole))
 
@@ -93,7 +93,7 @@ def replayed_whole(
                     done += update.letters
                     changes += open_updates.pop(name).parts.in_order()
         given = [with_streams(Piece(tuple(changes)), table, updates.write_times), Piece((), tuple(refused))]
-        again = sink.write_again(done, given).dead_letters if done else 0
+        again = sink.replay(done, given).dead_letters if done else 0
         yield Replayed(taken=len(done) - again, again=again, left=len(some) - len(by_place))
     if open_updates:
         yield Replayed(again=sum(len(update.letters) for update in open_updates.values()))
@@ -121,7 +121,7 @@ def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]
 
 def _parts(sink: DeadLetterSink) -> Iterator[Sequence[DeadLetter]]:
     after = None
-    while some := sink.letters(after, AT_ONCE):
+    while some := sink.dead_letters(after, AT_ONCE):
         yield some
         after = some[-1].record_id
 

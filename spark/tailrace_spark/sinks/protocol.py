@@ -73,13 +73,13 @@ class DeadLetterSink(Sink, Protocol):
     Both raise ServiceError as `write` does.
     """
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """So many at most, by topic, partition and offset, behind a place; all of them from None on."""
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """At most `limit` of those behind `after`, by topic, partition and offset; None: from the first one on."""
 
-    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """Let go of these letters and take in the pieces made of them, together or not at all.
+    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+        """Remove these letters and take in the pieces made of them, together or not at all.
 
-        What is set aside again is a letter again.
+        What is set aside again is a dead letter again.
         """
 
 

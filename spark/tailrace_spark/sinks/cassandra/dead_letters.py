@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from tailrace_schemas.cql.types import quote_identifier
@@ -20,10 +20,10 @@ _EARLIER_COLUMNS: Final = frozenset({"topic", "partition", "offset", "schema_id"
 log = logging.getLogger("tailrace_spark")
 
 
-class Letters:
-    """Records that are in no table, in a table of the keyspace of the table whose topic they are in.
+class CassandraDeadLetters:
+    """A DeadLetterStore: each is a row under its place in Kafka, in the keyspace of the table whose topic it came by.
 
-    `keyspace_of` says that of a source's; `name` is the letters' table. Each is a row under its place in Kafka.
+    `keyspace_of` gives that of a source's keyspace; `name` is the table's. A record of no table's topic is not kept.
     """
 
     def __init__(self, store: Store, prefix: str, keyspace_of: Callable[[str], str], name: str = DEAD_LETTERS) -> None:
@@ -37,122 +37,118 @@ class Letters:
         """What the cluster has may have changed."""
         self._made.clear()
 
-    def bury(self, letters: Sequence[DeadLetter]) -> None:
-        """Raises ServiceError where the cluster does not answer, or lacks the keyspace."""
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        """As DeadLetterStore says; the newer one of a record stays. An absent keyspace is a ServiceError too."""
         if letters:
             log.warning("%d records could not be written (dead letters); first: %s", len(letters), _words(letters[0]))
-        for keyspace, some in self._by_keyspace(letters).items():
-            place = self._place(keyspace)
+        for keyspace, own in self._by_keyspace(letters).items():
+            table = self._table(keyspace)
             try:
                 if keyspace not in self._made:
                     self._make(keyspace)
                     self._made.add(keyspace)
-                self._store.write(Batch(_insert_letter(place), (_letter_row(letter),)) for letter in some)
+                self._store.write(Batch(_insert_letter(table), (_letter_row(letter),)) for letter in own)
             except RefusedError as error:
-                raise ServiceError(f"{place}: {error}; the keyspace must exist") from error
+                raise ServiceError(f"{table}: {error}; the keyspace must exist") from error
 
-    def exhume(self, letters: Sequence[DeadLetter], kept: Collection[RecordId]) -> None:
-        """Let go of letters, but not of those of these places. Raises ServiceError."""
-        stay = {place.key for place in kept}
-        gone = [letter for letter in letters if letter.record_id.key not in stay]
-        for keyspace, some in self._by_keyspace(gone).items():
-            place = self._place(keyspace)
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """As DeadLetterStore says."""
+        for keyspace, own in self._by_keyspace(letters).items():
+            table = self._table(keyspace)
             try:
-                self._store.write(Batch(_delete_letter(place), (_key_row(letter.record_id),)) for letter in some)
+                self._store.write(Batch(_delete_letter(table), (_key_row(letter.record_id),)) for letter in own)
             except RefusedError as error:
-                raise ServiceError(f"{place}: {error}") from error
+                raise ServiceError(f"{table}: {error}") from error
 
-    def buried(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """So many at most, by topic, partition and offset, behind a place. Raises ServiceError."""
-        found: list[DeadLetter] = []
+    def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """As DeadLetterReader says."""
+        letters: list[DeadLetter] = []
         try:
-            for topic, partition, keyspace, bytes_too in self._partitions():
+            for topic, partition, keyspace, has_message in self._partitions():
                 if after is not None and (topic, partition) < (after.topic, after.partition):
                     continue
                 same = after is not None and (topic, partition) == (after.topic, after.partition)
                 behind = after.offset if after is not None and same else -1
-                message = ", message" if bytes_too else ""
                 rows = self._store.select(
-                    f"SELECT offset, schema_id, reason{message} FROM {self._place(keyspace)} "  # noqa: S608
-                    "WHERE topic = %s AND partition = %s AND offset > %s LIMIT %s",
-                    (topic, partition, behind, most - len(found)),
+                    f"SELECT offset, schema_id, reason{', message' if has_message else ''} "  # noqa: S608
+                    f"FROM {self._table(keyspace)} WHERE topic = %s AND partition = %s AND offset > %s LIMIT %s",
+                    (topic, partition, behind, limit - len(letters)),
                 )
-                found += [
-                    DeadLetter(
-                        RecordId(topic, partition, offset, bytes.fromhex(schema or "")),
-                        reason,
-                        (*octets, None)[0] or b"",
-                    )
-                    for offset, schema, reason, *octets in rows
-                ]
-                if len(found) == most:
+                letters += [_dead_letter(topic, partition, *row) for row in rows]
+                if len(letters) == limit:
                     break
         except RefusedError as error:
             raise ServiceError(f"{self._name}: {error}") from error
-        return found
+        return letters
 
-    def _partitions(self) -> list[tuple[str, int, str, bool]]:
+    def _partitions(self) -> Sequence[tuple[str, int, str, bool]]:
         """Topic, partition and keyspace of all letters of this prefix, in their order, and whether the table there has
         a column for their bytes, which one of an earlier version has not."""
         named = "SELECT keyspace_name FROM system_schema.tables WHERE table_name = %s ALLOW FILTERING"
-        found: list[tuple[str, int, str, bool]] = []
+        partitions: list[tuple[str, int, str, bool]] = []
         for (keyspace,) in self._store.select(named, (self._name,)):
-            there = self._store.columns(keyspace, self._name)
-            if not there.keys() >= _EARLIER_COLUMNS:
+            columns = self._store.columns(keyspace, self._name)
+            if not columns.keys() >= _EARLIER_COLUMNS:
                 continue  # somebody else's
-            keys = f"SELECT DISTINCT topic, partition FROM {self._place(keyspace)}"  # noqa: S608
+            keys = f"SELECT DISTINCT topic, partition FROM {self._table(keyspace)}"  # noqa: S608
             for topic, partition in self._store.select(keys):
                 if self._keyspace(topic) == keyspace:
-                    found.append((topic, partition, keyspace, "message" in there))
-        return sorted(found)
+                    partitions.append((topic, partition, keyspace, "message" in columns))
+        return sorted(partitions)
 
     def _make(self, keyspace: str) -> None:
-        place = self._place(keyspace)
-        there = self._store.columns(keyspace, self._name)
-        if not there:
-            self._store.define(_create_letters(place))
-        elif "message" not in there:
-            self._store.define(f"ALTER TABLE {place} ADD message blob")
+        table = self._table(keyspace)
+        columns = self._store.columns(keyspace, self._name)
+        if not columns:
+            self._store.define(_create_letters(table))
+        elif "message" not in columns:
+            self._store.define(f"ALTER TABLE {table} ADD message blob")
 
-    def _by_keyspace(self, letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
-        found: dict[str, list[DeadLetter]] = {}
+    def _by_keyspace(self, letters: Iterable[DeadLetter]) -> Mapping[str, Sequence[DeadLetter]]:
+        by_keyspace: dict[str, list[DeadLetter]] = {}
         for letter in letters:
             keyspace = self._keyspace(letter.record_id.topic)
             if keyspace is not None:
-                found.setdefault(keyspace, []).append(letter)
-        return found
+                by_keyspace.setdefault(keyspace, []).append(letter)
+        return by_keyspace
 
     def _keyspace(self, topic: str) -> str | None:
         table = table_of_topic(self._prefix, topic)
         return None if table is None else self._keyspace_of(table[0])
 
-    def _place(self, keyspace: str) -> str:
+    def _table(self, keyspace: str) -> str:
         return f"{quote_identifier(keyspace)}.{self._name}"
 
 
-def _create_letters(place: str) -> str:
+def _create_letters(table: str) -> str:
     return (
-        f"CREATE TABLE IF NOT EXISTS {place} (topic text, partition int, offset bigint, schema_id text, reason text, "
+        f"CREATE TABLE IF NOT EXISTS {table} (topic text, partition int, offset bigint, schema_id text, reason text, "
         "message blob, PRIMARY KEY ((topic, partition), offset))"
     )
 
 
-def _insert_letter(place: str) -> str:
+def _insert_letter(table: str) -> str:
     columns = "topic, partition, offset, schema_id, reason, message"
-    return f"INSERT INTO {place} ({columns}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
+    return f"INSERT INTO {table} ({columns}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
 
 
-def _delete_letter(place: str) -> str:
-    return f"DELETE FROM {place} WHERE topic = ? AND partition = ? AND offset = ?"  # noqa: S608
+def _delete_letter(table: str) -> str:
+    return f"DELETE FROM {table} WHERE topic = ? AND partition = ? AND offset = ?"  # noqa: S608
 
 
-def _key_row(place: RecordId) -> tuple[bytes, ...]:
-    return place.topic.encode(), struct.pack(">i", place.partition), struct.pack(">q", place.offset)
+def _key_row(record_id: RecordId) -> tuple[bytes, ...]:
+    return record_id.topic.encode(), struct.pack(">i", record_id.partition), struct.pack(">q", record_id.offset)
 
 
 def _letter_row(letter: DeadLetter) -> tuple[bytes | None, ...]:
-    told = letter.record_id.schema_id.hex().encode(), letter.reason.encode()
-    return (*_key_row(letter.record_id), *told, letter.message or None)
+    schema, reason = letter.record_id.schema_id.hex().encode(), letter.reason.encode()
+    return (*_key_row(letter.record_id), schema, reason, letter.message or None)
+
+
+def _dead_letter(
+    topic: str, partition: int, offset: int, schema: str | None, reason: str, message: bytes | None = None
+) -> DeadLetter:
+    return DeadLetter(RecordId(topic, partition, offset, bytes.fromhex(schema or "")), reason, message or b"")
 
 
 def _words(letter: DeadLetter) -> str:

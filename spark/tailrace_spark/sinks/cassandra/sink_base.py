@@ -10,8 +10,9 @@ from typing import Final, Generic, TypeVar
 
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
-from tailrace_spark.sinks.cassandra.dead_letters import Letters
+from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
@@ -61,7 +62,7 @@ class Targets(Generic[_Target]):
 class CassandraSink(ABC):
     """A sink that writes piece by piece: what a batch wrote before it failed is written again as it was."""
 
-    def __init__(self, store: Store, letters: Letters) -> None:
+    def __init__(self, store: Store, letters: CassandraDeadLetters) -> None:
         self._cluster = store
         self._letters = letters
 
@@ -78,18 +79,18 @@ class CassandraSink(ABC):
         SettingsError where a table there is the source's own."""
         return self._write(pieces, [])
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         """As DeadLetterSink says."""
-        return self._letters.buried(after, most)
+        return self._letters.list(after, limit)
 
-    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """As DeadLetterSink says: the changes first, then the letters go.
 
         After a crash between the two they are written again, and leave what they left.
         """
         set_aside: list[DeadLetter] = []
         summary = self._write(pieces, set_aside)
-        self._letters.exhume(letters, [letter.record_id for letter in set_aside])
+        self._letters.remove(accepted(letters, set_aside))
         return summary
 
     def close(self) -> None:

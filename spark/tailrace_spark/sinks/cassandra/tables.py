@@ -16,7 +16,7 @@ from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
-from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, Letters
+from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.user_types import make_types
@@ -63,7 +63,7 @@ class CassandraTablesSink(CassandraSink):
     ) -> None:  # fmt: skip
         """`prefix` is the topics'; `lists`: lists that are not frozen are maps there; `largest`: bytes of a change
         that the cluster takes; `clock`: seconds since 1970."""
-        super().__init__(store, Letters(store, prefix, self._keyspace_of))
+        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of))
         self._store = store
         self._keyspace = keyspace
         self._lists = lists
@@ -82,7 +82,7 @@ class CassandraTablesSink(CassandraSink):
             self._forget()  # somebody may have dropped a table, which is made anew then
             again = self._made([one.delivered for one in written], letters, now)
             written = [one for one in again if self._alone(one, letters)]
-        self._letters.bury(letters)
+        self._letters.put(letters)
         set_aside += letters
         refused = letters[len(piece.dead_letters) :]
         return Summary(

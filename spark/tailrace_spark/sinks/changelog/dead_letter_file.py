@@ -1,81 +1,78 @@
-"""A file of dead letters, for sinks whose store has no place for them: JSON lines, each place in Kafka once."""
+"""A file of dead letters, for sinks whose store has no place for them: JSON lines, one for each record of Kafka."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.dead_letters import page
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey
 
-_Place = tuple[str, int, int]
 REPLAYED: Final = "replayed"
-"""What a line has that says of its place: taken in meanwhile."""
+"""True in a line which says that the dead letter of its record was removed."""
 
 
 class DeadLetterFile:
-    """Appends; synced to disk before a call returns. Places of what is in it stay in memory.
+    """A DeadLetterStore that appends; synced to disk before a call returns. The keys of what is in it stay in memory.
 
-    One process adds letters; others may read them, and say which were taken in, meanwhile: the file is locked.
+    One process puts dead letters; others may list and remove them meanwhile: the file is locked.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._places: set[_Place] | None = None
+        self._keys: set[RecordKey] | None = None
 
-    def add(self, letters: Sequence[Mapping[str, Any]]) -> int:
-        """Append those whose place (topic, partition, offset) is not in it yet; how many. Raises ServiceError."""
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        """Append those of records that are not in it yet, not even as removed. Raises ServiceError."""
         if not letters:
-            return 0
+            return
         try:
             with self._locked("a+b") as file:
-                if self._places is None or _is_cut(file):
-                    self._places = set(_whole(file))
-                new = {_place(letter): letter for letter in letters if _place(letter) not in self._places}
-                _append(file, list(new.values()))
+                if self._keys is None or _is_cut(file):
+                    self._keys = set(_offsets(file))
+                new = {letter.record_id.key: letter for letter in letters if letter.record_id.key not in self._keys}
+                _append(file, [letter.to_json() for letter in new.values()])
         except ServiceError:
-            self._places = None
+            self._keys = None
             raise
-        self._places.update(new)
-        return len(new)
+        self._keys.update(new)
 
-    def waiting(self, after: _Place | None, most: int) -> list[dict[str, Any]]:
-        """So many at most of the letters that were not taken in, by place, behind a place. Raises ServiceError."""
+    def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """As DeadLetterReader says."""
         if not self._path.exists():
             return []
         with self._locked("r+b", "read from") as file:
-            lines = _whole(file)
-            places = sorted(place for place in lines if after is None or place > after)
-            found: list[dict[str, Any]] = []
-            for place in places:
-                if len(found) == most:
-                    break
-                if lines[place] is not None:
-                    file.seek(lines[place] or 0)
-                    found.append(json.loads(file.readline()))
-            return found
+            offsets = {key: offset for key, offset in _offsets(file).items() if offset is not None}
+            letters = []
+            for key in page(offsets, after, limit):
+                file.seek(offsets[key])
+                letters.append(DeadLetter.from_json(json.loads(file.readline())))
+            return letters
 
-    def taken_in(self, places: Collection[_Place]) -> None:
-        """Note that what has these places was taken in. Raises ServiceError."""
-        if not places:
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """As DeadLetterStore says: by a line for each, as nothing is taken out of the file."""
+        if not letters:
             return
-        names = ("topic", "partition", "offset")
         with self._locked("a+b") as file:
-            _whole(file)
-            _append(file, [{**dict(zip(names, place, strict=True)), REPLAYED: True} for place in sorted(places)])
+            _offsets(file)
+            keys = sorted(letter.record_id.key for letter in letters)
+            _append(file, [{"topic": topic, "partition": partition, "offset": offset, REPLAYED: True}
+                           for topic, partition, offset in keys])  # fmt: skip
 
     @contextmanager
-    def _locked(self, mode: str, doing: str = "written to") -> Iterator[IO[bytes]]:
+    def _locked(self, mode: str, action: str = "written to") -> Iterator[IO[bytes]]:
         try:
             with self._path.open(mode) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # closing the file lets go of it
                 yield file
         except OSError as error:
-            raise ServiceError(f"dead letters cannot be {doing} {self._path}: {error.strerror}") from error
+            raise ServiceError(f"dead letters cannot be {action} {self._path}: {error.strerror}") from error
 
 
 def _is_cut(file: IO[bytes]) -> bool:
@@ -89,25 +86,21 @@ def _is_cut(file: IO[bytes]) -> bool:
 
 def _append(file: IO[bytes], lines: Sequence[Mapping[str, Any]]) -> None:
     file.seek(0, os.SEEK_END)
-    file.write("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines).encode())
+    file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     file.flush()
     os.fsync(file.fileno())
 
 
-def _whole(file: IO[bytes]) -> dict[_Place, int | None]:
-    """Where the line of each place stands; None where it was taken in. What a crash has cut of a line is taken away."""
+def _offsets(file: IO[bytes]) -> dict[RecordKey, int | None]:
+    """Where the line of each record begins; None of one that was removed. Half a line that a crash left is cut off."""
     file.seek(0)
-    found: dict[_Place, int | None] = {}
+    offsets: dict[RecordKey, int | None] = {}
     end = 0
     for line in file:
         if not line.endswith(b"\n"):
             break
         value = json.loads(line)
-        found[_place(value)] = None if value.get(REPLAYED) is True else end
+        offsets[RecordId.from_json(value).key] = None if value.get(REPLAYED) is True else end
         end += len(line)
     file.truncate(end)
-    return found
-
-
-def _place(letter: Mapping[str, Any]) -> _Place:
-    return letter["topic"], letter["partition"], letter["offset"]
+    return offsets

@@ -39,7 +39,7 @@ class OutgoingRecord:
         """The JSON object (docs/change-json.md), with place and stream."""
         return {
             "table": str(self.change.table),
-            **place_value(self.record_id),
+            **self.record_id.to_json(),
             **stream_value(self.assignment),
             **{name: plain(value) for name, value in self.record.items()},
             **({} if self.images is None else self.images.value()),
@@ -185,24 +185,9 @@ def key_of(record: OutgoingRecord, *, whole: bool) -> bytes | None:
     return encoded(found if whole else {name: value for name, value in found.items() if name in names})
 
 
-def place_value(place: RecordId) -> dict[str, object]:
-    """A place as members of a JSON object."""
-    return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": place.offset,
-        "schema": place.schema_id.hex() or None,
-    }
-
-
 def stream_value(assignment: Assignment | None) -> dict[str, object]:
     """A stream as members of a JSON object."""
     return {
         "generation": None if assignment is None else assignment.generation,
         "stream_id": None if assignment is None else assignment.stream_id.hex(),
     }
-
-
-def letter_value(letter: DeadLetter) -> dict[str, object]:
-    """A dead letter as a JSON object: its place, `reason`, and `message`, its bytes as hexadecimal digits, or null."""
-    return {**place_value(letter.record_id), "reason": letter.reason, "message": letter.message.hex() or None}

@@ -13,7 +13,7 @@ from tailrace_schemas.change import record_times
 from tailrace_schemas.change_words import edit_words, key_words, time_words
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 
 _HEADS: Final = ("written", "op", "table", "key", "columns", "topic/partition/offset")
 _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
@@ -56,7 +56,7 @@ class _Lines:
 
     def set_aside(self, letter: DeadLetter) -> None:
         self._letters += 1
-        self._print(letter_value(letter))
+        self._print(letter.to_json())
 
     def _print(self, value: dict[str, object]) -> None:
         _guarded(self._out, json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")

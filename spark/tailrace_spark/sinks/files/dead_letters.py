@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.dead_letters import page
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
-from tailrace_spark.sinks.changelog.replayable import page
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.files.commits import Commits, TakenError
 from tailrace_spark.sinks.files.formats import json_records
@@ -21,51 +21,51 @@ _TRIES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Where a letter stands: the commit that set it aside, and the file."""
+class LetterFile:
+    """Where a dead letter is: the commit that set it aside, and its file."""
 
     commit: int
     path: str
 
 
-class CommittedLetters:
-    """The letters that wait; reads on from the commit that it has seen. Raises ServiceError."""
+class CommittedDeadLetters:
+    """A DeadLetterReader over the commits; reads on from the commit that it has seen. Raises ServiceError."""
 
     def __init__(self, store: FileStore, commits: Commits) -> None:
         self._store = store
         self._commits = commits
         self._seen = -1
-        self._waiting: dict[RecordKey, Waiting] = {}
+        self._files_by_key: dict[RecordKey, LetterFile] = {}
 
-    def waiting(self) -> dict[RecordKey, Waiting]:
-        """By place. A later letter of a place is in place of the earlier; what was replayed waits no more."""
+    def files(self) -> Mapping[RecordKey, LetterFile]:
+        """Those of all dead letters, by record: of several the newest counts, and none that was replayed."""
         for commit in self._commits.after(self._seen):
-            for place in commit.replayed:
-                self._waiting.pop(place, None)
+            for key in commit.replayed:
+                self._files_by_key.pop(key, None)
             if commit.dead_letters is not None:
                 for value in self.values(commit.dead_letters):
-                    self._waiting[_place(value)] = Waiting(commit.number, commit.dead_letters)
+                    self._files_by_key[RecordId.from_json(value).key] = LetterFile(commit.number, commit.dead_letters)
             self._seen = commit.number
-        return self._waiting
+        return self._files_by_key
 
-    def values(self, path: str) -> list[dict[str, Any]]:
-        """What a file of letters has."""
+    def values(self, path: str) -> Sequence[dict[str, Any]]:
+        """The JSON objects of a file."""
         with self._store.input(path) as opened:
             return list(json_records(opened, path))
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink has it."""
-        waiting = self.waiting()
-        places = page(waiting, after, most)
-        found: dict[RecordKey, dict[str, Any]] = {}
-        for path in sorted({waiting[place].path for place in places}):
-            for value in self.values(path):
-                if (known := waiting.get(_place(value))) is not None and known.path == path:
-                    found[_place(value)] = value
-        return [_letter(found[place]) for place in places]
+    def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """As DeadLetterReader says."""
+        files = self.files()
+        keys = page(files, after, limit)
+        letters: dict[RecordKey, DeadLetter] = {}
+        for path in sorted({files[key].path for key in keys}):
+            for letter in map(DeadLetter.from_json, self.values(path)):
+                if (file := files.get(letter.record_id.key)) is not None and file.path == path:
+                    letters[letter.record_id.key] = letter
+        return [letters[key] for key in keys]
 
 
-class ReplayingFilesOutlet(FilesOutlet):
+class ReplayableFilesOutlet(FilesOutlet):
     """As FilesOutlet; its letters can be written again, on a local disk while a stream writes.
 
     S3 lets nobody see that a name was taken a moment ago, so there is one writer: who begins last.
@@ -75,32 +75,32 @@ class ReplayingFilesOutlet(FilesOutlet):
         super().__init__(store, settings)
         self._files = store
         self._section = settings
-        self._known_letters = CommittedLetters(store, Commits(store))
+        self._dead_letters = CommittedDeadLetters(store, Commits(store))
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         """As DeadLetterSink has it."""
-        return self._known_letters.letters(after, most)
+        return self._dead_letters.list(after, limit)
 
-    def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
-        """As LetterOutlet has it."""
+    def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
+        """As ReplayableOutlet has it."""
         if not self._files.renames:
             self.claim()
         self.forget()
         name, ends = self.attempt()
-        waiting = self.waiting()
-        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in waiting}
-        return _Again(self, self._files, self._section, name, ends, reasons)
+        left = self.left()
+        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in left}
+        return _Replay(self, self._files, self._section, name, ends, reasons)
 
-    def waiting(self) -> dict[RecordKey, Waiting]:
-        """The letters that wait now."""
-        return self._known_letters.waiting()
+    def left(self) -> Collection[RecordKey]:
+        """The records of the dead letters that no replay has taken in, as of now."""
+        return self._dead_letters.files().keys()
 
 
-class _Again(FilesBatch):
+class _Replay(FilesBatch):
     """An attempt at letters, by the reasons that they have now: it moves no partition."""
 
     def __init__(
-        self, outlet: ReplayingFilesOutlet, store: FileStore, settings: FilesSinkSettings, name: str, ends: Ends,
+        self, outlet: ReplayableFilesOutlet, store: FileStore, settings: FilesSinkSettings, name: str, ends: Ends,
         reasons: dict[RecordKey, str],
     ) -> None:  # fmt: skip
         super().__init__(outlet, store, settings, name, ends)
@@ -130,17 +130,8 @@ class _Again(FilesBatch):
                 self._replaying.commit(files, {}, letters, done)
             except TakenError:
                 self._replaying.forget()
-                if not self._reasons.keys() <= self._replaying.waiting().keys():
+                if not self._reasons.keys() <= set(self._replaying.left()):
                     raise ServiceError("another replay of these dead letters came first: run this again") from None
             else:
                 return
         raise ServiceError("a stream commits again and again meanwhile: run this again")
-
-
-def _place(value: dict[str, Any]) -> RecordKey:
-    return value["topic"], value["partition"], value["offset"]
-
-
-def _letter(value: dict[str, Any]) -> DeadLetter:
-    schema, message = bytes.fromhex(value["schema"] or ""), bytes.fromhex(value["message"] or "")
-    return DeadLetter(RecordId(*_place(value), schema), value["reason"], message)

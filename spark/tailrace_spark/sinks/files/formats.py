@@ -14,7 +14,7 @@ from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
-from tailrace_spark.sinks.changelog.sink import OutgoingRecord, place_value, stream_value
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord, stream_value
 
 DEFINITION: Final = b"tailrace.table"
 """The key of Parquet's metadata under which a file says the definition of its table, as JSON."""
@@ -66,7 +66,7 @@ class Parquet:
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd" if compress else "none")
 
     def write(self, records: Sequence[OutgoingRecord]) -> None:
-        rows = [{**place_value(one.record_id), **stream_value(one.assignment), **one.record} for one in records]
+        rows = [{**one.record_id.to_json(), **stream_value(one.assignment), **one.record} for one in records]
         arrays = [pa.array([row.get(field.name) for row in rows], type=field.type) for field in self._schema]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 

@@ -15,7 +15,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
 from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.files.commits import Commits, is_new
 from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
@@ -251,7 +251,7 @@ class FilesBatch:
         if not letters:
             return None
         path = f"_tailrace/dead-letters/{self._name}.jsonl"
-        lines = (json.dumps(letter_value(letter), ensure_ascii=False) for letter in letters)
+        lines = (json.dumps(letter.to_json(), ensure_ascii=False) for letter in letters)
         self._store.write(path, "".join(f"{line}\n" for line in lines).encode())
         return path
 

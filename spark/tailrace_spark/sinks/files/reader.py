@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.files.commits import Commits
-from tailrace_spark.sinks.files.dead_letters import CommittedLetters
+from tailrace_spark.sinks.files.dead_letters import CommittedDeadLetters
 from tailrace_spark.sinks.files.formats import json_records, parquet_records
 from tailrace_spark.sinks.files.manifest import Commit, CommittedFile
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
@@ -82,17 +82,17 @@ class CommittedFiles:
                 for file in commit.files:
                     if table in (None, file.table):
                         form = forms.of(self._commits.definition(file.definition))
-                        found += [(place_of(record), form.read(record)) for record in rows.of(file)]
+                        found += [(RecordId.from_json(record), form.read(record)) for record in rows.of(file)]
                 yield from sorted(found, key=lambda one: one[0].key)
 
     def dead_letters(self, after: int = -1) -> Iterator[dict[str, Any]]:
         """What was set aside and waits: place, `reason`, and `message`, the record's bytes as hexadecimal digits."""
-        letters = CommittedLetters(self._store, self._commits)
-        waiting = letters.waiting()
-        for path in dict.fromkeys(one.path for one in waiting.values() if one.commit > after):
+        letters = CommittedDeadLetters(self._store, self._commits)
+        files = letters.files()
+        for path in dict.fromkeys(file.path for file in files.values() if file.commit > after):
             for value in letters.values(path):
-                known = waiting.get(place_of(value).key)
-                if known is not None and known.path == path:
+                file = files.get(RecordId.from_json(value).key)
+                if file is not None and file.path == path:
                     yield value
 
     def arrow(self, table: str, since: date | None = None, until: date | None = None) -> Any:
@@ -139,11 +139,6 @@ class _Rows:
                 yield from parquet_records(opened, self._commits.definition(file.definition))
             else:
                 yield from json_records(opened, file.path)
-
-
-def place_of(record: dict[str, Any]) -> RecordId:
-    """The place that a JSON object says."""
-    return RecordId(record["topic"], record["partition"], record["offset"], bytes.fromhex(record["schema"] or ""))
 
 
 def _widened(part: Any, schema: Any) -> Any:

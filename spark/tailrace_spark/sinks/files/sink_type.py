@@ -11,11 +11,11 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.changelog.replayable import ProgressLogSink
-    from tailrace_spark.sinks.files.dead_letters import ReplayingFilesOutlet
+    from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
     from tailrace_spark.sinks.files.store import FileStore
     from tailrace_spark.sinks.images.store import images_for
 
-    return ProgressLogSink(ReplayingFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around))
+    return ProgressLogSink(ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around))
 
 
 FILES: Final = SinkType(

@@ -6,19 +6,19 @@ import hashlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 
 _HEAD: Final = b'{"changes":['
 _TAIL: Final = b"]}"
 
-Letters = tuple[dict[str, Any], ...]
+DeadLetters = tuple[DeadLetter, ...]
 
 
 class HttpOutlet:
@@ -32,7 +32,7 @@ class HttpOutlet:
         self._settings = settings
         self._letters = letters
         self._threads = ThreadPoolExecutor(settings.lanes, thread_name_prefix="tailrace-http")
-        self._answered: dict[str, Letters] = {}
+        self._answered: dict[str, DeadLetters] = {}
 
     def reach(self) -> None:
         """See that something answers."""
@@ -50,33 +50,32 @@ class HttpOutlet:
         settings = self._settings
         return len(lane.records) >= settings.batch_records or lane.size >= settings.batch_kibibytes << 10
 
-    def submit(self, records: Sequence[_Encoded]) -> Future[Letters]:
+    def submit(self, records: Sequence[_Encoded]) -> Future[DeadLetters]:
         """Send one request in a thread; its result is what of it was refused. Raises ServiceError there."""
         return self._threads.submit(self._send, records)
 
-    def _send(self, records: Sequence[_Encoded]) -> Letters:
+    def _send(self, records: Sequence[_Encoded]) -> DeadLetters:
         body = _HEAD + b",".join(record.json for record in records) + _TAIL
         identity = hashlib.blake2b(body, digest_size=16).hexdigest()
         if identity not in self._answered:
             self._answered[identity] = self._answer(records, body, identity)
         return self._answered[identity]
 
-    def _answer(self, records: Sequence[_Encoded], body: bytes, identity: str) -> Letters:
+    def _answer(self, records: Sequence[_Encoded], body: bytes, identity: str) -> DeadLetters:
         """What was refused of a request. One that is refused as a whole goes in halves, until it is known of which."""
         try:
             self._sender.send(body, identity)
         except RefusedError as error:
             if len(records) == 1:
                 record = records[0].record
-                letter = letter_value(DeadLetter(record.record_id, str(error), record.message))
-                return ({**letter, "change": record.value},)
+                return (DeadLetter(record.record_id, str(error), record.message, record.value),)
             middle = len(records) // 2
             return self._send(records[:middle]) + self._send(records[middle:])
         return ()
 
-    def settle(self, letters: Sequence[dict[str, Any]]) -> None:
+    def settle(self, letters: Sequence[DeadLetter]) -> None:
         """A batch is out: keep its dead letters, forget its requests."""
-        self._letters.add(letters)
+        self._letters.put(letters)
         self._answered.clear()
 
     def close(self) -> None:
@@ -98,7 +97,7 @@ class _Lane:
 
     records: list[_Encoded] = field(default_factory=list)
     size: int = 0
-    sent: Future[Letters] | None = None
+    sent: Future[DeadLetters] | None = None
 
 
 class _Requests:
@@ -107,7 +106,7 @@ class _Requests:
     def __init__(self, outlet: HttpOutlet) -> None:
         self._outlet = outlet
         self._lanes = outlet.lanes()
-        self._letters: list[dict[str, Any]] = []
+        self._letters: list[DeadLetter] = []
         self._records = 0
         self._refused = 0
 
@@ -125,7 +124,7 @@ class _Requests:
             self._send(lane)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._letters.append(letter_value(letter))
+        self._letters.append(letter)
 
     def _send(self, lane: _Lane) -> None:
         self._await(lane)

@@ -7,24 +7,24 @@ the transaction that has the change. So a letter waits where the last record of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from tailrace_common.kafka import KafkaTransactions, PartitionReader, RecordFetcher
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.batch.dead_letters import page
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
-from tailrace_spark.sinks.changelog.replayable import page
-from tailrace_spark.sinks.changelog.sink import Batch, encoded, place_value
+from tailrace_spark.sinks.changelog.sink import Batch, encoded
 from tailrace_spark.sinks.kafka.avro import Registry
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaBatch, KafkaOutlet, KafkaTarget, Sent, transactions
 
 REPLAYED: Final = "replayed"
 
 
-class _Known:
-    """Which letters of a sink wait, and where in the topic each stands; reads on from where it was."""
+class KafkaDeadLetters:
+    """A DeadLetterReader: which dead letters of a sink are left, and where in the topic. Reads on at each call."""
 
     def __init__(self, config: Config, target: KafkaTarget) -> None:
         self._target = target
@@ -32,39 +32,44 @@ class _Known:
         self._reader = PartitionReader(config, target.dead_letters, 0)
         self._records = RecordFetcher(config)
         self._offsets: dict[RecordKey, int] = {}
-        self._there = False
+        self._exists = False
 
-    def waiting(self) -> dict[RecordKey, int]:
-        """The offset of each letter's record, by place. Open transactions are waited for. Raises ServiceError."""
-        self._there = self._there or self._target.dead_letters in self._topics.partitions()
-        if not self._there:
+    def offsets(self) -> Mapping[RecordKey, int]:
+        """The offset in the topic of each dead letter. Open transactions are waited for. Raises ServiceError."""
+        self._exists = self._exists or self._target.dead_letters in self._topics.partitions()
+        if not self._exists:
             return {}
         for record in self._reader.read_to_end():
             value = json.loads(record.value or b"{}")
             if value.get("sink") != self._target.name:
                 continue  # sinks of one prefix may share the topic
-            place = value["topic"], value["partition"], value["offset"]
+            key = RecordId.from_json(value).key
             if value.get(REPLAYED) is True:
-                self._offsets.pop(place, None)
+                self._offsets.pop(key, None)
             else:
-                self._offsets[place] = record.offset
+                self._offsets[key] = record.offset
         return self._offsets
 
-    def letter(self, place: RecordKey) -> DeadLetter | None:
-        """One of them; None where the topic has forgotten it just now."""
-        value = self._records.value(self._target.dead_letters, 0, self._offsets[place])
-        if value is None:
-            return None
-        found = json.loads(value)
-        schema, message = bytes.fromhex(found["schema"] or ""), bytes.fromhex(found["message"] or "")
-        return DeadLetter(RecordId(*place, schema), found["reason"], message)
+    def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """As DeadLetterReader says; those that the topic still has."""
+        offsets = self.offsets()
+        letters: list[DeadLetter] = []
+        while len(letters) < limit and (keys := page(offsets, after, limit - len(letters))):
+            letters += [letter for letter in map(self._letter, keys) if letter is not None]
+            after = RecordId(*keys[-1])
+        return letters
+
+    def _letter(self, key: RecordKey) -> DeadLetter | None:
+        """None where the topic's retention has just deleted it."""
+        value = self._records.value(self._target.dead_letters, 0, self._offsets[key])
+        return None if value is None else DeadLetter.from_json(json.loads(value))
 
     def close(self) -> None:
         self._reader.close()
         self._records.close()
 
 
-class ReplayingKafkaOutlet(KafkaOutlet):
+class ReplayableKafkaOutlet(KafkaOutlet):
     """As KafkaOutlet; its letters can be sent again, in transactions of an id of their own, while a stream writes."""
 
     def __init__(
@@ -78,21 +83,15 @@ class ReplayingKafkaOutlet(KafkaOutlet):
         self._own = dict(config)
         self._aim = target
         self._make = open_producer or transactions
-        self._known: _Known | None = None
+        self._dead_letters: KafkaDeadLetters | None = None
         self._replaying: KafkaTransactions | None = None
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink has it; those that the topic has not forgotten."""
-        known = self._letters()
-        waiting = known.waiting()
-        found: list[DeadLetter] = []
-        while len(found) < most and (places := page(waiting, after, most - len(found))):
-            found += [letter for letter in map(known.letter, places) if letter is not None]
-            after = RecordId(*places[-1])
-        return found
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """As DeadLetterSink has it; those that the topic still has."""
+        return self._reader().list(after, limit)
 
-    def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
-        """As LetterOutlet has it. The first one fences another replay that runs."""
+    def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
+        """As ReplayableOutlet has it. The first one fences another replay that runs."""
         if self._aim.debezium:
             raise SettingsError(
                 f'sink.{self._aim.name}: format = "debezium" needs the rows before and after a change, which a letter '
@@ -110,9 +109,9 @@ class ReplayingKafkaOutlet(KafkaOutlet):
                 raise
             self._replaying = producer
         # Behind the fence: what an earlier replay committed is known now, and it commits no more.
-        waiting = self._letters().waiting()
-        reasons = {one.record_id.key: one.reason for one in letters if one.record_id.key in waiting}
-        return _Again(self, self._replaying, self._aim, reasons)
+        left = self._reader().offsets()
+        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in left}
+        return _Replay(self, self._replaying, self._aim, reasons)
 
     def abandon(self) -> None:
         """As KafkaOutlet's, of both."""
@@ -124,17 +123,17 @@ class ReplayingKafkaOutlet(KafkaOutlet):
     def close(self) -> None:
         """As KafkaOutlet's, and the letters'."""
         super().close()
-        if self._known is not None:
-            self._known.close()
-            self._known = None
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+            self._dead_letters = None
 
-    def _letters(self) -> _Known:
-        if self._known is None:
-            self._known = _Known(self._own, self._aim)
-        return self._known
+    def _reader(self) -> KafkaDeadLetters:
+        if self._dead_letters is None:
+            self._dead_letters = KafkaDeadLetters(self._own, self._aim)
+        return self._dead_letters
 
 
-class _Again(KafkaBatch):
+class _Replay(KafkaBatch):
     """One transaction of letters, by the reasons that they have now: it moves no partition."""
 
     def __init__(
@@ -158,9 +157,9 @@ class _Again(KafkaBatch):
         return replace(super().commit(), dead_letters=len(self._kept))
 
     def notes(self) -> Iterator[Sent]:
-        yield from self._done(self._reasons.keys() - self._kept)
+        yield from self._replayed(self._reasons.keys() - self._kept)
 
-    def _done(self, places: Collection[RecordKey]) -> Iterator[Sent]:
-        for topic, partition, offset in sorted(places):
-            value = {**place_value(RecordId(topic, partition, offset)), "sink": self._aim.name, REPLAYED: True}
+    def _replayed(self, keys: Collection[RecordKey]) -> Iterator[Sent]:
+        for key in sorted(keys):
+            value = {**RecordId(*key).to_json(), "sink": self._aim.name, REPLAYED: True}
             yield Sent(self._aim.dead_letters, 0, None, encoded(value))

@@ -20,7 +20,7 @@ from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka.debezium import STATIC, DebeziumForm, Event, json_writer
 from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, Headers, JsonChanges, event_headers
@@ -289,9 +289,9 @@ class KafkaBatch:
 
     def letter(self, letter: DeadLetter) -> None:
         """Send a dead letter; without its bytes where they are too many."""
-        value = encoded({**letter_value(letter), "sink": self._target.name})
+        value = encoded({**letter.to_json(), "sink": self._target.name})
         if len(value) > self._target.largest_record:
-            value = encoded({**letter_value(letter), "sink": self._target.name, "message": None})
+            value = encoded({**replace(letter, message=b"").to_json(), "sink": self._target.name})
         self._producer.send(Sent(self._target.dead_letters, 0, None, value))
         self._letters += 1
 

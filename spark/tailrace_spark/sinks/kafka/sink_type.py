@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
+    from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
     from tailrace_spark.sinks.images.store import images_for
-    from tailrace_spark.sinks.kafka.dead_letters import ReplayingKafkaOutlet
+    from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
     from tailrace_spark.sinks.kafka.outlet import KafkaTarget
 
     own, prefix = settings.kafka.reveal(), around.prefix
@@ -36,8 +36,8 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     )
     if not own and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
         raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
-    outlet = ReplayingKafkaOutlet(own or dict(around.kafka), target, registry=_registry(name, settings))
-    return ReplayingLogSink(outlet, images_for(name, settings, around))
+    outlet = ReplayableKafkaOutlet(own or dict(around.kafka), target, registry=_registry(name, settings))
+    return ReplayableLogSink(outlet, images_for(name, settings, around))
 
 
 def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:

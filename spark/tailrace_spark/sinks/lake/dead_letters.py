@@ -14,8 +14,9 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.dead_letters import page
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, RecordKey, Summary
-from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink, page
+from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import (
@@ -37,49 +38,90 @@ _NAMED_BY: Final = ("partition", "offset", "topic")
 _TRIES: Final = 5
 
 
-class ReplayingHistory(LakeHistory):
+class LakeDeadLetters:
+    """A DeadLetterReader over the table of that name."""
+
+    def __init__(self, store: LakeStore) -> None:
+        self._store = store
+
+    def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """As DeadLetterReader says."""
+        stored = self._store.open(DEAD_LETTERS)
+        if stored is None:
+            return []
+        keys = page(_keys(stored.read(PLACE, Number("offset").above(-1))), after, limit)
+        if not keys:
+            return []
+        rows = stored.read(LETTERS.names, _within([RecordId(*key) for key in keys])).to_pylist()
+        by_key = {(row["topic"], row["partition"], row["offset"]): row for row in rows}
+        return [
+            DeadLetter(RecordId(*key, bytes.fromhex(row["schema"] or "")), row["reason"], row["message"] or b"")
+            for key in keys
+            if (row := by_key.get(key)) is not None
+        ]
+
+    def replace(self, letters: Sequence[DeadLetter], set_aside: Mapping[RecordKey, DeadLetter]) -> None:
+        """Remove `letters` but those that were set aside again, which get their new reasons, in one commit."""
+        gone = [letter.record_id.key not in set_aside for letter in letters]
+        rows = letter_rows([set_aside.get(letter.record_id.key, letter) for letter in letters])
+        table = pa.Table.from_batches([rows]).append_column("gone", pa.array(gone, pa.bool_()))
+        for tries_left in reversed(range(_TRIES)):
+            stored = self._store.open(DEAD_LETTERS)
+            if stored is None:
+                return
+            try:
+                self._store.merge(DEAD_LETTERS, stored, table, _NAMED_BY, {})
+            except ServiceError:  # a stream set something aside meanwhile
+                if not tries_left:
+                    raise
+            else:
+                return
+
+
+class ReplayableHistory(LakeHistory):
     """As LakeHistory; its letters can be written again, while a stream writes."""
 
     def __init__(self, store: LakeStore) -> None:
         super().__init__(store)
-        self._tables = store
+        self._lake = store
+        self._dead_letters = LakeDeadLetters(store)
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         """As DeadLetterSink has it."""
-        return _letters(self._tables, after, most)
+        return self._dead_letters.list(after, limit)
 
-    def begin_again(self, letters: Sequence[DeadLetter]) -> Batch:
-        """As LetterOutlet has it, a table at a time."""
-        return _Again(self, self._tables, letters)
+    def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
+        """As ReplayableOutlet has it, a table at a time."""
+        return _Replay(self, self._lake, letters)
 
 
-class ReplayingCurrent(LakeCurrent):
+class ReplayableCurrent(LakeCurrent):
     """As LakeCurrent; its letters can be merged again, while a stream writes."""
 
     def __init__(self, store: LakeStore, buckets: int = 16, *, ring_delay: float = 0.0) -> None:
         super().__init__(store, buckets, ring_delay=ring_delay)
-        self._tables = store
+        self._dead_letters = LakeDeadLetters(store)
 
     @property
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, dead_letters=self)
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         """As DeadLetterSink has it."""
-        return _letters(self._tables, after, most)
+        return self._dead_letters.list(after, limit)
 
-    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """As DeadLetterSink has it: the changes first, then the letters go."""
         done, refused = self.merged(pieces)
-        _settle(self._tables, letters, {letter.record_id.key: letter for letter in refused})
+        self._dead_letters.replace(letters, {letter.record_id.key: letter for letter in refused})
         return done
 
 
 def lake_sink(store: LakeStore, mode: Literal["history", "current"], buckets: int, ring_delay: float) -> ReachableSink:
     """What `tailrace stream` writes into a store: histories, or tables that follow. See LakeCurrent for the rest."""
     if mode == "current":
-        return ReplayingCurrent(store, buckets, ring_delay=ring_delay)
-    return ReplayingLogSink(ReplayingHistory(store))
+        return ReplayableCurrent(store, buckets, ring_delay=ring_delay)
+    return ReplayableLogSink(ReplayableHistory(store))
 
 
 @dataclass(slots=True)
@@ -107,20 +149,20 @@ class _WritingAgain(Writing):
         return {REPLAYS: self.noted(REPLAYS) + 1, **{name: max(end, self.noted(name)) for name, end in noted.items()}}
 
 
-class _Again(HistoryBatch):
+class _Replay(HistoryBatch):
     """The changes of some letters on their way into their tables."""
 
     def __init__(self, outlet: LakeHistory, store: LakeStore, letters: Sequence[DeadLetter]) -> None:
         super().__init__(outlet, store)
-        self._lettered = store
-        self._of = letters
-        self._kept: dict[RecordKey, DeadLetter] = {}
+        self._dead_letters = LakeDeadLetters(store)
+        self._replayed = letters
+        self._set_aside: dict[RecordKey, DeadLetter] = {}
 
     def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
         there = set[RecordKey]()
         if stored is not None:
-            found = stored.read(PLACE, _within([letter.record_id for letter in self._of]))
-            there = set(_places(found))
+            found = stored.read(PLACE, _within([letter.record_id for letter in self._replayed]))
+            there = set(_keys(found))
         return _WritingAgain(name, stored, says, spool, by, there=there)
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
@@ -128,46 +170,12 @@ class _Again(HistoryBatch):
         return changes
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._kept[letter.record_id.key] = letter
+        self._set_aside[letter.record_id.key] = letter
 
     def commit(self) -> Summary:
         done = super().commit()
-        _settle(self._lettered, self._of, self._kept)
-        return replace(done, dead_letters=len(self._kept))
-
-
-def _letters(store: LakeStore, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-    stored = store.open(DEAD_LETTERS)
-    if stored is None:
-        return []
-    places = page(_places(stored.read(PLACE, Number("offset").above(-1))), after, most)
-    if not places:
-        return []
-    rows = stored.read(LETTERS.names, _within([RecordId(*place) for place in places])).to_pylist()
-    by_place = {(row["topic"], row["partition"], row["offset"]): row for row in rows}
-    return [
-        DeadLetter(RecordId(*place, bytes.fromhex(row["schema"] or "")), row["reason"], row["message"] or b"")
-        for place in places
-        if (row := by_place.get(place)) is not None
-    ]
-
-
-def _settle(store: LakeStore, letters: Sequence[DeadLetter], kept: Mapping[RecordKey, DeadLetter]) -> None:
-    """Let go of letters but those of `kept`, which get their new reasons, in one commit."""
-    gone = [letter.record_id.key not in kept for letter in letters]
-    rows = letter_rows([kept.get(letter.record_id.key, letter) for letter in letters])
-    table = pa.Table.from_batches([rows]).append_column("gone", pa.array(gone, pa.bool_()))
-    for left in reversed(range(_TRIES)):
-        stored = store.open(DEAD_LETTERS)
-        if stored is None:
-            return
-        try:
-            store.merge(DEAD_LETTERS, stored, table, _NAMED_BY, {})
-        except ServiceError:  # a stream set something aside meanwhile
-            if not left:
-                raise
-        else:
-            return
+        self._dead_letters.replace(self._replayed, self._set_aside)
+        return replace(done, dead_letters=len(self._set_aside))
 
 
 def _within(places: Iterable[RecordId]) -> Condition:
@@ -175,5 +183,5 @@ def _within(places: Iterable[RecordId]) -> Condition:
     return Number("offset").among(sorted({place.offset for place in places}))
 
 
-def _places(table: Any) -> list[RecordKey]:
+def _keys(table: Any) -> list[RecordKey]:
     return list(zip(*(table[name].to_pylist() for name in PLACE), strict=True))

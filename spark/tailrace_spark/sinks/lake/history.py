@@ -25,7 +25,7 @@ from tailrace_spark.sinks.arrow.relabel import relabelled_batch
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, conform, grown, history_schema, sayable
 from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, place_value, stream_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, stream_value
 from tailrace_spark.sinks.lake.names import distinct, names_of
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
@@ -390,7 +390,7 @@ class HistoryBatch:
 
 def rows_of(route: _Route, records: Sequence[OutgoingRecord]) -> Any:
     """The RecordBatch of a definition's changes, one row each."""
-    rows = [{**place_value(one.record_id), **stream_value(one.assignment), **one.record} for one in records]
+    rows = [{**one.record_id.to_json(), **stream_value(one.assignment), **one.record} for one in records]
     days = pa.array([date.fromisoformat(day_of(record_times(one.change)[0])) for one in records], pa.date32())
     batch = _arrow(rows, route.numbers)
     if not all(map(sayable, batch.columns)):
@@ -407,5 +407,5 @@ def _arrow(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
 
 def letter_rows(letters: Sequence[DeadLetter]) -> Any:
     """The RecordBatch of dead letters, one row each."""
-    rows = [{**place_value(one.record_id), "reason": one.reason, "message": one.message} for one in letters]
+    rows = [{**one.record_id.to_json(), "reason": one.reason, "message": one.message} for one in letters]
     return pa.RecordBatch.from_pylist(rows, schema=LETTERS)

@@ -21,8 +21,8 @@ _MAPPING: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-class SearchLetters:
-    """Dead letters in the index of the settings' `dead_letters`. Everything raises ServiceError."""
+class OpensearchDeadLetters:
+    """A DeadLetterStore in the index of the settings' `dead_letters`. Everything raises ServiceError."""
 
     def __init__(self, client: SearchClient, settings: OpensearchSinkSettings) -> None:
         self._client = client
@@ -34,29 +34,29 @@ class SearchLetters:
         """What the cluster has may have changed."""
         self._there = False
 
-    def bury(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep them, each place once; of one that has a letter already the newer stays."""
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        """As DeadLetterStore says; the newer one of a record stays."""
         self._write(
             [Op(_identity(letter.record_id), None, _document(letter), unchecked=True) for letter in letters],
             "are refused",
         )
 
-    def exhume(self, places: Sequence[RecordId]) -> None:
-        """Let go of the letters of these places."""
-        self._write([Op(_identity(place), None, None) for place in places], "cannot be taken away")
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """As DeadLetterStore says."""
+        self._write([Op(_identity(letter.record_id), None, None) for letter in letters], "cannot be removed")
 
-    def buried(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
-        """So many at most, by topic, partition and offset, behind a place."""
+    def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
+        """As DeadLetterReader says."""
         if self._client.get(f"/{name(self._index)}") is None:
             return []
         self._client.refresh(self._index)
-        body: dict[str, Any] = {"size": most, "sort": list(_PLACE), "query": {"match_all": {}}}
+        body: dict[str, Any] = {"size": limit, "sort": [*_PLACE], "query": {"match_all": {}}}
         if after is not None:
-            body["search_after"] = list(after.key)
+            body["search_after"] = [*after.key]
         answer = self._client.post(f"/{name(self._index)}/_search", body)
         if answer["_shards"]["failed"] or answer["timed_out"]:
             raise ServiceError(f"{self._where}, {self._index}: not all of its shards answer")
-        return [_letter(hit["_source"]) for hit in answer["hits"]["hits"]]
+        return [_dead_letter(hit["_source"]) for hit in answer["hits"]["hits"]]
 
     def _write(self, ops: Sequence[Op], words: str) -> None:
         if not ops:
@@ -79,14 +79,10 @@ def _identity(place: RecordId) -> str:
 
 
 def _document(letter: DeadLetter) -> dict[str, object]:
-    place = letter.record_id
-    return {
-        "topic": place.topic, "partition": place.partition, "offset": place.offset,
-        "schema": place.schema_id.hex(), "reason": letter.reason,
-        "message": base64.b64encode(letter.message).decode(),
-    }  # fmt: skip
+    """Its JSON form; the message is base64, as the index keeps bytes."""
+    schema, message = letter.record_id.schema_id.hex(), base64.b64encode(letter.message).decode()
+    return {**letter.to_json(), "schema": schema, "message": message}
 
 
-def _letter(source: Mapping[str, Any]) -> DeadLetter:
-    place = RecordId(source["topic"], source["partition"], source["offset"], bytes.fromhex(source["schema"] or ""))
-    return DeadLetter(place, source["reason"], base64.b64decode(source["message"] or ""))
+def _dead_letter(source: Mapping[str, Any]) -> DeadLetter:
+    return DeadLetter.from_json({**source, "message": base64.b64decode(source["message"] or "").hex()})

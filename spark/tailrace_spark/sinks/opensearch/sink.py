@@ -13,6 +13,7 @@ from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
+from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
@@ -23,7 +24,7 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.deletions import supersedes
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
 from tailrace_spark.sinks.opensearch.client import SearchClient
-from tailrace_spark.sinks.opensearch.dead_letters import SearchLetters
+from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
 from tailrace_spark.sinks.opensearch.groups import merge_groups
 from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex, settled
@@ -67,7 +68,7 @@ class OpensearchSink:
         self._swept = 0.0
         self._indexes = Indexes(client, settings)
         self._purgeable: set[str] = set()
-        self._letters = SearchLetters(client, settings)
+        self._letters = OpensearchDeadLetters(client, settings)
 
     def reach(self) -> None:
         """See that the cluster answers. Raises ServiceError."""
@@ -81,16 +82,15 @@ class OpensearchSink:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
         return self._write(pieces, [])
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         """As DeadLetterSink says."""
-        return self._letters.buried(after, most)
+        return self._letters.list(after, limit)
 
-    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """As DeadLetterSink says: the changes first, then the letters go; after a crash between they merge again."""
         set_aside: list[DeadLetter] = []
         summary = self._write(pieces, set_aside)
-        kept = {letter.record_id.key for letter in set_aside}
-        self._letters.exhume([letter.record_id for letter in letters if letter.record_id.key not in kept])
+        self._letters.remove(accepted(letters, set_aside))
         return summary
 
     def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
@@ -145,7 +145,7 @@ class OpensearchSink:
             else:
                 summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
                 letters += refused
-        self._letters.bury(letters)
+        self._letters.put(letters)
         set_aside += letters
         return summary + Summary(dead_letters=len(letters))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, letter_value
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import messages_of
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
@@ -45,7 +44,7 @@ class _Messages:
         self._client = client
         self._settings = settings
         self._file = letters
-        self._letters: list[dict[str, Any]] = []
+        self._letters: list[DeadLetter] = []
         self._rows = 0
 
     def put(self, record: OutgoingRecord) -> None:
@@ -57,8 +56,7 @@ class _Messages:
             return
         if (size := len(messages[0].body)) > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
-            letter = letter_value(DeadLetter(record.record_id, words, record.message))
-            self._letters.append({**letter, "change": record.value})
+            self._letters.append(DeadLetter(record.record_id, words, record.message, record.value))
             return
         self._rows += 1
         if record.change.key is None:
@@ -69,11 +67,11 @@ class _Messages:
             self._client.settle()
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._letters.append(letter_value(letter))
+        self._letters.append(letter)
 
     def commit(self) -> Summary:
         self._client.settle()
-        self._file.add(self._letters)
+        self._file.put(self._letters)
         self._client.forget()
         return Summary(rows=self._rows, dead_letters=len(self._letters))
 

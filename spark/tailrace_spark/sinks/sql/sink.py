@@ -18,6 +18,7 @@ from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
+from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
@@ -26,7 +27,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
-from tailrace_spark.sinks.sql.dead_letters import buried, bury, exhume
+from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.merge import Prepared, TableMerge
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
@@ -123,12 +124,12 @@ class SqlSink:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
         return self._write(pieces, (), "the batch will be delivered again")
 
-    def letters(self, after: RecordId | None, most: int) -> Sequence[DeadLetter]:
+    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         """As DeadLetterSink says."""
         with self._transaction("nothing was changed") as connection:
-            return buried(connection, after, most)
+            return SqlDeadLetters(connection).list(after, limit)
 
-    def write_again(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
+    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
         """As DeadLetterSink says."""
         return self._write(pieces, letters, "nothing was changed")
 
@@ -140,7 +141,7 @@ class SqlSink:
             for piece in prefetched(map(self._read, coalesced(pieces))):
                 summary += self._piece(connection, piece, set_aside)
             # At last, for MySQL commits what comes before a table is made.
-            exhume(connection, letters, set_aside)
+            SqlDeadLetters(connection).remove(accepted(letters, set_aside))
         return summary
 
     def sweep(self) -> int:
@@ -235,7 +236,7 @@ class SqlSink:
         summary = Summary()
         for changes, prepared in piece.tables:
             summary += self._table(connection, changes, letters, prepared)
-        bury(connection, letters)
+        SqlDeadLetters(connection).put(letters)
         set_aside += letters
         return summary + Summary(dead_letters=len(piece.dead_letters))
 
@@ -346,7 +347,7 @@ class SqlSink:
             if why is None:
                 rows += some
                 del self._waits[table_id]
-                bury(connection, letters)
+                SqlDeadLetters(connection).put(letters)
                 log.info("%s: merged the deferred changes", waiting[table_id][0])
             else:
                 pause = min(2 * self._waits[table_id].pause, _LONGEST_WAIT_SECONDS)

@@ -15,13 +15,13 @@ from pyarrow import fs
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.batch.delivery import DeadLetter, Piece
 from tailrace_spark.job.replay import Replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
-from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
+from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
+from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.files.dead_letters import ReplayingFilesOutlet
+from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
@@ -117,9 +117,9 @@ class _DyingFile(DeadLetterFile):
         super().__init__(path)
         self._steps = steps
 
-    def taken_in(self, places: Any) -> None:
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
         self._steps.step()
-        super().taken_in(places)
+        super().remove(letters)
         self._steps.step()
 
 
@@ -136,7 +136,7 @@ class Posts:
         settings = Settings.model_validate({"sink": {"x": {"type": "http", "url": self._endpoint.url}}})
         file = _DyingFile(self._path, _Steps(dies_after))
         section: Any = settings.sink["x"]
-        return FiledLogSink(HttpOutlet(HttpSender("x", section), section, file), file)
+        return StoredDeadLettersSink(HttpOutlet(HttpSender("x", section), section, file), file)
 
     def ids(self) -> Sequence[int]:
         return [one["key"]["id"] for one in self._endpoint.taken]
@@ -175,7 +175,7 @@ class Files:
     def open(self, dies_after: int | None = None) -> DeadLetterSink:
         real = self._real if dies_after is None else fs.PyFileSystem(Dying(self._real, dies_after))
         store = FileStore(real, self._root, renames=self._renames)
-        return ReplayingLogSink(ReplayingFilesOutlet(store, self._settings))
+        return ReplayableLogSink(ReplayableFilesOutlet(store, self._settings))
 
     def ids(self) -> Sequence[int]:
         store = FileStore(self._real, self._root, renames=self._renames)

@@ -18,7 +18,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
-from tailrace_spark.sinks.cassandra.dead_letters import Letters
+from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.log.layout import (
     LogTable,
     add_statement,
@@ -101,7 +101,7 @@ class LogTablesSink(CassandraSink):
         """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever).
         `keep_dropped`: log tables keep the columns that their tables drop; `streamed`: data that nodes streamed and
         logged once more are written too. `lateness_ms` is as WatermarkedSink says."""
-        super().__init__(store, Letters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS))
+        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS))
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
@@ -194,7 +194,7 @@ class LogTablesSink(CassandraSink):
             self._forget()  # somebody may have dropped a log table, which is made anew then
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
             updates = [update for update in again if self._alone(update, letters)]
-        self._letters.bury(letters)
+        self._letters.put(letters)
         set_aside += letters
         changes = sum(len(update.changes) for update in updates if update.target is not None)
         why = refusals_of(piece.changes, letters[len(piece.dead_letters) :])

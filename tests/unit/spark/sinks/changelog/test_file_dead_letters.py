@@ -19,7 +19,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import Replayed, all_letters, replayed
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
+from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
@@ -59,11 +59,11 @@ def posted(tmp_path: Path) -> Iterator[Posted]:
 
 
 @pytest.fixture
-def sink(posted: Posted, monkeypatch: pytest.MonkeyPatch) -> Iterator[FiledLogSink]:
+def sink(posted: Posted, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredDeadLettersSink]:
     """One that has set seven records aside; they are replayed two at a time."""
     monkeypatch.setattr(letters, "AT_ONCE", 2)
     with closing(posted.sink()) as sink:
-        assert list(sink.letters(None, 5)) == []
+        assert list(sink.dead_letters(None, 5)) == []
         sink.write([Piece((), LETTERS)])
         yield sink
 
@@ -79,13 +79,13 @@ def test_the_sinks_that_keep_letters_in_a_file_give_them_back(section: dict[str,
         assert sink.capabilities.dead_letters is not None
 
 
-def test_they_are_listed_in_order_with_their_bytes(sink: FiledLogSink) -> None:
+def test_they_are_listed_in_order_with_their_bytes(sink: StoredDeadLettersSink) -> None:
     assert sink.capabilities.dead_letters is sink
     assert list(all_letters(sink)) == IN_ORDER
     assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
 
 
-def test_what_is_understood_now_is_sent_and_goes(posted: Posted, sink: FiledLogSink) -> None:
+def test_what_is_understood_now_is_sent_and_goes(posted: Posted, sink: StoredDeadLettersSink) -> None:
     done = list(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere))
     assert sum(done, Replayed()) == Replayed(taken=7)
     assert len(done) == 4
@@ -94,7 +94,7 @@ def test_what_is_understood_now_is_sent_and_goes(posted: Posted, sink: FiledLogS
     assert sum(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere), Replayed()) == Replayed()
 
 
-def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: FiledLogSink) -> None:
+def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: StoredDeadLettersSink) -> None:
     assert sum(replayed(sink, partial(pieces, schemas=NONE), nowhere), Replayed()) == Replayed(again=7)
 
     def answer(request: Request) -> Answer:
@@ -107,8 +107,8 @@ def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: Fil
         assert [one.record_id.offset for one in all_letters(another)] == [2, 5]
 
 
-def test_what_filters_leave_out_goes(posted: Posted, sink: FiledLogSink) -> None:
-    assert sink.write_again(LETTERS[:2], [Piece(())]) == Summary()
+def test_what_filters_leave_out_goes(posted: Posted, sink: StoredDeadLettersSink) -> None:
+    assert sink.replay(LETTERS[:2], [Piece(())]) == Summary()
     assert [one.record_id.offset for one in sorted(all_letters(sink), key=lambda one: one.record_id.offset)] == [
         2,
         3,
@@ -119,7 +119,7 @@ def test_what_filters_leave_out_goes(posted: Posted, sink: FiledLogSink) -> None
     assert ids(posted) == []
 
 
-def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: FiledLogSink) -> None:
+def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: StoredDeadLettersSink) -> None:
     posted.endpoint.answer = lambda request: TAKEN if request.number < 3 else (503, {}, b"")
     with pytest.raises(ServiceError):
         list(replayed(sink, partial(pieces, schemas=SCHEMAS), nowhere))
@@ -133,36 +133,35 @@ def test_a_stream_may_write_meanwhile(tmp_path: Path) -> None:
     """Two processes have two files open: nothing of one is lost or cut by the other."""
     path = tmp_path / "letters.jsonl"
     stream, command = DeadLetterFile(path), DeadLetterFile(path)
-    stream.add([said(0)])
+    stream.put([large(0)])
 
     def replay() -> None:
-        while found := command.waiting(None, 3):
-            command.taken_in([("t", 0, one["offset"]) for one in found if one["offset"] < 40])
-            if found[-1]["offset"] == 40:
+        while letters := command.list(None, 3):
+            command.remove([letter for letter in letters if letter.record_id.offset < 40])
+            if letters[-1].record_id.offset == 40:
                 break
 
     replaying = threading.Thread(target=replay)
     replaying.start()
     for number in range(1, 41):
-        stream.add([said(number)])
+        stream.put([large(number)])
     replaying.join()
     replay()
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert sorted(one["offset"] for one in lines if "reason" in one) == list(range(41))
     assert sorted(one["offset"] for one in lines if "replayed" in one) == list(range(40))
-    assert [one["offset"] for one in DeadLetterFile(path).waiting(None, 500)] == [40]
+    assert DeadLetterFile(path).list(None, 500) == [large(40)]
 
 
 def test_half_a_line_of_another_process_ruins_no_letter(tmp_path: Path) -> None:
     """Such as a replay's that ran into a full disk while a stream, which knows what it wrote, adds to the file."""
     path = tmp_path / "letters.jsonl"
     stream = DeadLetterFile(path)
-    lines = [{"topic": "t", "partition": 0, "offset": at, "reason": "r", "schema": "", "message": ""} for at in (1, 2)]
-    stream.add(lines[:1])
+    stream.put([large(1)])
     with path.open("a") as file:
         file.write('{"topic": "t", "parti')
-    stream.add(lines[1:])
-    assert DeadLetterFile(path).waiting(None, 500) == lines
+    stream.put([large(2)])
+    assert DeadLetterFile(path).list(None, 500) == [large(1), large(2)]
 
 
 def test_one_at_a_time_has_the_file(tmp_path: Path) -> None:
@@ -171,5 +170,5 @@ def test_one_at_a_time_has_the_file(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def said(number: int) -> dict[str, object]:
-    return {"topic": "t", "partition": 0, "offset": number, "reason": "x" * 5000}
+def large(number: int) -> DeadLetter:
+    return DeadLetter(RecordId("t", 0, number), "x" * 5000)

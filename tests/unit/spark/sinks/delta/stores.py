@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
+from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
+from tailrace_spark.sinks.lake.dead_letters import ReplayableCurrent, ReplayableHistory
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
@@ -196,8 +196,8 @@ class LetteredDelta(DeltaLake):
     def open(self, dies_after: int | None = None) -> DeadLetterSink:
         store = self.opened(dies_after)
         if self.settings.mode == "current":
-            return ReplayingCurrent(store, self.settings.buckets)
-        return ReplayingLogSink(ReplayingHistory(store))
+            return ReplayableCurrent(store, self.settings.buckets)
+        return ReplayableLogSink(ReplayableHistory(store))
 
     def ids(self) -> Sequence[int]:
         stored = self.store.open("shop.plain")

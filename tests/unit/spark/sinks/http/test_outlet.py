@@ -19,9 +19,9 @@ from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
+from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet
@@ -62,11 +62,11 @@ class Posted:
         more = {"retry_seconds": 0.003, "lanes": 1} if dies_after is not None else {}
         return self.sink(**more)
 
-    def sink(self, **more: object) -> FiledLogSink:
+    def sink(self, **more: object) -> StoredDeadLettersSink:
         settings = self.settings.model_copy(update=more)
         sender = HttpSender("there", settings, pace=PROMPT)
         letters = DeadLetterFile(self.letters)
-        return FiledLogSink(HttpOutlet(sender, settings, letters), letters)
+        return StoredDeadLettersSink(HttpOutlet(sender, settings, letters), letters)
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         return list(self.endpoint.taken)
@@ -414,7 +414,7 @@ def test_an_endpoint_that_is_not_there_is_told_at_the_start() -> None:
 def test_dead_letters_that_cannot_be_kept_hold_the_batch(tmp_path: Path) -> None:
     letters = DeadLetterFile(tmp_path / "none" / "x.jsonl")
     with pytest.raises(ServiceError, match=r"dead letters cannot be written to .*No such file"):
-        letters.add([{"topic": "t", "partition": 0, "offset": 1}])
+        letters.put([DeadLetter(RecordId("t", 0, 1), "no")])
 
 
 @pytest.mark.parametrize(

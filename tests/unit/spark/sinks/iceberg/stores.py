@@ -8,14 +8,14 @@ from typing import Any, Final, cast
 from pyiceberg.table import Table as PyIcebergTable
 
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.changelog.replayable import ReplayingLogSink
+from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.files import read_rows
 from tailrace_spark.sinks.iceberg.maintenance import Maintenance
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dead_letters import ReplayingCurrent, ReplayingHistory
+from tailrace_spark.sinks.lake.dead_letters import ReplayableCurrent, ReplayableHistory
 from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
@@ -139,8 +139,8 @@ class LetteredIceberg(Lake):
     def open(self, dies_after: int | None = None) -> DeadLetterSink:
         store = self.opened(dies_after)
         if self.settings.mode == "current":
-            return ReplayingCurrent(store, self.settings.buckets)
-        return ReplayingLogSink(ReplayingHistory(store))
+            return ReplayableCurrent(store, self.settings.buckets)
+        return ReplayableLogSink(ReplayableHistory(store))
 
     def ids(self) -> Sequence[int]:
         rows = self.rows_of("shop.plain")

@@ -13,7 +13,7 @@ from typing import Any
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import FiledLogSink
+from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
@@ -49,7 +49,7 @@ class Published:
         settings = self.settings.model_copy(update=more)
         client = RabbitmqClient("there", settings)
         letters = DeadLetterFile(self.letters)
-        return FiledLogSink(RabbitmqOutlet(client, settings, letters), letters)
+        return StoredDeadLettersSink(RabbitmqOutlet(client, settings, letters), letters)
 
     def behind(self, dies_after: int | None = None, **more: object) -> tuple[FrameProxy, ChangeLogSink]:
         """A sink behind a proxy."""
