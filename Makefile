@@ -60,9 +60,9 @@ check: $(STAMP) ## Style, types, layers, words, generated files
 unit: $(STAMP) ## The unit tests, on pure code
 	$(PYTEST) -q -m "not integration and not long"
 
-unit-compiled: $(STAMP) ## The unit tests, on compiled code
+unit-compiled: $(STAMP) ## The unit tests that reach compiled modules, on compiled code
 	tools/compile.sh $(BIN)/python $(COMPILED)
-	PYTHONPATH=$(CURDIR)/$(COMPILED) $(PYTEST) -q -m "not integration and not long"
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(PYTEST) -q --hot-path -m "not integration and not long"
 
 integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark, in two processes (WORKERS=2)
 	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "integration and not long"

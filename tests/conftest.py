@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,25 @@ settings.load_profile("tailrace")
 
 LONG_SECONDS = 1200
 """The limit of a test that is marked `long` and has none of its own: such tests wait for minutes themselves."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--hot-path`: only what compiled code can change."""
+    parser.addoption("--hot-path", action="store_true", help="Only files of tests that reach compiled modules.")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--hot-path`, pass over the files of tests that reach no compiled module."""
+    if not config.getoption("--hot-path") or not collection_path.match("test_*.py"):
+        return None
+    return collection_path not in _hot_path() or None
+
+
+@cache
+def _hot_path() -> frozenset[Path]:
+    from tests.hot_path import files_of_tests
+
+    return files_of_tests()
 
 
 def pytest_configure(config: pytest.Config) -> None:
