@@ -14,16 +14,14 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.partition_head import PartitionHead, deletion_row, deletion_rows
-from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.row import covering, differs, merge_row, merge_state
+from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, Stored, state_row, stored_as
-from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
-    flatten,
     merge_partitions,
-    stronger,
-    supersedes,
+    truncate_deletions,
 )
 from tailrace_spark.rowstate.row import RowState, state_of
 
@@ -124,7 +122,8 @@ class Merge(Generic[Shape]):
     def _partition(
         self, key: bytes, known: Known, found: BatchChanges, said: Mapping[bytes, RowChanges], to: Merged[Shape]
     ) -> None:
-        deletions = self._left(merge_partitions(known.deletions, found.deletions.get(key, NOTHING_DELETED)))
+        new = found.deletions.get(key, NOTHING_DELETED)
+        deletions = truncate_deletions(merge_partitions(known.deletions, new), self._erased)
         deleted = deletions != known.deletions
         if deleted:
             self._keep_deletions(key, known.deletions, deletions, to)
@@ -165,57 +164,31 @@ class Merge(Generic[Shape]):
         self, clustering: bytes, known: Known, said: RowChanges | None, deletions: PartitionState
     ) -> tuple[State, bytes | None]:
         """The row's state now, and its bytes where it is another one than before."""
-        there = known.rows.get(clustering)
-        covering = stronger(self._erased, deletions.covering(clustering[len(ROW) :]))
-        if there is None:
-            state = RowState() if said is None else said.state
-            if covering is not None:
-                state.shadow(covering)
-            written_as = () if said is None else said.clustering
-            return (state, written_as), None if state.empty else encode_state(state)
-        stored = stored_as(*there.stored)
-        due = there.next_expiry is not None and there.next_expiry <= self._at
-        if said is not None:
-            said.merge_into(stored.state)
-        if covering is not None:
-            stored.state.shadow(covering)
-        now = encode_state(stored.state)
-        same = now == stored.encoded and stored.state.assignment == stored.assignment
-        return (stored.state, there.written_as), None if same and not due else now
+        stored = known.rows.get(clustering)
+        floor = covering(deletions, clustering, self._erased)
+        state, encoded = merge_row(None if stored is None else stored.stored, said, floor)
+        if stored is None:
+            return (state, () if said is None else said.clustering), encoded
+        if encoded is None and stored.next_expiry is not None and stored.next_expiry <= self._at:
+            encoded = stored.stored[0]
+        return (state, stored.written_as), encoded
 
     def _static(
         self, key: bytes, known: Known, said: RowState | None, deletions: PartitionState, to: Merged[Shape]
     ) -> tuple[RowState | None, bool]:
-        there = known.static
-        if there is None and said is None:
+        if known.static is None and said is None:
             return None, False
-        state = RowState() if said is None else said
-        if there is not None:
-            there = Stored(there.state, there.encoded, there.assignment)
-            there.state.absorb(state)
-            state = there.state
-        covering = stronger(self._erased, deletions.covering(None))
-        if covering is not None:
-            state.shadow(covering)
+        state = merge_state(known.static, said, covering(deletions, STATIC, self._erased))
         due = known.static_expiry is not None and known.static_expiry <= self._at
-        differs = due or ((not state.empty) if there is None else there.differs(state))
-        if differs:
+        changed = due or differs(known.static, state)
+        if changed:
             self._put((key, STATIC), state, None, to)
-        return state, differs
+        return state, changed
 
     def _keep_deletions(self, key: bytes, before: PartitionState, after: PartitionState, to: Merged[Shape]) -> None:
         old, new = deletion_rows(before), deletion_rows(after)
         to.kept += [(deletion_row((key, at), part, self._at), None) for at, part in new.items() if old.get(at) != part]
         to.gone += [(key, at) for at in old if at not in new]
-
-    def _left(self, partition: PartitionState) -> PartitionState:
-        """What of a partition's deletions the table's truncation leaves."""
-        if self._erased is None:
-            return partition
-        gone = partition.deletion is not None and not supersedes(partition.deletion, self._erased)
-        kept = PartitionState(assignment=None) if gone else partition
-        floor = stronger(kept.deletion, self._erased)
-        return PartitionState(kept.deletion, flatten(partition.ranges, floor), kept.assignment)
 
     def _put(
         self,

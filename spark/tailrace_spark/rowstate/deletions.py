@@ -74,6 +74,16 @@ def merge_partitions(first: PartitionState, second: PartitionState) -> Partition
     return PartitionState(whole.deletion, ranges, whole.assignment)
 
 
+def truncate_deletions(partition: PartitionState, truncation: Deletion | None) -> PartitionState:
+    """What a truncation of the whole table leaves of a partition's deletions."""
+    if truncation is None:
+        return partition
+    covered = partition.deletion is not None and not supersedes(partition.deletion, truncation)
+    whole = NOTHING_DELETED if covered else partition
+    ranges = flatten(partition.ranges, stronger(whole.deletion, truncation))
+    return PartitionState(whole.deletion, ranges, whole.assignment)
+
+
 def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> tuple[RangeDeletion, ...]:
     """Any range deletions, overlapping or not, in their one form: at each place the strongest, joined where equal.
 

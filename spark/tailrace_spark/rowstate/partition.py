@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from tailrace_schemas.change import Change, Deletion, Op
@@ -16,7 +16,7 @@ from tailrace_spark.rowstate.deletions import (
     flatten,
     merge_partitions,
     stronger,
-    supersedes,
+    truncate_deletions,
 )
 from tailrace_spark.rowstate.row import RowState, merge, state_of
 
@@ -81,11 +81,7 @@ class Partition:
 
         The truncation has to stay known to the caller, since nothing here holds back older writes any more.
         """
-        whole = self.deletions
-        if whole.deletion is not None and not supersedes(whole.deletion, truncated):
-            whole = NOTHING_DELETED
-        ranges = flatten(self.deletions.ranges, truncated)
-        self.deletions = replace(whole, ranges=ranges)
+        self.deletions = truncate_deletions(self.deletions, truncated)
         return self._shadow(lambda _: truncated)
 
     def _shadow(self, covering: Callable[[ClusteringBytes], Deletion | None]) -> list[Touched]:

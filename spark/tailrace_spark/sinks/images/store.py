@@ -29,10 +29,10 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages, images_of_text, images_text
+from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.purge_horizon import late
-from tailrace_spark.rowstate.deletions import supersedes
-from tailrace_spark.rowstate.truncation import merge_truncations, truncated, truncation_of
+from tailrace_spark.rowstate.truncation import TruncationState, truncated, truncation_of
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
@@ -168,11 +168,8 @@ class ImageStore:
         made: dict[tuple[str, int, int], RowImages] = {}
         expired: dict[tuple[str, int, int], tuple[RowImage, ...]] = {}
         letters: list[DeadLetter] = []
-        by_table: dict[UUID, list[Delivered]] = {}
-        for one in changes:
-            by_table.setdefault(one.change.table.id, []).append(one)
         shapes: dict[UUID, Table] = {}
-        for table_id, some in by_table.items():
+        for table_id, some in group_by_table(changes).items():
             fresh = [one for one in some if _place(one) not in given]
             try:
                 with connection.begin_nested():
@@ -306,11 +303,9 @@ class ImageStore:
         truncations = table.truncations
         before = truncations.covering()
         try:
-            known = merge_truncations(truncations.known, truncated(truncation_of(change)))
+            truncations.note(connection, truncated(truncation_of(change)))
         except ValueError:
             return None
-        if known != truncations.known:
-            truncations.note(connection, known)
         after = truncations.covering()
         if after == before:
             return ()
@@ -324,9 +319,8 @@ class ImageStore:
 
     def _erase(self, connection: sa.Connection, table: _Followed, now: int) -> None:
         """Let go of what a truncation covers whatever more is said of it."""
-        floor, erased = table.truncations.floor(now), table.truncations.erased
-        if floor is not None and (erased is None or supersedes(floor, erased)):
-            table.truncations.erase(connection, floor)
+        floor = table.truncations.absorb(connection, TruncationState(), now)
+        if floor is not None:
             table.state.erase(connection, floor, now)
 
     def _purge(self, connection: sa.Connection, horizon: int) -> None:

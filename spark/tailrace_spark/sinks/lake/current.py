@@ -25,11 +25,11 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
+from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.partition import Known, Merge, Merged, mergeable
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.rowstate.deletions import supersedes
-from tailrace_spark.rowstate.truncation import merge_truncations
+from tailrace_spark.merge.truncation import absorb_truncations
 from tailrace_spark.sinks.lake.fast_merge import PlainRows, bucket_of, mergeable_as_plain
 from tailrace_spark.sinks.lake.history import LakeHistory, table_name
 from tailrace_spark.sinks.lake.names import Names
@@ -105,12 +105,7 @@ class LakeCurrent:
         letters: list[DeadLetter] = []
         for piece in pieces:
             letters += piece.dead_letters
-            table, some = None, list[Delivered]()
-            for delivered in piece.changes:
-                if delivered.change.table is not table:  # to hash an id takes longer
-                    table = delivered.change.table
-                    some = by_table.setdefault(table.id, [])
-                some.append(delivered)
+            group_by_table(piece.changes, by_table)
         summary = Summary()
         for changes in by_table.values():
             refused = list[DeadLetter]()
@@ -399,10 +394,8 @@ def _joined(parts: Iterable[Mapping[bytes, Known]]) -> dict[bytes, Known]:
 
 def _erasing(about: About, found: BatchChanges, at: int, ring_delay: float) -> tuple[About, bool]:
     """What is known of truncations now, and whether that takes more away than before."""
-    known = merge_truncations(about.truncations, found.truncations)
-    floor = known.floor(at, ring_delay, about.erased)
-    erases = floor is not None and (about.erased is None or supersedes(floor, about.erased))
-    return replace(about, truncations=known, erased=floor if erases else about.erased), erases
+    truncations, floor = absorb_truncations(about.truncations, found.truncations, about.erased, at, ring_delay)
+    return replace(about, truncations=truncations, erased=floor or about.erased), floor is not None
 
 
 def _names(about: About) -> Names:

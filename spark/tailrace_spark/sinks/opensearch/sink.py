@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
-from uuid import UUID
 
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -16,13 +15,14 @@ from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.merge.batch_changes import BatchChanges, gather
+from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.partition import Clustering, mergeable
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.rowstate.deletions import supersedes
-from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
+from tailrace_spark.merge.truncation import absorb_truncations
+from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
@@ -128,12 +128,9 @@ class OpensearchSink:
         self._client.close()
 
     def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
-        by_table: dict[UUID, list[Delivered]] = {}
-        for delivered in piece.changes:
-            by_table.setdefault(delivered.change.table.id, []).append(delivered)
         letters = list(piece.dead_letters)
         summary = Summary()
-        for changes in by_table.values():
+        for changes in group_by_table(piece.changes).values():
             refused = list[DeadLetter]()
             try:
                 rows = self._table(changes, refused)
@@ -206,12 +203,12 @@ class OpensearchSink:
 
     def _truncate(self, index: TableIndex, documents: Documents, said: TruncationState, at: int) -> int:
         """Keep what is said of truncations, and erase what is covered for certain; how many rows that changed."""
-        known = merge_truncations(index.about.truncations, said)
-        floor, before = known.floor(at, self._ring_delay, index.about.erased), index.about.erased
-        if floor is not None and (before is None or supersedes(floor, before)):
-            index.note(replace(index.about, truncations=known, erased=floor, pending=True))
+        about = index.about
+        truncations, floor = absorb_truncations(about.truncations, said, about.erased, at, self._ring_delay)
+        if floor is None:
+            index.note(replace(about, truncations=truncations))
         else:
-            index.note(replace(index.about, truncations=known))
+            index.note(replace(about, truncations=truncations, erased=floor, pending=True))
         if not index.about.pending:
             return 0
         erased = self._look_at(index, documents, ROWS, at, everything=True)

@@ -22,19 +22,17 @@ from tailrace_schemas.table import ColumnKind
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.partition_head import PartitionHead
+from tailrace_spark.merge.row import covering, differs, merge_state
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
-from tailrace_spark.merge.stored_row import Encoded, RowKey, Stored
+from tailrace_spark.merge.stored_row import Encoded, RowKey
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
     RangeDeletion,
-    flatten,
     merge_partitions,
-    stronger,
-    supersedes,
+    truncate_deletions,
 )
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.rowstate.truncation import merge_truncations
 from tailrace_spark.sinks.sql.catalog import Target
 from tailrace_spark.sinks.sql.layout import ColumnPlace
 from tailrace_spark.sinks.sql.row_builder import Changed, New, RowMaker, new_rows
@@ -94,7 +92,8 @@ class TableMerge:
         partitions = {key: head.deletions for key, head in heads.items()}
         for key, said in found.deletions.items():
             before = partitions.get(key, NOTHING_DELETED)
-            after = partitions[key] = self._left(merge_partitions(before, said))
+            after = truncate_deletions(merge_partitions(before, said), self._truncations.erased)
+            partitions[key] = after
             if after != before:
                 self._state.write_deletions(connection, key, before, after, at)
                 changed += self._delete(connection, key, before, after, at)
@@ -126,25 +125,17 @@ class TableMerge:
         return len(gone), max([written for _, written in gone if written is not None], default=None)
 
     def _erase(self, connection: sa.Connection, found: BatchChanges, at: int | None) -> int:
-        """Note truncations, and erase what they cover for certain by now; how many rows.
-
-        Whatever further hosts say of it, a truncation covers what is older than its latest time by a ring delay; and
-        from a ring delay after it was first seen on, what is older than its earliest time.
-        """
-        said = merge_truncations(self._truncations.known, found.truncations)
-        if said != self._truncations.known:
-            self._truncations.note(connection, said)
-        floor, erased = self._truncations.floor(at), self._truncations.erased
-        if floor is None or (erased is not None and not supersedes(floor, erased)):
+        """Note truncations, and erase what they cover for certain by now; how many rows."""
+        floor = self._truncations.absorb(connection, found.truncations, at)
+        if floor is None:
             return 0
-        self._truncations.erase(connection, floor)
         changed = 0
         for shown in (self._rows, self._statics):
             if shown is not None:
                 shown.forget_older(connection, floor.written)
         changed += self._state.forget_older(connection, floor.written)
         for stored in self._state.since(connection, floor.written):
-            states = {row_key: _shadowed(one, RowState(), floor) for row_key, one in stored.items()}
+            states = {row_key: merge_state(row, None, floor) for row_key, row in stored.items()}
             touched = {row_key: state for row_key, state in states.items() if stored[row_key].differs(state)}
             self._state.write(connection, touched, at)
             for static, shown in ((False, self._rows), (True, self._statics)):
@@ -154,21 +145,8 @@ class TableMerge:
             changed += len(touched)
         return changed
 
-    def _left(self, partition: PartitionState) -> PartitionState:
-        """What of a partition's deletions the table's truncation leaves."""
-        floor = self._truncations.erased
-        if floor is None:
-            return partition
-        gone = partition.deletion is not None and not supersedes(partition.deletion, floor)
-        kept = PartitionState(assignment=None) if gone else partition
-        return PartitionState(kept.deletion, flatten(partition.ranges, stronger(kept.deletion, floor)), kept.assignment)
-
     def _covering(self, partitions: Mapping[bytes, PartitionState], row_key: RowKey) -> Deletion | None:
-        partition = partitions.get(row_key[0])
-        if partition is None:
-            return self._truncations.erased
-        at = None if row_key[1] == STATIC else row_key[1][len(ROW) :]
-        return stronger(self._truncations.erased, partition.covering(at))
+        return covering(partitions.get(row_key[0]), row_key[1], self._truncations.erased)
 
     def show_again(self, connection: sa.Connection, stale: list[ColumnPlace], at: int | None = None) -> None:
         """Bring rows up to date that have a value in these columns, which the source dropped, or reads otherwise now.
@@ -198,7 +176,7 @@ class TableMerge:
             self._rows.delete_older(connection, key, low, high, area.deletion.written)
             changed += self._state.delete_older(connection, key, low, high, area.deletion.written)
             for stored in self._state.between(connection, key, low, high):
-                states = {row: _shadowed(one, RowState(), area.deletion) for row, one in stored.items()}
+                states = {row_key: merge_state(row, None, area.deletion) for row_key, row in stored.items()}
                 touched = {row: state for row, state in states.items() if stored[row].differs(state)}
                 self._state.write(connection, touched, at)
                 self._rows.update(connection, touched, at)
@@ -216,10 +194,9 @@ class TableMerge:
         deleted = {key for key in found.deletions if key in heads and heads[key].static is not None}
         touched: dict[RowKey, RowState] = {}
         for key in {*found.statics, *deleted}:
-            head = heads.get(key, PartitionHead())
-            covering = self._covering(partitions, (key, STATIC))
-            state = _shadowed(head.static, found.statics.get(key, RowState()), covering)
-            if _differs(head.static, state):
+            stored = heads[key].static if key in heads else None
+            state = merge_state(stored, found.statics.get(key), self._covering(partitions, (key, STATIC)))
+            if differs(stored, state):
                 touched[key, STATIC] = state
         if touched and self._statics is not None:
             self._state.write(connection, touched, at)
@@ -274,18 +251,3 @@ class Prepared:
     found: BatchChanges
     at: int
     new: Mapping[RowKey, New]
-
-
-def _shadowed(stored: Stored | None, said: RowState, covering: Deletion | None) -> RowState:
-    """What is known with what is said now, less what is covered. Takes `stored` and `said` for itself."""
-    state = said
-    if stored is not None:
-        state = stored.state
-        state.absorb(said)
-    if covering is not None:
-        state.shadow(covering)
-    return state
-
-
-def _differs(stored: Stored | None, state: RowState) -> bool:
-    return (not state.empty) if stored is None else stored.differs(state)

@@ -24,6 +24,7 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
+from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
@@ -211,10 +212,8 @@ class SqlSink:
 
     def _read(self, piece: Piece) -> _Read:
         """The changes of a piece by table, merged with each other where nothing is in the way of that."""
-        by_table: dict[UUID, list[Delivered]] = {}
-        for delivered in piece.changes:
-            by_table.setdefault(delivered.change.table.id, []).append(delivered)
-        return _Read(piece.dead_letters, [(changes, self._prepare(changes)) for changes in by_table.values()])
+        tables = group_by_table(piece.changes).values()
+        return _Read(piece.dead_letters, [(changes, self._prepare(changes)) for changes in tables])
 
     def _prepare(self, changes: Sequence[Delivered]) -> Prepared | None:
         """What can be made of changes of one table while the database works on those before; None: not yet."""

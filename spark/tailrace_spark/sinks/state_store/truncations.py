@@ -9,9 +9,10 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from tailrace_schemas.change import Deletion
+from tailrace_spark.merge.truncation import absorb_truncations
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.deletions import stronger
-from tailrace_spark.rowstate.truncation import TruncationState
+from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 from tailrace_spark.sinks.state_store.tables import CATALOG
@@ -36,23 +37,24 @@ class Truncations:
     known: TruncationState = field(default_factory=TruncationState)
     erased: Deletion | None = None
 
-    def note(self, connection: sa.Connection, said: TruncationState) -> None:
-        """Keep what is known now."""
-        self.known = said
-        self._write(connection)
+    def absorb(self, connection: sa.Connection, new: TruncationState, now: int | None) -> Deletion | None:
+        """Store new truncations, and the floor up to which the caller erases now; None: it erases no further."""
+        truncations, floor = absorb_truncations(self.known, new, self.erased, now, self.ring_delay)
+        if floor is not None or truncations != self.known:
+            self.known, self.erased = truncations, self.erased if floor is None else floor
+            self._write(connection)
+        return floor
+
+    def note(self, connection: sa.Connection, new: TruncationState) -> None:
+        """Store new truncations, and erase nothing yet. Raises ValueError for those of another table."""
+        truncations = merge_truncations(self.known, new)
+        if truncations != self.known:
+            self.known = truncations
+            self._write(connection)
 
     def covering(self) -> Deletion | None:
         """What hides rows at once, as far as hosts have told of it by now; a later one may let some show again."""
         return stronger(self.known.covering(self.ring_delay), self.erased)
-
-    def floor(self, at: int | None) -> Deletion | None:
-        """What is covered for certain at a time, in seconds since the epoch; None is a time that never comes."""
-        return self.known.floor(at, self.ring_delay, self.erased)
-
-    def erase(self, connection: sa.Connection, floor: Deletion) -> None:
-        """Keep up to where rows are erased; the caller does so."""
-        self.erased = floor
-        self._write(connection)
 
     def load(self, connection: sa.Connection) -> None:
         """Read what is kept of this table."""
