@@ -42,6 +42,7 @@ HOT_PATH = (
     "spark/tailrace_spark/rowstate/*.py",
     "spark/tailrace_spark/merge/batch_changes.py",
     "spark/tailrace_spark/merge/by_table.py",
+    "spark/tailrace_spark/merge/fast.py",
     "spark/tailrace_spark/merge/partition.py",
     "spark/tailrace_spark/merge/partition_head.py",
     "spark/tailrace_spark/merge/row.py",
@@ -49,7 +50,7 @@ HOT_PATH = (
     "spark/tailrace_spark/merge/truncation.py",
     "spark/tailrace_spark/sinks/arrow/change_columns.py",
     "spark/tailrace_spark/sinks/calendar.py",
-    "spark/tailrace_spark/sinks/lake/fast_merge.py",
+    "spark/tailrace_spark/sinks/lake/fast_rows.py",
     "spark/tailrace_spark/sinks/sql/render.py",
     "spark/tailrace_spark/sinks/sql/row_builder.py",
 )

@@ -7,7 +7,7 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 PLAIN: Final = "unit/spark/rowstate/test_plain.py"
-ROWS: Final = "unit/spark/sinks/lake/test_fast_merge.py"
+ROWS: Final = "unit/spark/sinks/lake/test_fast_rows.py"
 READING: Final = "unit/spark/sinks/lake/test_state_reader.py"
 COLUMNS: Final = "unit/spark/sinks/arrow/test_change_columns.py"
 
@@ -54,7 +54,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-a-partition-deletion-covers-is-merged-as-plain",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/lake/fast_merge.py",
+        file="spark/tailrace_spark/sinks/lake/fast_rows.py",
         old="            if clustering < ROW or ",
         new="            if ",
         needs=Needs.NOTHING,

@@ -27,10 +27,11 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import Known, Merge, Merged, mergeable
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.truncation import absorb_truncations
-from tailrace_spark.sinks.lake.fast_merge import PlainRows, bucket_of, mergeable_as_plain
+from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
 from tailrace_spark.sinks.lake.history import LakeHistory, table_name
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.row_changes import Puts, puts_of, rows_of
@@ -241,11 +242,11 @@ class _Followed:
         """
         about, erases = _erasing(about, found, at, ring_delay)
         shown = Shown(about.definition, about.buckets, about.names)
-        plain = PlainRows(about.definition, about.buckets, len(found.rows))
+        plain = FastRows(about.definition, about.buckets, len(found.rows))
         if erases:
             keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows), *self.state.all_keys()}
             known = read_now(self.state, keys, about.buckets)
-        if erases or not mergeable_as_plain(about.definition):
+        if erases or not merges_fast(about.definition):
             whole = _joined(known_of(part) for part in known.all())
         else:
             whole, left = self._merge_plain(plain, found, about, at, known)
@@ -258,7 +259,7 @@ class _Followed:
         return merged.rows + len(plain.keys)
 
     def _merge_plain(
-        self, plain: PlainRows, found: BatchChanges, about: About, at: int, known: StateReading
+        self, plain: FastRows, found: BatchChanges, about: About, at: int, known: StateReading
     ) -> tuple[dict[bytes, Known], dict[RowKey, RowChanges]]:
         """Merge each part as it comes; gives the partitions and the rows of them that need more than that."""
         whole, left = dict[bytes, Known](), dict[RowKey, RowChanges]()
@@ -272,7 +273,7 @@ class _Followed:
             left |= some
         return whole, left
 
-    def _write_state(self, merged: Merged[list[object]], plain: PlainRows, about: About, new: bool) -> bool:
+    def _write_state(self, merged: Merged[list[object]], plain: FastRows, about: About, new: bool) -> bool:
         """Commit what becomes of the state, and whether there was anything; `new`: none of these rows is there."""
         batch = self.state.batch + 1
         rows = state_rows(merged.kept, merged.gone, batch, about.buckets)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace_spark.merge.partition import Known, Merged
 from tailrace_spark.merge.stored_row import RowKey, stored_as
-from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows
+from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
 from tailrace_spark.sinks.lake.visible_rows import Shown
 
 
@@ -25,9 +25,7 @@ class Puts:
     new: bool
 
 
-def puts_of(
-    shown: Shown, plain: PlainRows, merged: Merged[list[object]], stored: Sequence[StoredRows], at: int
-) -> Puts:
+def puts_of(shown: Shown, plain: FastRows, merged: Merged[list[object]], stored: Sequence[StoredRows], at: int) -> Puts:
     """Raises DecodeError as rendering does."""
     rows = shown.plain_arrow(plain, at)
     if merged.shown:

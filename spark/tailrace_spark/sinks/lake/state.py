@@ -25,7 +25,7 @@ from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
-from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows, bucket_of, cut
+from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.store import Condition, LakeTable, Number
 
@@ -175,7 +175,7 @@ def about_rows(about: About) -> list[dict[str, Any]]:
     ]
 
 
-def plain_state_rows(plain: PlainRows, batch: int) -> Any:
+def plain_state_rows(plain: FastRows, batch: int) -> Any:
     """The states of these rows, as a pyarrow Table of SCHEMA and `gone`."""
     rows = len(plain.keys)
     made = {

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tailrace_spark.sinks.lake.fast_merge import StoredRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import StoredRows, bucket_of
 from tailrace_spark.sinks.lake.state import StateTable, stored_rows
 
 _WORTH_A_PART: Final = 4_000  # keys: to read fewer at a time takes as long

@@ -24,7 +24,7 @@ from tailrace_spark.sinks.arrow.relabel import relabelled, relabelled_batch
 from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import conform, delta_schema, sayable
 from tailrace_spark.sinks.arrow.values import column_array, either
-from tailrace_spark.sinks.lake.fast_merge import PlainRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
 from tailrace_spark.sinks.lake.names import Names, names_of, shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
 
@@ -99,9 +99,9 @@ class Shown:
             )
         return conform(batch, self.schema)
 
-    def plain_arrow(self, plain: PlainRows, at: int | None) -> list[Any]:
+    def plain_arrow(self, plain: FastRows, at: int | None) -> list[Any]:
         """The RecordBatches of what these rows show, in `schema`. Raises DecodeError."""
-        columns, found = plain.shown, list[Any]()
+        columns, found = plain.visible, list[Any]()
         if not columns.rows:
             return found
         arrays, odd = [], None

@@ -24,7 +24,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.partition_head import PartitionHead
 from tailrace_spark.merge.row import covering, differs, merge_state
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
-from tailrace_spark.merge.stored_row import Encoded, RowKey
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -35,7 +35,7 @@ from tailrace_spark.rowstate.deletions import (
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.sql.catalog import Target
 from tailrace_spark.sinks.sql.layout import ColumnPlace
-from tailrace_spark.sinks.sql.row_builder import Changed, New, RowMaker, new_rows
+from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
 from tailrace_spark.sinks.sql.row_writer import RowWriter
 from tailrace_spark.sinks.sql.rows_table import ShownTable
 from tailrace_spark.sinks.state_store.purge import forget
@@ -44,8 +44,6 @@ from tailrace_spark.sinks.state_store.truncations import Truncations
 
 _AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
 _WRITTEN_AT_ONCE: Final = 4_000
-There = tuple[RowKey, RowChanges, Encoded, Deletion | None]
-"""A row that is there: what is said of it, what is known, and what covers it."""
 
 
 class TableMerge:
@@ -57,7 +55,7 @@ class TableMerge:
         self._state = StateTable(target.state, dialect)
         self._rows = ShownTable(target, dialect, static=False)
         self._statics = None if target.static is None else ShownTable(target, dialect, static=True)
-        self._maker = RowMaker(self._rows.renderer)
+        self._builder = RowBuilder(self._rows.renderer)
         self._writer = RowWriter(self._state, self._rows)
         self._mostly_new = True
 
@@ -68,10 +66,10 @@ class TableMerge:
 
     def prepare(self, found: BatchChanges, at: int) -> Prepared:
         """What can be made of rows ahead, in another thread too, where most of them are likely to be new."""
-        new: dict[RowKey, New] = {}
+        new: dict[RowKey, NewRow] = {}
         if self._mostly_new:
             for keys in chunks(sorted(found.rows), _AT_A_TIME):
-                new.update(new_rows(self._maker, found.rows, keys, at))
+                new.update(new_rows(self._builder, found.rows, keys, at))
         return Prepared(self, found, at, new)
 
     def merge(
@@ -79,7 +77,7 @@ class TableMerge:
         connection: sa.Connection,
         found: BatchChanges,
         at: int | None = None,
-        ready: Mapping[RowKey, New] = MappingProxyType({}),
+        ready: Mapping[RowKey, NewRow] = MappingProxyType({}),
     ) -> int:
         """Merge what was gathered, shown as it reads at a time, in seconds since the epoch.
 
@@ -209,35 +207,34 @@ class TableMerge:
         rows: Mapping[RowKey, RowChanges],
         partitions: Mapping[bytes, PartitionState],
         at: int | None,
-        ready: Mapping[RowKey, New],
+        ready: Mapping[RowKey, NewRow],
     ) -> int:
         """Rows of which nothing is known go in as they are; the others are merged with what is known."""
         keys = sorted(rows)
         known = self._state.encoded(connection, keys)
         self._mostly_new = 2 * len(known) < len(keys)
-        new: list[New] = []
-        there: list[There] = []
+        new: list[NewRow] = []
+        merges: list[RowMerge] = []
         covered = bool(partitions) or self._truncations.erased is not None
         for row_key in keys:
-            said, covering = rows[row_key], self._covering(partitions, row_key) if covered else None
+            changes, floor = rows[row_key], self._covering(partitions, row_key) if covered else None
             if (stored := known.get(row_key)) is not None:
-                there.append((row_key, said, stored, covering))
-            elif covering is None:
-                new.append(ready.get(row_key) or self._maker.new(row_key, said, at))
-            else:
-                state = said.state
-                state.shadow(covering)
-                if not state.empty:
-                    new.append(self._maker.new(row_key, RowChanges(said.clustering, None, state), at))
+                merges.append((row_key, changes, stored, floor))
+                continue
+            row = ready.get(row_key) if floor is None else None
+            if row is None:
+                row = self._builder.insert(row_key, changes, floor, at)
+            if row is not None:
+                new.append(row)
         self._writer.insert(connection, new)
         changed = len(new)
-        for some in prefetched(self._changed(part, at) for part in chunks(there, _WRITTEN_AT_ONCE)):
+        for some in prefetched(self._updates(part, at) for part in chunks(merges, _WRITTEN_AT_ONCE)):
             self._writer.update(connection, some)
             changed += len(some)
         return changed
 
-    def _changed(self, rows: Sequence[There], at: int | None) -> list[Changed]:
-        return [one for some in chunks(rows, _AT_A_TIME) for one in self._maker.changed(some, at)]
+    def _updates(self, rows: Sequence[RowMerge], now: int | None) -> list[RowUpdate]:
+        return [update for part in chunks(rows, _AT_A_TIME) for update in self._builder.update(part, now)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,4 +247,4 @@ class Prepared:
     merge: TableMerge
     found: BatchChanges
     at: int
-    new: Mapping[RowKey, New]
+    new: Mapping[RowKey, NewRow]

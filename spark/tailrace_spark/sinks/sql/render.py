@@ -10,6 +10,7 @@ from tailrace_schemas.cql.coding import Codec
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.rowstate.plain import PlainRow
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.sql.types import ToSql, same, to_sql
@@ -78,6 +79,18 @@ class Renderer:
             there = True
             values[plan[0]] = plan[1].of(cell.value)
         return values if there else None
+
+    def merged_values(self, row: PlainRow) -> list[object] | None:
+        """`values` of a row that was merged as bytes (rowstate.plain), without a state."""
+        values: list[object] = [None] * len(self._values)
+        live = row.marker is not None
+        for index in range(len(row.names)):
+            column = self._plain.get(row.names[index])
+            if column is None or row.times[index] <= column[1].dropped_at:
+                continue  # the column was dropped
+            live = True
+            values[column[0]] = column[1].of(row.values[index])
+        return values if live else None
 
     def keys(self, key: bytes, clustering: Sequence[bytes | None]) -> list[object]:
         """The key columns. Rows of one partition are asked for one after another. Raises DecodeError."""

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
-from tailrace_spark.sinks.sql.row_builder import Changed, New
+from tailrace_spark.sinks.sql.row_builder import NewRow, RowUpdate
 from tailrace_spark.sinks.sql.rows_table import ShownTable
 from tailrace_spark.sinks.state_store.bulk import TEMPORARY, insert, overwrite, stage
 from tailrace_spark.sinks.state_store.dialects import POSTGRESQL
@@ -50,14 +50,14 @@ class RowWriter:
         missing = ~sa.exists().where(self._same)
         self._missing = sa.select(staged[0], staged[1]).where(self._staged.c.there, missing)
 
-    def insert(self, connection: sa.Connection, rows: Sequence[New]) -> None:
+    def insert(self, connection: sa.Connection, rows: Sequence[NewRow]) -> None:
         """Put rows that are not there. Raises DBAPIError where one is: somebody else put it."""
         if rows:
             insert(connection, self._state.table, self._state_names, [row for row, _ in rows])
             shown = [values for _, values in rows if values is not None]
             insert(connection, self._shown.table, self._shown.names, shown)
 
-    def update(self, connection: sa.Connection, rows: Sequence[Changed]) -> None:
+    def update(self, connection: sa.Connection, rows: Sequence[RowUpdate]) -> None:
         """Put rows in the place of those that are there, and take away what is left of none, or shows no more."""
         kept = [changed for changed in rows if changed.row is not None]
         if kept:
@@ -69,7 +69,7 @@ class RowWriter:
         self._state.remove(connection, [changed.row_key for changed in rows if changed.row is None])
         self._shown.remove(connection, [changed.row_key for changed in rows if changed.values is None])
 
-    def _update_staged(self, connection: sa.Connection, kept: Sequence[Changed]) -> None:
+    def _update_staged(self, connection: sa.Connection, kept: Sequence[RowUpdate]) -> None:
         stage(connection, self._staged, [self._stage(changed) for changed in kept])
         connection.execute(self._update_state)
         there = sum(changed.values is not None for changed in kept)
@@ -78,11 +78,11 @@ class RowWriter:
         missing = {(key, clustering) for key, clustering in connection.execute(self._missing)}
         self._put(connection, [changed for changed in kept if changed.row_key in missing])
 
-    def _stage(self, changed: Changed) -> tuple[object, ...]:
+    def _stage(self, changed: RowUpdate) -> tuple[object, ...]:
         values = changed.values
         return (*(changed.row or ()), *(self._nothing if values is None else values), values is not None)
 
-    def _put(self, connection: sa.Connection, rows: Sequence[Changed]) -> None:
+    def _put(self, connection: sa.Connection, rows: Sequence[RowUpdate]) -> None:
         whole = [self._shown.row(one.row_key, one.clustering, one.values or ()) for one in rows]
         overwrite(connection, self._shown.table, self._shown.names, whole)
 

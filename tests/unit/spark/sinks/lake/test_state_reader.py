@@ -16,7 +16,7 @@ from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import StoredTable
 from tailrace_spark.sinks.lake import state_reader as lake_reading
-from tailrace_spark.sinks.lake.fast_merge import bucket_of
+from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import read_now, reading
 from tailrace_spark.sinks.lake.store import Condition

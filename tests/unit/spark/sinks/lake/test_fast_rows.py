@@ -1,4 +1,4 @@
-"""Rows that are merged without states of objects: what comes of it is what `partition_merge` makes of the same."""
+"""Rows that are merged without states of objects: what comes of it is what `merge.partition` makes of the same."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
+from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import Known, Merge, Merged
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.sinks.lake.fast_merge import PlainRows, StoredRows, mergeable_as_plain
+from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
 from tailrace_spark.sinks.lake.state import WITH_GONE, known_of, plain_state_rows, state_rows
 from tailrace_spark.sinks.lake.visible_rows import Shown
 from tests.unit.spark.cassandra import Log
@@ -115,7 +116,7 @@ def merge_as_objects(found: BatchChanges, states: State, shown: State, erased: D
 
 def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Deletion | None) -> int:
     """Some partitions after the others, as they come when they are read in parts."""
-    shows, plain = Shown(FOLLOWED, BUCKETS), PlainRows(FOLLOWED, BUCKETS, len(found.rows))
+    shows, plain = Shown(FOLLOWED, BUCKETS), FastRows(FOLLOWED, BUCKETS, len(found.rows))
     known, left = dict[bytes, Known](), dict[RowKey, RowChanges]()
     for part in range(2):
         stored = as_stored({row_key: row for row_key, row in states.items() if row_key[0][-1] % 2 == part})
@@ -153,7 +154,7 @@ def test_plain_changes_leave_nothing_to_objects() -> None:
     second = [(log.update((k,), ("1",), 6, a="y"), 1) for k in range(2)] + first[2:]
     for batch, changed in ((first, 4), (second, 2), (second, 0)):
         found, stored = gathered(batch), as_stored(states)
-        plain = PlainRows(FOLLOWED, BUCKETS, len(found.rows))
+        plain = FastRows(FOLLOWED, BUCKETS, len(found.rows))
         assert plain.merge(found.rows.items(), stored, (), None) == {}
         assert len(plain.keys) == changed
         merge_as_plain(gathered(batch), states, shown, None)
@@ -173,4 +174,4 @@ def test_bytes_that_are_no_value_are_an_error() -> None:
 def test_tables_whose_rows_show_what_others_say_are_left_to_objects() -> None:
     static = table({"k": "int"}, {"c": "int"}, {"s": "int"}, {"v": "int"})
     counters = table({"k": "int"}, None, None, {"v": "counter"})
-    assert [mergeable_as_plain(one) for one in (FOLLOWED, static, counters)] == [True, False, False]
+    assert [merges_fast(one) for one in (FOLLOWED, static, counters)] == [True, False, False]

@@ -1,0 +1,104 @@
+"""The fast path of merging: rows whose states are merged as bytes, without row states (rowstate.plain).
+
+A row takes it where one change is all that a batch has of it, that change is plain, and so is the stored state:
+live cells of simple columns without TTL. Everything else is for `merge.row`, which gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.errors import TruncatedError
+from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
+from tailrace_spark.merge.batch_changes import RowChanges
+from tailrace_spark.merge.stored_row import assignment_of
+from tailrace_spark.rowstate.plain import PlainRow, plain_merge, plain_newest, plain_state, plain_time
+
+
+class FastRow:
+    """A row to be stored: its encoded state, the newest write time in it, and the assignment of that write.
+
+    Its cells are those of `cells`; without it, those of `change`, all written at `newest`.
+    """
+
+    def __init__(
+        self, newest: int, encoded: bytes, assignment: Assignment | None, change: Change | None, cells: PlainRow | None
+    ) -> None:
+        self.newest = newest
+        self.encoded = encoded
+        self.assignment = assignment
+        self.change = change
+        self.cells = cells
+
+
+UNCHANGED: Final = FastRow(0, b"", None, None, None)
+"""The stored row stays as it is: a redelivery, or older writes."""
+
+
+def fast_insert(changes: RowChanges, floor: Deletion | None) -> FastRow | None:
+    """A row that is not stored yet; None: not for the fast path. `floor` is the strongest deletion above it."""
+    delivered = changes.alone
+    plain = None if delivered is None else plain_state(delivered.change)
+    if delivered is None or plain is None or (floor is not None and plain[0] <= floor.written):
+        return None
+    return FastRow(plain[0], plain[1], delivered.assignment, delivered.change, None)
+
+
+def fast_merge(
+    changes: RowChanges, encoded: bytes, generation: int | None, stream_id: bytes | None, floor: Deletion | None
+) -> FastRow | None:
+    """A stored row with a batch's change of it; None: not for the fast path. `floor` as in `fast_insert`.
+
+    What is stored must hold nothing that `floor` covers.
+    """
+    delivered = changes.alone
+    if delivered is None:
+        return None
+    change, assignment = delivered.change, delivered.assignment
+    written = plain_time(change)
+    if written is None or (floor is not None and written <= floor.written):
+        return None
+    same = _equals(assignment, generation, stream_id)
+    try:
+        newest = plain_newest(encoded)
+        if same and newest == written and _is_state_of(change, encoded):
+            return UNCHANGED
+        merged = plain_merge(encoded, change, written)
+    except TruncatedError:
+        return None  # merge.row reports the damaged bytes
+    if merged is None:
+        return None
+    if not same and not (newest < written or (newest == written and _wins(assignment, generation, stream_id))):
+        assignment, same = assignment_of(generation, stream_id), True
+    if same and merged.encoded == encoded:
+        return UNCHANGED
+    return FastRow(merged.newest, merged.encoded, assignment, None, merged)
+
+
+def merges_fast(table: Table) -> bool:
+    """Whether rows of a table may take the fast path where whole partitions are shown by several rows' states.
+
+    So not with static columns, which all rows of a partition show, nor with counters.
+    """
+    return not table.static and all(column.type.kind != "counter" for column in table.regular)
+
+
+def _is_state_of(change: Change, encoded: bytes) -> bool:
+    plain = plain_state(change)
+    return plain is not None and plain[1] == encoded
+
+
+def _equals(assignment: Assignment | None, generation: int | None, stream_id: bytes | None) -> bool:
+    """Whether these columns hold this assignment; where one of them is null, they hold none."""
+    if assignment is None:
+        return generation is None or stream_id is None
+    return generation is not None and assignment[0] == generation and assignment[1] == stream_id
+
+
+def _wins(assignment: Assignment | None, generation: int | None, stream_id: bytes | None) -> bool:
+    """Whether an assignment is larger than that of these columns; none is less than any (RowState.newest)."""
+    if assignment is None:
+        return False
+    return generation is None or stream_id is None or (assignment[0], assignment[1]) > (generation, stream_id)
