@@ -1,7 +1,7 @@
 """A small HTTP server that answers GET from a thread of its own: for probes, for Prometheus, and for people.
 
-It has a bounded number of connections, and so of threads and file descriptors, whatever its clients do: the process
-needs these for its own files. Where all are taken the oldest one is closed, so that a probe is always answered.
+Its connections are bounded, and so are its threads and file descriptors: the process needs these for its own files,
+whatever clients do. Where all are taken the oldest one is closed, so that a probe is always answered.
 """
 
 from __future__ import annotations

@@ -63,12 +63,12 @@ def shown_database(url: str) -> str:
     Users and passwords end where SQLAlchemy has it: passwords may have slashes and question marks. Where another `@`
     follows, the password was perhaps not quoted: what stands before it is hidden too.
     """
-    found = _DATABASE.match(url)
-    if found is None:
+    match = _DATABASE.match(url)
+    if match is None:
         return REDACTED
-    rest = found["rest"].rpartition("@")[2] if found["user"] else found["rest"]
-    where, slash, name = rest.partition("/")
-    return found["scheme"] + where.rpartition("@")[2] + slash + name
+    rest = match["rest"].rpartition("@")[2] if match["user"] else match["rest"]
+    authority, slash, name = rest.partition("/")
+    return match["scheme"] + authority.rpartition("@")[2] + slash + name
 
 
 def is_secret_name(name: str) -> bool:

@@ -134,7 +134,7 @@ BREAKAGES: Final = (
         name="a-repeated-announcement-is-none",
         promise="a sink takes a definition that is announced again for the newest",
         file="common/tailrace_common/topics/schemas.py",
-        old="                self._entries[record.key] = replace(known, announced=record.offset)\n",
+        old="                self._entries[record.key] = replace(existing, announced=record.offset)\n",
         new="",
         needs=Needs.NOTHING,
         reds=(

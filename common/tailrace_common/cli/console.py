@@ -82,8 +82,8 @@ def _column_widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | N
     while (excess := sum(widths) - room) > 0:
         foldable = [index for index, width in enumerate(widths) if width > least[index]]
         widest = max(foldable, key=lambda index: widths[index])
-        others = [widths[index] for index in foldable if index != widest]
-        floor = max(least[widest], max(others, default=0) - 1)
+        narrower = [widths[index] for index in foldable if index != widest]
+        floor = max(least[widest], max(narrower, default=0) - 1)
         widths[widest] -= max(1, min(excess, widths[widest] - floor))
     return widths
 
@@ -92,8 +92,8 @@ def _print_blocks(console: Console, rows: Sequence[Mapping[str, str]], title: st
     if title is not None:
         console.print(title)
     indent = max(cell_len(name) for name in rows[0]) + 2
-    for number, row in enumerate(rows):
-        if number:
+    for index, row in enumerate(rows):
+        if index:
             console.print()
         for name, cell in row.items():
             if cell:

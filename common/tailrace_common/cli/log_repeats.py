@@ -20,16 +20,16 @@ class Repeats:
 
     def kept(self, record: logging.LogRecord) -> logging.LogRecord | None:
         """The record, or a copy that says how often it was left out, or has no trace; None to leave it out."""
-        ours = record.name.partition(".")[0] in self._own
-        if ours and record.exc_info is None:
+        is_own = record.name.partition(".")[0] in self._own
+        if is_own and record.exc_info is None:
             return record
         key = (record.name, record.levelno, record.msg, *_subject(record))
-        shown, left_out = self._last.get(key, (-SECONDS, 0))
-        if record.created - shown < SECONDS:
-            self._note(key, shown, left_out + 1)
-            return _without_trace(record) if ours else None
+        last_time, left_out = self._last.get(key, (-SECONDS, 0))
+        if record.created - last_time < SECONDS:
+            self._note(key, last_time, left_out + 1)
+            return _without_trace(record) if is_own else None
         self._note(key, record.created, 0)
-        return record if ours or not left_out else _with_count(record, left_out)
+        return record if is_own or not left_out else _with_count(record, left_out)
 
     def _note(self, key: tuple[object, ...], shown: float, left_out: int) -> None:
         self._last[key] = shown, left_out

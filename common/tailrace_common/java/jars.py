@@ -107,8 +107,8 @@ def fetch(
     total = _Total(sum(jar.size for jar in jars), progress)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="jars") as pool:
         present = list(pool.map(lambda jar: _is_whole(folder / jar.path, jar), jars))
-        missing = [jar for jar, there in zip(jars, present, strict=True) if not there]
-        total.add(sum(jar.size for jar, there in zip(jars, present, strict=True) if there))
+        missing = [jar for jar, is_present in zip(jars, present, strict=True) if not is_present]
+        total.add(sum(jar.size for jar, is_present in zip(jars, present, strict=True) if is_present))
         if missing:
             source = repository or find_repository()
             futures = [pool.submit(_fetch_one, jar, folder / jar.path, source, total) for jar in missing]
@@ -145,16 +145,16 @@ class _Total:
 def _fetch_one(jar: Jar, target: Path, repository: MavenRepository, total: _Total) -> None:
     """Fetch into a `.part` file that only one process writes at a time, then rename it into place."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
-    with _open_alone(part) as file:
+    unfinished = target.with_name(target.name + ".part")
+    with _open_alone(unfinished) as file:
         if _is_whole(target, jar):  # another process was faster
-            part.unlink()
+            unfinished.unlink()
             total.add(jar.size)
             return
         _download(jar, file, repository, total)
         file.flush()
         os.fsync(file.fileno())
-        part.replace(target)
+        unfinished.replace(target)
 
 
 def _open_alone(path: Path) -> BinaryIO:
@@ -263,12 +263,12 @@ def _refusal(jar: Jar, error: HTTPError, repository: MavenRepository) -> JarErro
 def _verify(jar: Jar, file: BinaryIO, repository: MavenRepository) -> None:
     """Refuse the wrong bytes, and forget them so that the next run starts anew."""
     file.flush()
-    found = _sha256(file)
-    if found != jar.sha256:
+    digest = _sha256(file)
+    if digest != jar.sha256:
         file.truncate(0)
         raise JarError(
-            f"{jar.coordinate} from {repository} has SHA-256 {found}, not the {jar.sha256} of the lock: it is refused. "
-            f"The repository serves something else; set {VARIABLE} to another mirror"
+            f"{jar.coordinate} from {repository} has SHA-256 {digest}, not the {jar.sha256} of the lock: it is refused."
+            f" The repository serves something else; set {VARIABLE} to another mirror"
         )
 
 

@@ -76,7 +76,7 @@ def find_repository(
         if central := named():
             return central
     raise SettingsError(
-        f"no Maven repository is known to fetch jars from: set {VARIABLE} to the address of Maven Central or of a "
+        f"no Maven repository is known to fetch jars from. Set {VARIABLE} to the address of Maven Central or of a "
         "mirror of it, or install tailrace[spark], whose pyspark names it"
     )
 

@@ -36,35 +36,42 @@ class PartitionEnds:
         return self._ends(places, IsolationLevel.READ_COMMITTED)
 
     def high_watermarks(self, topics: Collection[str]) -> dict[_Place, int]:
-        """The offset behind the last record of each partition of these topics, records of open transactions included;
-        a topic that does not exist has no partition. Raises ServiceError."""
+        """The offset behind the last record of each partition of these topics, records of open transactions included.
+
+        A topic that does not exist has no partition. Raises ServiceError.
+        """
         try:
             listed = self._admin().list_topics(timeout=self._timeout).topics
         except KafkaException as error:
             raise service_error("asking for partitions", error.args[0], self._errors) from error
-        places = [(topic, number) for topic in topics if topic in listed for number in listed[topic].partitions]
-        return self._ends(places, IsolationLevel.READ_UNCOMMITTED)
+        partitions = [
+            (topic, partition) for topic in topics if topic in listed for partition in listed[topic].partitions
+        ]
+        return self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
 
-    def _ends(self, places: Collection[_Place], isolation: IsolationLevel) -> dict[_Place, int]:
-        if not places:
+    def _ends(self, partitions: Collection[_Place], isolation: IsolationLevel) -> dict[_Place, int]:
+        if not partitions:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
         try:
-            asked = self._admin().list_offsets(
-                {TopicPartition(*place): latest for place in places},
+            futures = self._admin().list_offsets(
+                {TopicPartition(*partition): latest for partition in partitions},
                 isolation_level=isolation,
                 request_timeout=self._timeout,
             )
-            found = {(where.topic, where.partition): _offset(answer) for where, answer in asked.items()}
+            offsets = {
+                (kafka_partition.topic, kafka_partition.partition): _offset(answer)
+                for kafka_partition, answer in futures.items()
+            }
         except KafkaException as error:
             self._admin().poll(0)  # calls error_cb, which knows why
             raise service_error("asking where partitions end", error.args[0], self._errors) from error
-        return {place: offset for place, offset in found.items() if offset is not None}
+        return {partition: offset for partition, offset in offsets.items() if offset is not None}
 
     def _admin(self) -> AdminClient:
         if self._client is None:
-            own: dict[str, Any] = {"error_cb": self._errors}
-            self._client = made(lambda: AdminClient({**QUIET, **self._config, **own}, logger=LOG))
+            callbacks: dict[str, Any] = {"error_cb": self._errors}
+            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
         return self._client
 
 

@@ -78,7 +78,7 @@ class RecordFetcher(Closing):
 
     def _consumer(self) -> Consumer:
         if self._client is None:
-            own: dict[str, Any] = {"group.id": "tailrace-letters", **QUIET, **self._config, **READING}
-            whole = {**own, "error_cb": self._errors}
-            self._client = made(lambda: Consumer(whole, logger=LOG))
+            config: dict[str, Any] = {"group.id": "tailrace-letters", **QUIET, **self._config, **READING}
+            with_callbacks = {**config, "error_cb": self._errors}
+            self._client = made(lambda: Consumer(with_callbacks, logger=LOG))
         return self._client

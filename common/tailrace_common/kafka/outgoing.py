@@ -16,8 +16,8 @@ _AROUND: Final = 1024
 class Sizes:
     """What bounds a producer's memory and requests, in bytes. `buffer`: keys and values not acknowledged yet.
 
-    `largest`: the largest record that there may be. `limits`: max.message.bytes by topic, as far as they are known
-    so far (a broker holds it against a whole batch); it may grow while the producer is open.
+    `largest`: the largest record that there may be. `limits`: max.message.bytes by topic, as far as they are known, to
+    which a broker holds a whole batch. The mapping may grow while the producer is open.
     """
 
     buffer: int = 32 * _MIB

@@ -28,7 +28,7 @@ _SLOW_SECONDS: Final = 60.0
 class Pace:
     """What transactions may have and how long they may last; one for all producers that a process makes.
 
-    `normal` is the limit for an open transaction, in seconds, as the settings have it, and `longest` what it may be for
+    `normal` is the limit for an open transaction, in seconds, as the settings have it. `longest` is the limit for
     records that must be in one transaction and need more. With `rate`, in bytes a second, Kafka is taken to be as slow
     as that from the start on, for who cannot try twice. One thread changes it, any may read it.
     """
@@ -104,13 +104,13 @@ class Pace:
             self._be_slow()
             self._recent = self._recent.after(acknowledged, seconds)
             self.rate = acknowledged / seconds
-            most = int(self.rate * self._target)
+            allowed = int(self.rate * self._target)
         else:
             self.rate = (self.rate or size / seconds) / 2
-            most = min(self.limit, size) // 4
+            allowed = min(self.limit, size) // 4
         self.failed = size
         self._failed_size = min(self.limit, size)
-        self.limit = self._bounded(min(self.limit // 2, most))
+        self.limit = self._bounded(min(self.limit // 2, allowed))
 
     def throttle(self, seconds: float) -> None:
         """Kafka says that it does not listen to this client for so long, as it has sent more than a quota allows."""
@@ -127,8 +127,11 @@ class Pace:
         return min(max(self.normal, seconds), self.normal + size // _SLOWEST, self.longest)
 
     def suits(self, size: int, *, shorten: bool = True) -> bool:
-        """Whether producers' transactions last as long as that many bytes need, and with `shorten` no longer than usual
-        where they need no more; else `seconds` is what the next producer is to ask for."""
+        """Whether producers' transactions last as long as that many bytes need.
+
+        With `shorten` they also may not last longer than usual for bytes that need no more. Where they do not suit,
+        `seconds` is what the next producer is to ask for.
+        """
         needed = self.needed(size)
         if needed <= self.seconds and not (shorten and needed == self.normal < self.seconds):
             return True

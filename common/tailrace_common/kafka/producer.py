@@ -44,13 +44,13 @@ class KafkaProducer(ABC):
     """What transactions and plain appends have in common; one thread at a time.
 
     After any error: `close` it, and go on with a new one; FencedError and SettingsError excepted, which no new one
-    cures. `clock` is monotonic, in seconds; `timeout` is how many seconds Kafka may take over anything but what belongs
-    together: for that `pace` says how long, and learns how much comes through. `stop` is called while it waits, several
-    times a second; when it has said yes for a while, StoppedError ends the wait.
+    cures. `clock` is monotonic, in seconds; `timeout` is how many seconds Kafka may take over anything but records that
+    belong together. For those `pace` says how long, and learns how much comes through. `stop` is called while it waits,
+    several times a second; when it has said yes for a while, StoppedError ends the wait.
 
     The first record for a partition is acknowledged before the next one is sent there. A broker that knows nothing of a
-    producer in a partition takes its records from any sequence number on: of two batches under way, it may refuse the
-    first, since its leader is new, and take the second, which librdkafka then holds for an acknowledgement of both.
+    producer in a partition takes its records from any sequence number on. Of two batches under way, a new leader may
+    refuse the first and take the second, which librdkafka then holds for an acknowledgement of both.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class KafkaProducer(ABC):
         self._count((record,))
         self._put(record)
         self._forget_in_time()
-        if (place := (record.topic, record.partition)) not in self._known:
+        if (partition := (record.topic, record.partition)) not in self._known:
             self.acknowledge()
-            self._known.add(place)
+            self._known.add(partition)
 
     def acknowledge(self) -> None:
         """Wait until Kafka has everything sent. Raises ServiceError, RefusedError, FencedError where it has not."""
@@ -188,18 +188,18 @@ class KafkaProducer(ABC):
     def _introduced(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """Send the first record for each partition that does not know this producer; the others, still to be sent."""
         self._forget_in_time()
-        places = {(record.topic, record.partition) for record in records} - self._known
-        if not places:
+        partitions = {(record.topic, record.partition) for record in records} - self._known
+        if not partitions:
             return records
-        rest, waiting = [], set(places)
+        rest, waiting = [], set(partitions)
         for record in records:
-            if (place := (record.topic, record.partition)) in waiting:
-                waiting.remove(place)
+            if (partition := (record.topic, record.partition)) in waiting:
+                waiting.remove(partition)
                 self._put(record)
             else:
                 rest.append(record)
         self.acknowledge()
-        self._known |= places
+        self._known |= partitions
         return rest
 
     def _forget_in_time(self) -> None:
@@ -238,8 +238,8 @@ class KafkaProducer(ABC):
             "delivery.report.only.error": True,
             "throttle_cb": lambda event: self._pace.throttle(event.throttle_time),
         }
-        ours = {**own, **sizes, **reports, "error_cb": self._errors}
-        self._producer = made(lambda: Producer({**QUIET, "linger.ms": 5, **self._config, **ours}, logger=LOG))
+        required = {**own, **sizes, **reports, "error_cb": self._errors}
+        self._producer = made(lambda: Producer({**QUIET, "linger.ms": 5, **self._config, **required}, logger=LOG))
         self._batch = sizes["batch.size"]
         self._known.clear()
         self._known_since = self._clock()
@@ -301,9 +301,9 @@ class KafkaProducer(ABC):
             return
         self._failed += 1
         refused = ANSWERS.get(error.code()) is Answer.REFUSED
-        kept = self._refusals if refused else self._failures
-        if message.topic() not in kept:
-            kept[message.topic()] = error
+        errors = self._refusals if refused else self._failures
+        if message.topic() not in errors:
+            errors[message.topic()] = error
             (LOG.warning if refused else LOG.info)("a record of %s: %s", message.topic(), error.str())
 
     def _explain(self, doing: str, error: KafkaError, topic: str | None = None) -> Exception:
@@ -348,8 +348,8 @@ class KafkaProducer(ABC):
     def _ask_why(self) -> None:
         """Ask Kafka about the topics of which a record failed, until one is its own reason, or nothing answers.
 
-        Where none failed: about those that are gone; the client itself waits for such a topic to come back, for longer
-        than a transaction may last.
+        Where none failed, about those that are gone: the client itself waits for such a topic, for longer than a
+        transaction may last.
         """
         producer = self._producer
         if producer is None:

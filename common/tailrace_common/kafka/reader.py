@@ -122,8 +122,8 @@ class PartitionReader(Closing):
         """The committed records not read yet, up to the end that the partition has at the call.
 
         The end is the high watermark, open transactions included: they are waited for until they end one way or the
-        other, since the last stable offset would hide all records behind one that a killed producer left open
-        (contracts.md 1). Control records leave holes, so the end counts as reached when the consumer says that it
+        other. The last stable offset would hide all records behind one that a killed producer left open (contracts.md
+        1). Control records leave holes, so the end counts as reached when the consumer says that it
         stands there, not when a record comes. Raises ServiceError when nothing moves for `timeout` seconds, or when
         the partition is shorter than what was read of it.
         """
@@ -131,15 +131,15 @@ class PartitionReader(Closing):
         if end < self.next_offset:
             raise ServiceError(
                 f"Kafka: {self} ends at offset {end}, but was read up to {self.next_offset} before: it was deleted and"
-                " made anew; start this reader again if that was meant"
+                " made anew. Start this reader again if that was meant"
             )
         deadline = self._clock() + self._timeout
         while self.next_offset < end:
-            before = self.next_offset
+            previous = self.next_offset
             record = self._poll(_POLL_SECONDS)
             if record is not None:
                 yield record
-            if self.next_offset > before:
+            if self.next_offset > previous:
                 deadline = self._clock() + self._timeout
             elif self._clock() > deadline:
                 self.close()  # the next attempt connects again, and reads on
@@ -250,9 +250,9 @@ class TopicReader(Closing):
         self._next: dict[int, int] = dict.fromkeys(self._partitions(), 0)
         if not beginning:
             self._next = self._ends(IsolationLevel.READ_COMMITTED)
-        whole: dict[str, Any] = {"group.id": "tailrace-reader", **config, **READING, "error_cb": self._errors}
-        self._consumer: Consumer = _made(lambda: Consumer(whole, logger=_LOG))
-        self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in self._next.items()])
+        full_config: dict[str, Any] = {"group.id": "tailrace-reader", **config, **READING, "error_cb": self._errors}
+        self._consumer: Consumer = _made(lambda: Consumer(full_config, logger=_LOG))
+        self._consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in self._next.items()])
 
     def read_to_end(self) -> Iterator[tuple[int, Record]]:
         """Partition and record of everything up to the end that each partition has at the call.
@@ -261,17 +261,17 @@ class TopicReader(Closing):
         """
         ends = self._ends(IsolationLevel.READ_UNCOMMITTED)
         deadline = self._clock() + self._timeout
-        while behind := [number for number, end in ends.items() if self._next[number] < end]:
-            before = dict(self._next)
-            found = self.poll(_POLL_SECONDS)
-            if found is not None:
-                yield found
-            if self._next != before:
+        while unfinished := [partition for partition, end in ends.items() if self._next[partition] < end]:
+            previous = dict(self._next)
+            polled = self.poll(_POLL_SECONDS)
+            if polled is not None:
+                yield polled
+            if self._next != previous:
                 deadline = self._clock() + self._timeout
             elif self._clock() > deadline:
-                number = behind[0]
-                where = f"{self._topic}[{number}]"
-                raise ServiceError(_stuck(where, self._next[number], ends[number], self._timeout, self._errors))
+                partition = unfinished[0]
+                name = f"{self._topic}[{partition}]"
+                raise ServiceError(_stuck(name, self._next[partition], ends[partition], self._timeout, self._errors))
 
     def poll(self, seconds: float) -> tuple[int, Record] | None:
         """Partition and next committed record, waiting at most so long; None when there was none, or other news.
@@ -281,12 +281,12 @@ class TopicReader(Closing):
         message: Any = self._consumer.poll(seconds)
         if message is None:
             return None
-        number, error = message.partition(), message.error()
+        partition, error = message.partition(), message.error()
         if error is None:
-            self._next[number] = message.offset() + 1
-            return number, Record(message.offset(), message.timestamp()[1], message.key(), message.value())
+            self._next[partition] = message.offset() + 1
+            return partition, Record(message.offset(), message.timestamp()[1], message.key(), message.value())
         if error.code() == _AT_END:
-            self._next[number] = max(self._next[number], message.offset())
+            self._next[partition] = max(self._next[partition], message.offset())
         elif error.code() in _MISSING or error.retriable():
             self._errors(error)
         elif error.code() not in _HARMLESS:
@@ -314,12 +314,14 @@ class TopicReader(Closing):
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
 
         def ask() -> dict[int, int]:
-            asked = self._admin.list_offsets(
-                {TopicPartition(self._topic, number): latest for number in self._next},
+            futures = self._admin.list_offsets(
+                {TopicPartition(self._topic, partition): latest for partition in self._next},
                 isolation_level=isolation,
                 request_timeout=min(self._timeout, _REQUEST_SECONDS),
             )
-            return {where.partition: int(future.result().offset) for where, future in asked.items()}
+            return {
+                kafka_partition.partition: int(future.result().offset) for kafka_partition, future in futures.items()
+            }
 
         return self._asked(ask)
 

@@ -23,9 +23,9 @@ class RecentRate:
     def after(self, size: float, seconds: float) -> RecentRate:
         """The mean after so many bytes more, which took so many seconds."""
         lasted = max(seconds, _LEAST_SECONDS)
-        kept: float = 0.5 ** (lasted / HALF_LIFE_SECONDS)
-        weight = _TAU * (1 - kept)
-        return RecentRate(self.size * kept + size / lasted * weight, self.seconds * kept + weight)
+        decay: float = 0.5 ** (lasted / HALF_LIFE_SECONDS)
+        weight = _TAU * (1 - decay)
+        return RecentRate(self.size * decay + size / lasted * weight, self.seconds * decay + weight)
 
     @property
     def per_second(self) -> float | None:

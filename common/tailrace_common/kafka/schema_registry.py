@@ -53,13 +53,13 @@ class SchemaRegistry:
         try:
             if self._register:
                 return int(self._client.register_schema(subject, schema))
-            found: Any = self._client.lookup_schema(subject, schema)
-            return int(found.schema_id)
+            registered: Any = self._client.lookup_schema(subject, schema)
+            return int(registered.schema_id)
         except SchemaRegistryError as error:
             raise self._refusal(subject, error) from error
         except Exception as error:
-            said = redact(str(error) or type(error).__name__)
-            words = f"the schema registry at {self.url} does not answer: {said}; see [{self._section}]"
+            reason = redact(str(error) or type(error).__name__)
+            words = f"the schema registry at {self.url} does not answer: {reason}; see [{self._section}]"
             raise ServiceError(words) from error
 
     def reach(self) -> str:
@@ -67,19 +67,19 @@ class SchemaRegistry:
         try:
             return str(self._client.get_compatibility())
         except Exception as error:
-            said = redact(str(error) or type(error).__name__)
-            raise ServiceError(f"the schema registry at {self.url}: {said}") from error
+            reason = redact(str(error) or type(error).__name__)
+            raise ServiceError(f"the schema registry at {self.url}: {reason}") from error
 
     def close(self) -> None:
         """End its connections."""
         self._client.close()
 
     def _refusal(self, subject: str, error: SchemaRegistryError) -> ServiceError:
-        said = f"{redact(str(error.error_message))} (HTTP {error.http_status_code})"
+        answer = f"{redact(str(error.error_message))} (HTTP {error.http_status_code})"
         if error.http_status_code == _CONFLICT:
             return SchemaRefusedError(
                 f"the table's new schema breaks the rule of subject {subject}, which is {self._rule(subject)}: "
-                f"{said}. Relax the rule of {subject} (NONE takes everything), or register the schema by hand; "
+                f"{answer}. Relax the rule of {subject} (NONE takes everything), or register the schema by hand; "
                 "then they go on by themselves"
             )
         if error.http_status_code == _NOT_FOUND and not self._register:
@@ -88,9 +88,9 @@ class SchemaRegistry:
                 f"set {self._setting} = true"
             )
         if error.http_status_code == _UNPROCESSABLE:
-            return SchemaRefusedError(f"the schema registry refuses the table's schema for subject {subject}: {said}")
+            return SchemaRefusedError(f"the schema registry refuses the table's schema for subject {subject}: {answer}")
         return RegistryRefusedError(
-            f"the schema registry at {self.url} refuses subject {subject}: {said}; see [{self._section}]"
+            f"the schema registry at {self.url} refuses subject {subject}: {answer}; see [{self._section}]"
         )
 
     def _rule(self, subject: str) -> str:

@@ -60,9 +60,9 @@ class TopicStates:
     def _described(self, topics: Collection[str]) -> dict[str, Any]:
         if not topics:
             return {}
-        asked = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout)
+        futures = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout)
         descriptions: dict[str, Any] = {}
-        for name, answer in asked.items():
+        for name, answer in futures.items():
             try:
                 descriptions[name] = answer.result()
             except KafkaException as error:
@@ -75,13 +75,13 @@ class TopicStates:
             return {}
         offsets: dict[str, dict[int, int]] = {}
         try:
-            asked = self._admin().list_offsets(
+            futures = self._admin().list_offsets(
                 dict.fromkeys(partitions, which),
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=self._timeout,
             )
-            for place, answer in asked.items():
-                offsets.setdefault(place.topic, {})[place.partition] = int(answer.result().offset)
+            for partition, answer in futures.items():
+                offsets.setdefault(partition.topic, {})[partition.partition] = int(answer.result().offset)
         except KafkaException as error:
             raise self._trouble(error) from error
         return offsets
@@ -92,6 +92,6 @@ class TopicStates:
 
     def _admin(self) -> AdminClient:
         if self._client is None:
-            own: dict[str, Any] = {"error_cb": self._errors}
-            self._client = made(lambda: AdminClient({**QUIET, **self._config, **own}, logger=LOG))
+            callbacks: dict[str, Any] = {"error_cb": self._errors}
+            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
         return self._client

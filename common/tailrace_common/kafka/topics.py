@@ -68,8 +68,8 @@ class TopicMaker:
     @property
     def _admin(self) -> AdminClient:
         if self._client is None:
-            own: dict[str, Any] = {"error_cb": self._errors}
-            self._client = made(lambda: AdminClient({**QUIET, **self._config, **own}, logger=LOG))
+            callbacks: dict[str, Any] = {"error_cb": self._errors}
+            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
         return self._client
 
 

@@ -29,8 +29,8 @@ class KafkaTransactions(KafkaProducer):
 
     `home` is a topic of the id's user, which has to exist. `pace` says Kafka's limit for an open transaction when the
     producer is opened; without one it is `timeout`.
-    `another` is asked, where Kafka calls us fenced, whether another user of the id has started: Kafka says the same of
-    a transaction that it ended for its age. `fenced` says then who that is, and what to do.
+    `another` tells, where Kafka calls us fenced, whether another user of the id has started. Kafka says the same of a
+    transaction that it ended for its age. `fenced` says then who that is, and what to do.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class KafkaTransactions(KafkaProducer):
     def open(self) -> None:
         """Fence an older user of the id, and end its transaction. Raises FencedError, ServiceError, SettingsError."""
         seconds = self._seconds = self._pace.seconds
-        own = {
+        options = {
             "transactional.id": self._id,
             "transaction.timeout.ms": seconds * 1000,
             # A record that waits longer than its transaction may live cannot be committed any more.
             "message.timeout.ms": seconds * 800,
         }
-        self._connect(own)
+        self._connect(options)
         # Until it has a connection, the client looks for the coordinator every half second only.
         self.partitions(self._home)
         try:

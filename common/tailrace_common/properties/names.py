@@ -141,7 +141,7 @@ def java_consumer_fault(name: str, given: Collection[str]) -> str | None:
     A class of the user's, such as a callback handler, may have properties of its own: then only misspellings count.
     """
     names = names_of("java_consumer")
-    if any(other.endswith((".class", ".classes", "reporters")) for other in given):
+    if any(property_name.endswith((".class", ".classes", "reporters")) for property_name in given):
         return misspelled(name, names)
     return None if name in names else unknown(name, names, "Java's Kafka consumer")
 

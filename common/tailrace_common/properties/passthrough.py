@@ -69,13 +69,13 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
         if not isinstance(data, Mapping):
             raise ValueError("must be a table of names and values")
         properties: dict[str, object] = dict(cls.defaults)
-        given = flatten(data)
-        for name, value in given.items():
+        flat = flatten(data)
+        for name, value in flat.items():
             if name in cls.owned:
                 raise ValueError(f"{name} is not yours to set: {cls.owned[name]}")
             target = name.removesuffix("_file").removesuffix(".file")
             if target != name and name not in _FILES_THEMSELVES:
-                if target in given:
+                if target in flat:
                     raise ValueError(f"{target} and {name} are both given: keep one")
                 properties[target] = SecretStr(read_secret_file(str(value)))
             elif not isinstance(value, bool | int | float | str | SecretStr):
@@ -83,7 +83,7 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
             else:
                 properties[name] = SecretStr(str(value)) if is_secret_name(name) or name in cls.secrets else value
         cls._require_no_faults(
-            {name: value for name, value in properties.items() if name not in cls.defaults or name in given}
+            {name: value for name, value in properties.items() if name not in cls.defaults or name in flat}
         )
         return properties
 

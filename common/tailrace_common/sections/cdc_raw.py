@@ -25,15 +25,16 @@ class CdcRawSettings(Section):
     early: bool = Field(
         default=False,
         description="Publish changes before Cassandra has flushed them, marked durable = false: in about 0.1 s, "
-        "whatever commitlog_sync_period is; what a crash of the machine took back is announced in the progress topic",
+        "whatever commitlog_sync_period is. Changes that a crash of the machine took back are announced in the "
+        "progress topic",
     )
     early_milliseconds: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=20, description="How often the log is looked at then: nothing tells of what is not flushed"
     )
     on_release: Literal["delete", "archive", "keep"] = Field(
         default="delete",
-        description='What becomes of a segment once its last change is committed: "delete" it; "archive": move it to '
-        'archive_directory; "keep": leave it in cdc_raw, for you to remove before that is full',
+        description='What becomes of a segment once its last change is committed. "delete": it is deleted. "archive": '
+        'it is moved to archive_directory. "keep": it stays in cdc_raw, for you to remove before that is full',
     )
     archive_directory: Path | None = Field(
         default=None,
@@ -42,8 +43,8 @@ class CdcRawSettings(Section):
     )
     on_pressure: Literal["spool", "hold", "drop-oldest"] = Field(
         default="spool",
-        description='What is done when cdc_raw is nearly full: "spool": move finished segments to spool_directory, '
-        'and publish them from there; "hold": nothing, until Cassandra refuses writes to tables with cdc; '
+        description='What is done when cdc_raw is nearly full. "spool": move finished segments to spool_directory, '
+        'and publish them from there. "hold": nothing, until Cassandra refuses writes to tables with cdc. '
         '"drop-oldest": delete the oldest unread, and report them as lost',
     )
     pressure_percent: Annotated[int, Field(ge=1, le=99)] = Field(
@@ -62,7 +63,7 @@ class CdcRawSettings(Section):
         if self.on_release == "archive" and self.archive_directory is None:
             raise ValueError('on_release = "archive" needs archive_directory')
         for name in ("archive_directory", "spool_directory"):
-            place = getattr(self, name)
-            if place is not None and place.absolute().is_relative_to(self.cdc_raw_directory.absolute()):
+            directory = getattr(self, name)
+            if directory is not None and directory.absolute().is_relative_to(self.cdc_raw_directory.absolute()):
                 raise ValueError(f"{name} is in cdc_raw_directory: what is moved there would count as before")
         return self

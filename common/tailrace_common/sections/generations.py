@@ -21,7 +21,7 @@ class GenerationSettings(Section):
     ring_delay_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=30.0,
         description="A changed ring gets its generation once it stayed the same for so long, to begin twice as long "
-        "later; Cassandra's own ring delay at least, the same for all agents",
+        "later. At least Cassandra's own ring delay, and the same for all agents",
     )
     poll_seconds: Annotated[float, Field(gt=0)] = Field(
         default=10.0, description="How often the node's ring is looked at, to catch changes that no event told of"

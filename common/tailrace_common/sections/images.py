@@ -18,8 +18,8 @@ class ImagesSection(SinkSettings):
     images: SecretStr | None = Field(
         default=None,
         examples=["sqlite:///images.db"],
-        description="Give each change its rows as they were before and are after it; SQLAlchemy URL of the database "
-        "that keeps what that takes, as of a SQL sink. Unset: no images",
+        description="Give each change its rows as they were before and are after it. SQLAlchemy URL of the database "
+        "that keeps the rows for that, as of a SQL sink. Unset: no images",
     )
     images_file: Path | None = Field(
         default=None, examples=["/run/secrets/images-url"], description="File that holds the URL, instead of `images`"

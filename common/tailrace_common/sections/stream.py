@@ -61,7 +61,7 @@ class StreamSettings(Section):
     where: dict[str, str] = Field(
         default={},
         description='Which changes sinks are given, by "keyspace.table" with * and ?: a condition in Spark SQL over '
-        "the columns of the primary key and `change`; the first pattern that matches counts. Not for log tables. "
+        "the columns of the primary key and `change`. The first pattern that matches counts. Not for log tables. "
         "docs/shaping.md",
     )
     columns: dict[str, str] = Field(
@@ -77,7 +77,7 @@ class StreamSettings(Section):
     fail_on_data_loss: bool = Field(
         default=True,
         description="Stop a table of which Kafka deleted records before they were read, and a stream whose sink lost "
-        "batches that it had; false: read on with the rest",
+        "batches that it had. false: read on with the rest",
     )
     metrics_address: ListenAddress = Field(
         default="127.0.0.1", description="Host name or IP address that health and metrics are served on"
@@ -113,7 +113,7 @@ class StreamSettings(Section):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        ways = {Rule.parse(pattern, text).way for pattern, text in self.columns.items()}
-        if Way.HASH in ways and self.hash_key is None:
+        treatments = {Rule.parse(pattern, text).way for pattern, text in self.columns.items()}
+        if Way.HASH in treatments and self.hash_key is None:
             raise ValueError("columns that are hashed need hash_key, or hash_key_file")
         return self

@@ -13,16 +13,16 @@ def require_template(text: str, *names: str, needed: str | None = None) -> str:
 
     A name may have a format, such as {number:02}, but no attribute, index or conversion.
     """
-    *most, last = (f"{{{name}}}" for name in names)
-    listed = f"{', '.join(most)} and {last}" if most else last
+    *leading, last = (f"{{{name}}}" for name in names)
+    listed = f"{', '.join(leading)} and {last}" if leading else last
     refused = ValueError(f"may contain {listed}, and no other braces")
     try:
-        found = [(name, conversion) for _, name, _, conversion in Formatter().parse(text) if name is not None]
-        if any(name not in names or conversion for name, conversion in found):
+        fields = [(name, conversion) for _, name, _, conversion in Formatter().parse(text) if name is not None]
+        if any(name not in names or conversion for name, conversion in fields):
             raise refused
         text.format(**{name: _SAMPLES.get(name, "x") for name in names})
     except (KeyError, IndexError, ValueError):
         raise refused from None
-    if needed is not None and needed not in {name for name, _ in found}:
+    if needed is not None and needed not in {name for name, _ in fields}:
         raise ValueError(f"must contain {{{needed}}}")
     return text

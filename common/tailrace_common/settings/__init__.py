@@ -291,8 +291,8 @@ class Settings(BaseModel):
 def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settings:
     """The settings of `path` (None: no file), overridden by the TAILRACE_SECTION__NAME variables of `environ`.
 
-    Raises SettingsError with one line for each thing that is wrong: where it stands, its name, what it must be, and
-    for an unknown name the nearest known one. Values of secrets are never part of it.
+    Raises SettingsError with a line for each fault: its place, the setting's name, and its valid values. For an unknown
+    name it has the nearest known one. Values of secrets are never part of it.
     """
     return load_into(Settings, None if path is None else Path(path), environ)
 

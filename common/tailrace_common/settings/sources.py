@@ -75,7 +75,7 @@ def read_variables(model: type[BaseModel], environ: Mapping[str, str]) -> Iterab
         if not separator:
             _refuse_single_underscore(model, name, environ[name])
             continue
-        path = _path_of(model, (section.lower(), *(part.lower() for part in rest.split("__"))))
+        path = _path_of(model, (section.lower(), *(name_part.lower() for name_part in rest.split("__"))))
         yield Variable(name, path, _value_of(model, path, environ[name]))
 
 
@@ -99,7 +99,7 @@ def _value_of(model: type[BaseModel], path: Names, text: str) -> object:
     """Lists as JSON or with commas, tables as JSON; everything else stays text for the model to read."""
     annotation = _annotation(model, path)
     if get_origin(annotation) is tuple and not text.lstrip().startswith("["):
-        return [part.strip() for part in text.split(",") if part.strip()]
+        return [item.strip() for item in text.split(",") if item.strip()]
     if get_origin(annotation) in (tuple, dict) or _is_model(annotation):
         try:
             return json.loads(text)
@@ -119,26 +119,32 @@ def _put(tree: dict[str, Any], variable: Variable) -> None:
 
 
 def _explain(model: type[BaseModel], fault: Any, file: str | None, written: Mapping[Names, str]) -> str:
-    located = tuple(str(part) for part in fault["loc"])
+    located = tuple(str(step) for step in fault["loc"])
     path = _without_tags(model, located)
-    where = _where(path, file, written)
+    source = _where(path, file, written)
     name = ".".join(path)
     if fault["type"] == "extra_forbidden":
-        return f"{where}: unknown setting {name}; {_nearest(model, located, path)}"
+        return f"{source}: unknown setting {name}; {_nearest(model, located, path)}"
     if fault["type"] == PROPERTY_FAULT:
-        return f"{where}: {redact(name)}: {fault['msg']}"
+        return f"{source}: {redact(name)}: {fault['msg']}"
     if fault["type"] == "missing":
-        return f"{where}: {name} is not set; {_such_as(model, located)}"
+        return f"{source}: {name} is not set; {_such_as(model, located)}"
     message = _IN_PYDANTIC.sub("", str(fault["msg"])).replace("Input should be", "must be")
-    given = fault.get("input")
+    input_value = fault.get("input")
     if fault["type"] == "tuple_type":
-        message = f"must be a list, such as {json.dumps([given])}" if isinstance(given, str) else "must be a list"
+        message = (
+            f"must be a list, such as {json.dumps([input_value])}" if isinstance(input_value, str) else "must be a list"
+        )
     elif fault["type"] in ("model_type", "dict_type"):
-        return f"{where}: {name} must be a table, [{name}]"
+        return f"{source}: {name} must be a table, [{name}]"
     if not name or _is_model(_annotation(model, located)):
-        return ": ".join(filter(None, (where, name, message)))
-    shown = "" if any(map(is_secret_name, path)) or not isinstance(given, str | int | float) else f", not {given!r}"
-    return f"{where}: {name} {message}{redact(shown)}"
+        return ": ".join(filter(None, (source, name, message)))
+    refused_value = (
+        ""
+        if any(map(is_secret_name, path)) or not isinstance(input_value, str | int | float)
+        else f", not {input_value!r}"
+    )
+    return f"{source}: {name} {message}{redact(refused_value)}"
 
 
 def _such_as(model: type[BaseModel], located: Names) -> str:
@@ -173,33 +179,35 @@ def _names_below(annotation: object) -> Iterable[str]:
 def _annotation(model: type[BaseModel], path: Names) -> object:
     """The type at a path of names, None where there is none. Optional types are unwrapped.
 
-    Of several sections that may stand at one place the path may name one, as pydantic does, by its tag; else it is the
-    first that knows the name which follows.
+    Where one of several sections may stand, the path may name it by its tag, as pydantic does. Else it is the first one
+    that knows the name which follows.
     """
-    here: object = model
+    current: object = model
     for name in path:
-        choices = _choices(here)
+        choices = _choices(current)
         if name in choices:
-            here = choices[name]
+            current = choices[name]
             continue
-        here = next((choice for choice in choices.values() if name in choice.model_fields), here)
-        if get_origin(here) is dict:
-            here = get_args(here)[1]
-        elif _is_model(here) and name in here.model_fields:
-            here = here.model_fields[name].annotation
+        current = next((choice for choice in choices.values() if name in choice.model_fields), current)
+        if get_origin(current) is dict:
+            current = get_args(current)[1]
+        elif _is_model(current) and name in current.model_fields:
+            current = current.model_fields[name].annotation
         else:
             return None
-        if get_origin(here) in (types.UnionType, Union):
-            here = next(part for part in get_args(here) if part is not types.NoneType)
-    return next(iter(_choices(here).values()), here)
+        if get_origin(current) in (types.UnionType, Union):
+            current = next(member for member in get_args(current) if member is not types.NoneType)
+    return next(iter(_choices(current).values()), current)
 
 
 def _choices(annotation: object) -> dict[str, type[BaseModel]]:
     """The sections that may stand at one place, by the tags that tell them apart; empty where there is no choice."""
     if get_origin(annotation) is not Annotated:
         return {}
-    parts = [get_args(part) for part in get_args(get_args(annotation)[0])]
-    return {tag.tag: part[0] for part in parts for tag in part[1:] if isinstance(tag, Tag) and _is_model(part[0])}
+    parts = [get_args(member) for member in get_args(get_args(annotation)[0])]
+    return {
+        tag.tag: member[0] for member in parts for tag in member[1:] if isinstance(tag, Tag) and _is_model(member[0])
+    }
 
 
 def _without_tags(model: type[BaseModel], located: Names) -> Names:

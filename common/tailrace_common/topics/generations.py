@@ -56,13 +56,13 @@ class GenerationReader(Closing):
         """
         began = self._now()
         for record in self._source.read_to_end():
-            found = self._log.feed(record.offset, record.timestamp, record.key, record.value)
-            if isinstance(found, Ignored):
-                _LOG.debug("generations: ignored the record at offset %d: %s", found.offset, found.reason)
-            elif isinstance(found, Expired):
-                _LOG.info("generations before %s were removed by retention: %s", _utc(found.oldest), found.gone)
-            elif found is not None:
-                _LOG.info("generation %s is in effect from %s on", found.uuid, _utc(found.timestamp))
+            event = self._log.feed(record.offset, record.timestamp, record.key, record.value)
+            if isinstance(event, Ignored):
+                _LOG.debug("generations: ignored the record at offset %d: %s", event.offset, event.reason)
+            elif isinstance(event, Expired):
+                _LOG.info("generations before %s were removed by retention: %s", _utc(event.oldest), event.gone)
+            elif event is not None:
+                _LOG.info("generation %s is in effect from %s on", event.uuid, _utc(event.timestamp))
         self.known_until = int(began * 1000) + LEEWAY_MS
         return self._log.published
 
@@ -81,10 +81,10 @@ class GenerationReader(Closing):
 
         Raises ServiceError when no generation is known: hold what belongs to it, refresh, and ask again.
         """
-        found = self._log.operating(written, self.known_until)
-        if found is None:
+        operating = self._log.operating(written, self.known_until)
+        if operating is None:
             raise ServiceError("the generations topic has no valid generation yet: is an agent running?")
-        return found
+        return operating
 
     def close(self) -> None:
         """Close the source."""

@@ -15,10 +15,10 @@ from tailrace_schemas.topics import Internal, internal_topic
 class ProgressReader(Closing):
     """The newest progress record of each host under a prefix; one thread at a time.
 
-    A change and the progress that covers it are committed together, but become visible partition by partition. So:
-    read the progress first, then a table's topic, read_committed, up to the *high watermark* that its partitions have
-    after that, waiting for transactions that are open (TopicReader.read_to_end does so; the last stable offset is no
-    end). Then every change of the host at or below the position has been read, except parked ones.
+    A change and the progress that covers it are committed together, but become visible partition by partition. So read
+    the progress first, then a table's topic, read_committed, up to the *high watermark* of its partitions after that.
+    Wait for open transactions, as TopicReader.read_to_end does: the last stable offset is no end. Then every change of
+    the host at or below the position has been read, except parked ones.
     """
 
     def __init__(self, config: Mapping[str, Scalar], prefix: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:

@@ -19,11 +19,11 @@ _LOG = logging.getLogger("tailrace.schemas")
 class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
     """Every published schema by its id, the 8 bytes in a message's frame, or the 4 of a registry.
 
-    Looking up an id that is not known reads the topic on to its end, and then fails with KeyError: a schema is
-    published before the first message that uses it (docs/contracts.md 3). An id that is announced again gets the later
-    offset in `announced`; what its entry says, and the objects in it, stay the same for as long as the reader lives. A
-    record that is none is passed over with one warning: messages that name its id stay undecodable, all others are
-    read. One thread at a time; nothing connects before the first look-up. Reading raises ServiceError.
+    A look-up of an unknown id reads the topic on to its end before it fails with KeyError. A schema is published before
+    the first message that uses it (contracts.md 3). An id that is announced again gets the later offset in `announced`.
+    Its other fields stay the same objects for as long as the reader lives. A malformed record is skipped with one
+    warning: messages that name its id stay undecodable, all others are read. One thread at a time; nothing connects
+    before the first look-up. Reading raises ServiceError.
     """
 
     def __init__(self, config: Mapping[str, Scalar], prefix: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
@@ -38,9 +38,9 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
         for record in self._reader.read_to_end():
             if record.key is None or record.value is None:
                 continue
-            known = self._entries.get(record.key)
-            if known is not None:
-                self._entries[record.key] = replace(known, announced=record.offset)
+            existing = self._entries.get(record.key)
+            if existing is not None:
+                self._entries[record.key] = replace(existing, announced=record.offset)
                 continue
             try:
                 entry = entry_from_record(record.key, record.value)

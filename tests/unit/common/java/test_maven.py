@@ -135,7 +135,7 @@ def test_central_is_read_from_what_is_installed(
 def test_unknown_repository_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maven_repository, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SettingsError, match=r"set TAILRACE_MAVEN_REPOSITORY .* or install tailrace\[spark\]"):
+    with pytest.raises(SettingsError, match=r"[Ss]et TAILRACE_MAVEN_REPOSITORY .* or install tailrace\[spark\]"):
         find_repository({}, tmp_path, tmp_path / "none.xml")
 
 
