@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace_common.sections.section import Port, Seconds, Section
-from tailrace_schemas.errors import SettingsError
+from tailrace_common.tls import ClientCertificate, tls_context
 
 
 class CassandraSettings(Section):
@@ -69,13 +69,8 @@ class CassandraSettings(Section):
         """What these settings say of TLS, None where they want none. Raises SettingsError that names the section."""
         if not self.tls:
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.tls_ca_file)
-            context.check_hostname = self.tls_verify_host
-            if self.tls_certificate_file is not None:
-                secret = self.tls_key_password
-                password = None if secret is None else secret.get_secret_value()
-                context.load_cert_chain(self.tls_certificate_file, self.tls_key_file, password)
-        except OSError as error:
-            raise SettingsError(f"{section}.tls_...: {error}") from error
-        return context
+        own = None
+        if self.tls_certificate_file is not None:
+            password = None if self.tls_key_password is None else self.tls_key_password.get_secret_value()
+            own = ClientCertificate(self.tls_certificate_file, self.tls_key_file, password)
+        return tls_context(section, self.tls_ca_file, own=own, verify_host=self.tls_verify_host)

@@ -1,4 +1,4 @@
-"""Requests over HTTP that are tried again while that may help, at a pace, and for no longer than a section says."""
+"""How sinks repeat a request: while that may help, with growing waits, and for no longer than a section says."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from email.utils import parsedate_to_datetime
 import stamina
 
 
-class TryAgainError(Exception):
-    """It may be taken later; `after`: seconds that the other side asks to wait."""
+class RetryableError(Exception):
+    """A request that failed may succeed later; `after`: seconds that the server asks to wait."""
 
-    def __init__(self, words: str, after: float | None = None) -> None:
-        super().__init__(words)
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
         self.after = after
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds between tries: the first wait, doubled after each up to the longest, with jitter on top."""
+class Backoff:
+    """Seconds between two attempts: the first wait, doubled after each up to the longest, with jitter on top."""
 
     first: float = 0.2
     longest: float = 10.0
     jitter: float = 1.0
 
 
-class Patience:
-    """Tries for so many seconds at the most."""
+class RetryPolicy:
+    """Repeats attempts for at most `seconds`. Any thread may use it."""
 
-    def __init__(self, seconds: float, pace: Pace | None = None) -> None:
+    def __init__(self, seconds: float, backoff: Backoff | None = None) -> None:
         self._seconds = seconds
-        self._pace = pace or Pace()
+        self._backoff = backoff or Backoff()
         self._ended = False
 
-    def send(self, attempt: Callable[[], None]) -> None:
-        """Make one attempt after another while they raise TryAgainError.
+    def run(self, attempt: Callable[[], None]) -> None:
+        """Make one attempt after another while they raise RetryableError.
 
-        Raises the last one when the time is over, it asks for more patience than there is, or after `end`.
+        Raises the last one when the time is over, when it asks for a longer wait than that, or after `end`.
         """
-        for each in stamina.retry_context(
+        for retry in stamina.retry_context(
             self._wait_after,
             attempts=None,
             timeout=self._seconds,
-            wait_initial=self._pace.first,
-            wait_max=self._pace.longest,
-            wait_jitter=self._pace.jitter,
+            wait_initial=self._backoff.first,
+            wait_max=self._backoff.longest,
+            wait_jitter=self._backoff.jitter,
         ):
-            with each:
+            with retry:
                 attempt()
 
     def end(self) -> None:
-        """Let requests under way, of any thread, try no more."""
+        """Repeat no attempt any more, of any thread."""
         self._ended = True
 
     def _wait_after(self, error: Exception) -> bool | float:
-        """Whether to try again after an error, or the seconds to wait first: stamina's."""
-        if not isinstance(error, TryAgainError) or self._ended:
+        """Stamina's hook: whether to repeat after an error, or the seconds to wait before that."""
+        if not isinstance(error, RetryableError) or self._ended:
             return False
         if error.after is None:
             return True

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 
+from tailrace_common.tls import tls_context
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
-from tailrace_spark.sinks.retry import Pace, Patience, TryAgainError, retry_after
+from tailrace_spark.sinks.retry import Backoff, RetryableError, RetryPolicy, retry_after
 
 _TRIED_AGAIN: Final = frozenset({408, 429})
 _SHOWN: Final = 200
@@ -27,18 +27,19 @@ class RefusedError(Exception):
 class HttpSender:
     """Posts bodies to the address of a section. Any thread may send; requests of one thread go in its order."""
 
-    def __init__(self, name: str, settings: HttpSinkSettings, *, pace: Pace | None = None) -> None:
+    def __init__(self, name: str, settings: HttpSinkSettings, *, backoff: Backoff | None = None) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for keys or certificates that are none."""
         self._settings = settings
-        self._patience = Patience(settings.retry_seconds, pace)
+        self._retry = RetryPolicy(settings.retry_seconds, backoff)
         self._not_before = 0.0  # of time.monotonic: until then the endpoint wants nothing, from any thread
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds, time.monotonic)
         self._keys = _keys(name, settings)
         token = settings.bearer_token
+        ca_file = settings.tls_ca_file
         self._client = httpx2.Client(
             headers={} if token is None else {"Authorization": f"Bearer {token.get_secret_value()}"},
             timeout=settings.timeout_seconds,
-            verify=_verification(name, settings),
+            verify=ca_file is None or tls_context(f"sink.{name}", ca_file),
             limits=httpx2.Limits(max_connections=settings.lanes, max_keepalive_connections=settings.lanes),
         )
 
@@ -56,8 +57,8 @@ class HttpSender:
         asks for more patience than that.
         """
         try:
-            self._patience.send(lambda: self._post(body, identity))
-        except TryAgainError as error:
+            self._retry.run(lambda: self._post(body, identity))
+        except RetryableError as error:
             raise ServiceError(f"{self._settings.location}: {error}") from error
         except OpenError as error:
             words = f"nothing is sent for {error.seconds:.0f} s more, after failures in a row"
@@ -66,7 +67,7 @@ class HttpSender:
     def _post(self, body: bytes, identity: str) -> None:
         asked = self._not_before - time.monotonic()
         if asked > 0:
-            raise TryAgainError(f"it asks to come again in {asked:.0f} s", asked)
+            raise RetryableError(f"it asks to come again in {asked:.0f} s", asked)
         self._breaker.admit()
         headers = {
             "Content-Type": "application/json",
@@ -77,7 +78,7 @@ class HttpSender:
             answer = self._client.post(self._settings.url, content=body, headers=headers)
         except httpx2.RequestError as error:
             self._breaker.failed()
-            raise TryAgainError(_words(error)) from error
+            raise RetryableError(_words(error)) from error
         status = answer.status_code
         if 200 <= status < 300:
             self._breaker.succeeded()
@@ -91,11 +92,11 @@ class HttpSender:
         if after is not None:
             self._not_before = max(self._not_before, time.monotonic() + after)
             said += f"; it asks to come again in {after:.0f} s"
-        raise TryAgainError(said, after)
+        raise RetryableError(said, after)
 
     def stop(self) -> None:
         """Let requests under way try no more: for the end of the process."""
-        self._patience.end()
+        self._retry.end()
 
     def close(self) -> None:
         """Close the connections."""
@@ -116,12 +117,3 @@ def _keys(name: str, settings: HttpSinkSettings) -> Sequence[bytes]:
             except ValueError as error:
                 raise SettingsError(f"sink.{name}.{setting}: {error}") from None
     return keys
-
-
-def _verification(name: str, settings: HttpSinkSettings) -> Any:
-    if settings.tls_ca_file is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=settings.tls_ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"sink.{name}.tls_ca_file: {settings.tls_ca_file}: {error}") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,9 +13,10 @@ from urllib.parse import quote
 
 import httpx2
 
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_common.tls import tls_context
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.retry import Pace, Patience, TryAgainError, retry_after
+from tailrace_spark.sinks.retry import Backoff, RetryableError, RetryPolicy, retry_after
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 STATE: Final = "__tailrace.state"
@@ -67,14 +67,15 @@ class Written:
 class SearchClient:
     """One cluster. Several threads may ask at once."""
 
-    def __init__(self, name: str, settings: OpensearchSinkSettings, *, pace: Pace | None = None) -> None:
+    def __init__(self, name: str, settings: OpensearchSinkSettings, *, backoff: Backoff | None = None) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""
         self._settings = settings
-        self._patience = Patience(settings.retry_seconds, pace)
+        self._retry = RetryPolicy(settings.retry_seconds, backoff)
+        ca_file = settings.tls_ca_file
         self._client = httpx2.Client(
             headers=_authorization(settings),
             timeout=settings.timeout_seconds,
-            verify=_verification(name, settings),
+            verify=ca_file is None or tls_context(f"sink.{name}", ca_file),
         )
 
     def reach(self) -> None:
@@ -187,7 +188,7 @@ class SearchClient:
                     raise self._failed(f"{alias}: HTTP {status}: {_said(result)}")
             left = again
             if again:
-                raise TryAgainError(f"{alias}: {words}")
+                raise RetryableError(f"{alias}: {words}")
 
         try:
             self._patiently(send)
@@ -217,8 +218,8 @@ class SearchClient:
 
     def _patiently(self, send: Callable[[], None]) -> None:
         try:
-            self._patience.send(send)
-        except TryAgainError as error:
+            self._retry.run(send)
+        except RetryableError as error:
             raise self._failed(str(error)) from error
 
     def _request(self, method: str, path: str, content: bytes | None, kind: str) -> Any:
@@ -227,11 +228,11 @@ class SearchClient:
         try:
             answer = self._client.request(method, self._settings.url + path, content=content, headers=headers)
         except httpx2.RequestError as error:
-            raise TryAgainError(str(error) or type(error).__name__) from error
+            raise RetryableError(str(error) or type(error).__name__) from error
         if answer.status_code in _TRIED_AGAIN:
             after = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
             asks = "" if after is None else f"; it asks to come again in {after:.0f} s"
-            raise TryAgainError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", after)
+            raise RetryableError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", after)
         return answer
 
     def _decoded(self, answer: Any) -> Any:
@@ -257,7 +258,7 @@ class SearchClient:
                 words = f"{one['_index']}: {_said(one)}"
                 if one["error"].get("type") == "index_not_found_exception":
                     raise self._failed(words)
-                raise TryAgainError(words)
+                raise RetryableError(words)
 
     def _require_whole(self, index: str, answer: Mapping[str, Any]) -> None:
         if answer["_shards"]["failed"] or answer["timed_out"]:
@@ -311,12 +312,3 @@ def _authorization(settings: OpensearchSinkSettings) -> dict[str, str]:
         return {}
     both = f"{settings.username}:{settings.password.get_secret_value()}".encode()
     return {"Authorization": f"Basic {base64.b64encode(both).decode()}"}
-
-
-def _verification(name: str, settings: OpensearchSinkSettings) -> Any:
-    if settings.tls_ca_file is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=settings.tls_ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"sink.{name}.tls_ca_file: {settings.tls_ca_file}: {error}") from None

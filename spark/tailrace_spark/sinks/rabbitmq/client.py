@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,7 +12,8 @@ from typing import Any, Final
 import pika
 from pika.exceptions import ChannelClosed, ConnectionClosed
 
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_common.tls import tls_context
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, Route
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 
@@ -349,25 +349,18 @@ def _properties(message: Message) -> Any:
 
 def _parameters(name: str, settings: RabbitmqSinkSettings) -> Any:
     password = "guest" if settings.password is None else settings.password.get_secret_value()
+    tls = pika.SSLOptions(tls_context(f"sink.{name}", settings.tls_ca_file), settings.host) if settings.tls else None
     return pika.ConnectionParameters(
         host=settings.host,
         port=settings.port,
         virtual_host=settings.vhost,
         credentials=pika.PlainCredentials(settings.username, password),
         heartbeat=settings.heartbeat_seconds,
-        ssl_options=_tls(name, settings) if settings.tls else None,
+        ssl_options=tls,
         socket_timeout=settings.timeout_seconds,
         stack_timeout=None,
         client_properties={"connection_name": f"tailrace sink {name}"},
     )
-
-
-def _tls(name: str, settings: RabbitmqSinkSettings) -> Any:
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"sink.{name}.tls_ca_file: {settings.tls_ca_file}: {error}") from None
-    return pika.SSLOptions(context, settings.host)
 
 
 def _words(error: BaseException) -> str:

@@ -29,12 +29,12 @@ from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.retry import Pace, retry_after
+from tailrace_spark.sinks.retry import Backoff, retry_after
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 
-PROMPT = Pace(first=0.001, longest=0.002, jitter=0.001)
+PROMPT = Backoff(first=0.001, longest=0.002, jitter=0.001)
 LOG = Log(PLAIN)
 
 
@@ -64,7 +64,7 @@ class Posted:
 
     def sink(self, **more: object) -> StoredDeadLettersSink:
         settings = self.settings.model_copy(update=more)
-        sender = HttpSender("there", settings, pace=PROMPT)
+        sender = HttpSender("there", settings, backoff=PROMPT)
         letters = DeadLetterFile(self.letters)
         return StoredDeadLettersSink(HttpOutlet(sender, settings, letters), letters)
 

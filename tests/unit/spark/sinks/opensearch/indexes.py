@@ -13,10 +13,10 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
-from tailrace_spark.sinks.retry import Pace
+from tailrace_spark.sinks.retry import Backoff
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
-PROMPT = Pace(first=0.01, longest=0.05, jitter=0.01)
+PROMPT = Backoff(first=0.01, longest=0.05, jitter=0.01)
 _numbers = count()
 
 
@@ -33,7 +33,7 @@ class Searched:
         )  # fmt: skip
 
     def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> OpensearchSink:
-        client = SearchClient("search", self.settings, pace=PROMPT)
+        client = SearchClient("search", self.settings, backoff=PROMPT)
         return OpensearchSink(client, self.settings, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
     @property
