@@ -71,7 +71,7 @@ BREAKAGES: Final = (
     Breakage(
         name="release-without-its-ddl",
         promise="a segment is released only when all of its DDL is read",
-        file="connector/tailrace/agent/loop.py",
+        file="connector/tailrace/agent/commits.py",
         old="        upto = min(self._committed, Position(ddl_position.epoch, ddl_position.segment, -1))\n",
         new="        upto = self._committed\n",
         needs=Needs.NOTHING,

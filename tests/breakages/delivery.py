@@ -6,7 +6,8 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-LOOP: Final = "connector/tailrace/agent/loop.py"
+SESSION: Final = "connector/tailrace/agent/session.py"
+COMMITS: Final = "connector/tailrace/agent/commits.py"
 PUBLISHER: Final = "connector/tailrace/publish/kafka/publisher.py"
 PRODUCER: Final = "common/tailrace_common/kafka/producer.py"
 TRANSACTIONS: Final = "common/tailrace_common/kafka/transactions.py"
@@ -79,13 +80,13 @@ BREAKAGES: Final = (
     Breakage(
         name="release-before-commit",
         promise="a segment is released after its commit, not when it was handed to the producer",
-        file=LOOP,
+        file=COMMITS,
         old="        changes = self._transaction.commit(resume, schema.unsent)\n",
         new=(
-            "        self._committed, self._schema_place = resume.position, resume.schema\n"
+            "        self._committed, self._committed_ddl = resume.position, resume.schema\n"
             "        capture.committed(done, losses)\n"
             "        if release:\n"
-            "            self._release()\n"
+            "            self.release()\n"
             "        changes = self._transaction.commit(resume, schema.unsent)\n"
         ),
         needs=Needs.NODE,
@@ -323,13 +324,13 @@ BREAKAGES: Final = (
     Breakage(
         name="transactions-end-anywhere",
         promise="a mutation is never split over two transactions",
-        file=LOOP,
+        file=SESSION,
         old="        self._transaction.send(records, done)\n",
         new=(
             "        for record in records:\n"
             "            self._transaction.send_some([record])\n"
             "            if self._transaction.full and record is not records[-1]:\n"
-            "                self._commit(release=False)\n"
+            "                self._commits.commit(release=False)\n"
             "        self._transaction.end_mutation(done)\n"
         ),
         needs=Needs.NOTHING,
@@ -344,13 +345,9 @@ BREAKAGES: Final = (
     Breakage(
         name="what-waits-comes-last",
         promise="what waits for a table is published before its later changes",
-        file=LOOP,
-        old=("            changed |= self._open_topics()\n        self._parking.tend(changed)\n"),
-        new=(
-            "            changed |= self._open_topics()\n"
-            "        if not self._entries:\n"
-            "            self._parking.tend(changed)\n"
-        ),
+        file=SESSION,
+        old=("        self._tend_parked(changed)\n"),
+        new=("        if not self._entries:\n            self._tend_parked(changed)\n"),
         needs=Needs.NOTHING,
         reds=(
             Red("unit/agent/test_parking.py", "test_what_waits_for_a_table_comes_before_its_later_changes", ASSERTED),
@@ -359,9 +356,9 @@ BREAKAGES: Final = (
     Breakage(
         name="what-a-read-explains-comes-last",
         promise="what waits for a table is published before its later changes, whatever made the definition known",
-        file=LOOP,
-        old="                self._parking.retry_what_is_explained()\n",
-        new="                pass\n",
+        file=SESSION,
+        old="            self._unpark(self._parking.retry_explained())\n",
+        new="",
         needs=Needs.NOTHING,
         reds=(
             Red(

@@ -7,7 +7,8 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 SCHEMA: Final = "connector/tailrace/schema/live.py"
-LOOP: Final = "connector/tailrace/agent/loop.py"
+SESSION: Final = "connector/tailrace/agent/session.py"
+COMMITS: Final = "connector/tailrace/agent/commits.py"
 HISTORY: Final = "connector/tailrace/history/schema.py"
 EDITS: Final = "schemas/tailrace_schemas/transcode/edits.py"
 FORMED: Final = "schemas/tailrace_schemas/avro/formed.py"
@@ -59,8 +60,8 @@ BREAKAGES: Final = (
     Breakage(
         name="what-waits-is-forgotten",
         promise="what is parked outlives the agent",
-        file=LOOP,
-        old="            parked=self._parked.lots,\n",
+        file=COMMITS,
+        old="            parked=self._lot.lots,\n",
         new="",
         needs=Needs.NOTHING,
         reds=(
@@ -88,7 +89,7 @@ BREAKAGES: Final = (
     Breakage(
         name="history-beside-the-changes",
         promise="the schema history is committed with the changes that follow from it",
-        file=LOOP,
+        file=COMMITS,
         old="        changes = self._transaction.commit(resume, schema.unsent)\n",
         new="        changes = self._transaction.commit(resume, schema.unsent[:-1])\n",
         needs=Needs.NODE,
@@ -181,9 +182,9 @@ BREAKAGES: Final = (
     Breakage(
         name="the-unexplained-is-dropped",
         promise="what no definition explains is parked, its segment kept",
-        file=LOOP,
-        old="                if not self._parking.park(entry, error):\n",
-        new='                _LOG.warning("%s", error)\n                if self._parked.full:\n',
+        file=SESSION,
+        old="            if not self._parking.park(entry, error):\n",
+        new='            _LOG.warning("%s", error)\n            if self._lot.full:\n',
         needs=Needs.NODE,
         reds=(
             Red(AGENTS, "test_an_unknown_table_waits_until_it_is_explained", r'"parked" in agent'),
@@ -193,7 +194,7 @@ BREAKAGES: Final = (
     Breakage(
         name="the-rest-goes-with-the-unreadable",
         promise="a quarantine concerns its own segment alone",
-        file=LOOP,
+        file=SESSION,
         old="        self._entries = deque(queued for queued in self._entries if queued.position.segment != segment)\n",
         new="        self._entries.clear()\n",
         needs=Needs.NOTHING,
@@ -218,7 +219,7 @@ BREAKAGES: Final = (
     Breakage(
         name="truncations-wait-for-changes",
         promise="a truncation is published once everything before it was, without an index too",
-        file=LOOP,
+        file=SESSION,
         old="        self._transaction.relax()\n        self._truncate()\n",
         new="        self._transaction.relax()\n",
         needs=Needs.NODE,

@@ -116,9 +116,9 @@ BREAKAGES: Final = (
     Breakage(
         name="what-a-registry-refused-stays-refused",
         promise="what the registry refuses is held until its rule gives way",
-        file="connector/tailrace/agent/loop.py",
-        old="        if changed or (self._refused and self._parts.clock() >= self._open_again):\n",
-        new="        if changed:\n",
+        file="connector/tailrace/agent/topics.py",
+        old="        if not changed and not (self._refused and self._parts.clock() >= self._next):\n",
+        new="        if not changed:\n",
         needs=Needs.NODE,
         session="agent",
         reds=(

@@ -77,13 +77,6 @@ class Transaction:
         """How many more bytes it takes."""
         return self._pace.limit - self._tally.size
 
-    def make_room(self, size: int, commit: Callable[[], None]) -> None:
-        """See to it, where need be by a `commit`, that so many bytes more can be sent: of one mutation, or of several
-        that fit. Raises RenewalError as `require_time` does."""
-        if self.open and size > self.bytes_left:
-            commit()
-        self.require_time(size)
-
     def require_time(self, size: int) -> None:
         """Raise RenewalError where none is open, and one of so many bytes needs a producer whose transactions may last
         longer, or no longer so long."""

@@ -9,7 +9,7 @@ from itertools import chain, takewhile
 from typing import Final
 from uuid import UUID
 
-from tailrace.agent.parts import Backoff, Limits, Parts, Routing
+from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Routing
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
@@ -23,6 +23,7 @@ from tailrace.errors import (
 from tailrace.history.decode import LARGE, Definitions, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
+from tailrace.state.parked import ParkingLot
 from tailrace.state.truncation import Truncation
 from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
@@ -69,25 +70,26 @@ class _Pieces:
 
 
 class Translation:
-    """`node` is the source of a mutation of this node, whose place is filled in. `pause` is called before the cluster
-    is asked, which may take long: readers would wait for an open transaction. `parked` says of a table id whether
-    mutations wait for it already."""
+    """`node` is the source of a mutation of this node, whose position is filled in.
+
+    `pause` is called before the cluster is asked, which may take long: readers would wait for an open transaction.
+    """
 
     def __init__(
         self,
         parts: Parts,
         limits: Limits,
         node: Source,
+        capture: Capture,
+        lot: ParkingLot,
         pause: Callable[[], None],
-        parked: Callable[[UUID], bool],
-        durable: Callable[[], Position | None],
     ) -> None:
-        self._durable = durable
+        self._capture = capture
         self._parts = parts
         self._node = node
         self._pause = pause
         self._definitions = Definitions(parts.schema.history)
-        self._parked = parked
+        self._lot = lot
         self._backoff = Backoff(limits)
         self._unreadable_until = float("-inf")
         self._ahead: tuple[Position, float] | None = None
@@ -136,7 +138,7 @@ class Translation:
         if self._definitions.history is not history:
             self._definitions = Definitions(history)
         node = replace(self._node, seen=self._parts.milliseconds())
-        if (flushed := self._durable()) is not None:
+        if (flushed := self._capture.durable) is not None:
             entries, sure = _of_one_kind(entries, flushed)
             node = replace(node, durable=sure)
         done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most, most_bytes)
@@ -154,7 +156,7 @@ class Translation:
             return []
         unsure = one.inferred or history.inferred(one.table_id, one.position)
         source = source_at(self._node, one.position, self._parts.milliseconds())
-        durable = (flushed := self._durable()) is None or one.position <= flushed
+        durable = (flushed := self._capture.durable) is None or one.position <= flushed
         source = replace(source, count=1, durable=durable, flags=SCHEMA_INFERRED if unsure else 0)
         return self._parts.routing.truncation(table, one.written, source)
 
@@ -191,7 +193,7 @@ class Translation:
         try:
             return self._decode(entry, self._parts.schema.history, Origin.LOG, pieces)
         except UnknownTableError as error:
-            if self._parked(error.table_id):  # it was looked for: when it comes, those that wait are first
+            if self._lot.holds(error.table_id):  # it was looked for: when it comes, those that wait are first
                 raise UnexplainedError(str(error), error.table_id) from error
             if isinstance(error, NewerSchemaError) and self._comes_soon(entry):
                 raise UnexplainedError(str(error)) from error
@@ -238,7 +240,7 @@ class Translation:
         source = source_at(self._node, position, self._parts.milliseconds())
         if origin is not Origin.LOG:
             source = replace(source, origin=origin)
-        if (flushed := self._durable()) is not None and position > flushed:
+        if (flushed := self._capture.durable) is not None and position > flushed:
             source = replace(source, durable=False)
         if history.unsure and any(history.inferred(id, position) for id in history.unsure if id.bytes in entry.payload):
             source = replace(source, flags=SCHEMA_INFERRED)

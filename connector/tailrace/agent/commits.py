@@ -1,0 +1,127 @@
+"""Commits of one session: when one is due, what goes with it, and which segments it releases."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from tailrace.agent.notes import CommitNotes
+from tailrace.agent.parts import Capture, Limits, Parts
+from tailrace.agent.transaction import Transaction
+from tailrace.state.parked import ParkingLot
+from tailrace.state.resume import Resume
+from tailrace_schemas.position import Position
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+
+
+class Commits:
+    """Changes and position go into one transaction; then, and only then, finished segments may be released."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        limits: Limits,
+        capture: Capture,
+        transaction: Transaction,
+        lot: ParkingLot,
+        notes: CommitNotes,
+        resume: Resume,
+    ) -> None:
+        self._parts = parts
+        self._limits = limits
+        self._capture = capture
+        self._transaction = transaction
+        self._lot = lot
+        self._notes = notes
+        self.done = self._committed = resume.position
+        """The position of the last mutation that was sent or passed over: the next commit's."""
+        self.succeeded = False
+        """Whether a transaction came through: a start alone proves nothing."""
+        self._committed_ddl = resume.schema
+        self._moved = parts.clock()
+
+    def due(self) -> bool:
+        """Whether to commit without any changes, as everything that was released is read."""
+        return (
+            self._has_news()
+            or self._is_worth_moving()
+            or self._notes.due(self.done, caught_up=True, durable=self._capture.durable)
+        )
+
+    def _has_news(self) -> bool:
+        """Whether there is more than a position to commit, though no change."""
+        return self._parts.schema.news or self._lot.changed
+
+    def _is_worth_moving(self) -> bool:
+        """Whether a commit without changes is due: before a release at once, else from time to time."""
+        ddl_position = self._parts.schema.place
+        moved = self.done is not None and self.done != self._committed
+        if self.done is not None:
+            news = moved or ddl_position != self._committed_ddl
+            if (self._capture.finished(self.done) and news) or self._capture.news(self.done):
+                return True
+        rolled = ddl_position is not None and (
+            self._committed_ddl is None or ddl_position.segment != self._committed_ddl.segment
+        )
+        return (moved or rolled) and self._parts.clock() - self._moved >= self._limits.idle_seconds
+
+    def make_room(self, size: int) -> None:
+        """Commit first where the open transaction has no room for so many bytes: of one mutation, or of several that
+        fit. Raises RenewalError as `Transaction.require_time` does."""
+        if size > self._transaction.bytes_left:
+            self.commit_open()
+        self._transaction.require_time(size)
+
+    def commit_open(self) -> None:
+        """Commit what is open, in the middle of other work: nothing is released."""
+        if self._transaction.open:
+            self.commit(release=False)
+
+    def commit_full(self) -> None:
+        """Commit if the transaction takes no more mutations."""
+        if self._transaction.full:
+            self.commit()
+
+    def finish(self, *, release: bool) -> None:
+        """Commit what is open, and the position."""
+        news = self.done != self._committed or (self.done is not None and self._capture.news(self.done))
+        if self._transaction.open or news or self._has_news():
+            self.commit(release=release)
+
+    def commit(self, release: bool = True, caught_up: bool = False) -> None:
+        """Commit changes, position, and what is new of schema, losses and parked mutations."""
+        schema, capture, done = self._parts.schema, self._capture, self.done
+        due = self._notes.due(done, caught_up, capture.durable)
+        if not self._transaction.open and done is None and not self._has_news() and not due:
+            return
+        losses = capture.losses
+        resume = Resume(
+            done,
+            capture.open_segments(),
+            tuple(capture.quarantined.values()),
+            unread=capture.unread(done),
+            reported=capture.reported(done),
+            parked=self._lot.lots,
+        )
+        resume = schema.noted(resume)
+        for topic, key, value in self._notes.records(resume, losses, caught_up, capture.durable):
+            self._transaction.note(topic, key, value)
+        changes = self._transaction.commit(resume, schema.unsent)
+        schema.sent()
+        self._lot.changed = False
+        capture.committed(done, losses)
+        self._notes.committed(losses)
+        _LOG.debug("committed %d changes up to %s", changes, done)
+        self.succeeded = True
+        self._committed, self._committed_ddl, self._moved = resume.position, resume.schema, self._parts.clock()
+        if release:
+            self.release()
+
+    def release(self) -> None:
+        """Release what is committed, but no segment with DDL that may be unread: none that `schema` is not behind."""
+        if self._committed is None or (ddl_position := self._committed_ddl) is None:
+            return
+        upto = min(self._committed, Position(ddl_position.epoch, ddl_position.segment, -1))
+        if self._capture.finished(upto):
+            self._parts.health.count(released=len(self._capture.release(upto)))

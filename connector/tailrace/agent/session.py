@@ -1,0 +1,291 @@
+"""One session of the agent with Kafka: read -> translate -> publish -> commit -> release."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Final
+
+from tailrace.agent.commits import Commits
+from tailrace.agent.dead_letters import DeadLetters, Report
+from tailrace.agent.losses import Losses
+from tailrace.agent.notes import CommitNotes
+from tailrace.agent.parking import Parking, Unparked
+from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
+from tailrace.agent.topics import TableTopics
+from tailrace.agent.transaction import Transaction
+from tailrace.agent.translation import Outgoing, Translation
+from tailrace.commitlog.entry import Entry
+from tailrace.errors import HeldError, UnexplainedError
+from tailrace.publish.record import size_of
+from tailrace.state.parked import ParkingLot
+from tailrace.state.resume import Resume
+from tailrace_schemas.change import Source
+from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.position import Position
+from tailrace_schemas.topics import Internal
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+# Messages that are made before they are sent, in bytes.
+_MOST_AT_ONCE: Final = 4 << 20
+
+
+class Session:
+    """The work between two starts of the publisher: mutations in position order, each published or parked."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        limits: Limits,
+        publisher: Publisher,
+        capture: Capture,
+        resume: Resume,
+        node: Source,
+        losses: Losses,
+    ) -> None:
+        self._parts = parts
+        self._limits = limits
+        self._capture = capture
+        self._losses = losses
+        self._lot = ParkingLot(resume.parked, limits.parked)
+        self._transaction = Transaction(publisher, limits, parts.health, parts.clock, parts.milliseconds, parts.pace)
+        self._notes = CommitNotes(parts, limits, node.host, losses)
+        self._commits = Commits(parts, limits, capture, self._transaction, self._lot, self._notes, resume)
+        self._translation = Translation(parts, limits, node, capture, self._lot, self._commits.commit_open)
+        self._parking = Parking(parts, limits, capture, self._translation, self._lot)
+        self._letters = DeadLetters(parts, limits, node.host, capture)
+        self._topics = TableTopics(parts, limits)
+        self._entries: deque[Entry] = deque()
+        self._held = False
+        self._backoff = Backoff(limits)
+        self._looked = parts.milliseconds()
+
+    @property
+    def committed(self) -> bool:
+        """Whether a transaction came through."""
+        return self._commits.succeeded
+
+    @property
+    def proven(self) -> bool:
+        """Whether publishing works, as far as there was something to publish."""
+        return self.committed or not self._transaction.open
+
+    def finish(self) -> None:
+        """Commit what is open, and how far it came."""
+        self._commits.finish(release=not self._held)
+
+    def step(self) -> None:
+        """One round: a batch of mutations, or a wait. Returns at a mutation's boundary."""
+        self._parts.health.alive()
+        if not self._entries:
+            self._read()
+        elif self._held:
+            self._look_again(changed=False)
+        if not self._entries:
+            self._settle()
+            return
+        while self._entries and not self._parts.stop():
+            if not self._publish_plain() and not self._publish_next():
+                return
+
+    # -- publishing
+
+    def _publish_next(self) -> bool:
+        """Publish, park or quarantine the next mutation; False where it holds up all later ones."""
+        entry, learned = self._entries[0], self._translation.learned
+        try:
+            self._truncate(entry.position)
+            outgoing = self._translation.records(entry)
+        except (UnexplainedError, HeldError) as error:
+            if not self._parking.park(entry, error):
+                self._hold(entry, str(error))
+                return False
+            outgoing = Outgoing(0, ())
+        except DecodeError as error:
+            self._quarantine(entry, error)
+            return True
+        if self._translation.learned > learned:
+            self._unpark(self._parking.retry_explained())
+            self._parking.show()
+        self._go_on()
+        self._send(outgoing)
+        self._entries.popleft()
+        self._commits.done = entry.position
+        self._commits.commit_full()
+        return True
+
+    def _send(self, outgoing: Outgoing) -> None:
+        """Put a mutation into the transaction, or into the next one."""
+        self._commits.make_room(outgoing.size)
+        outgoing.send(self._transaction.send_some)
+        self._transaction.end_mutation()
+
+    def _publish_plain(self) -> bool:
+        """Publish the plain mutations that come first, as many as there is room for; whether there was one."""
+        entries: Iterable[Entry] = self._entries
+        if pending := self._parts.schema.truncations.pending:
+            first = pending[0].position
+            entries = takewhile(lambda entry: entry.position <= first, entries)
+        most_bytes = min(self._transaction.bytes_left, _MOST_AT_ONCE)
+        done, records = self._translation.plain(entries, self._transaction.room, most_bytes)
+        if not done:
+            return False
+        self._go_on()
+        self._commits.make_room(size_of(records))
+        self._transaction.send(records, done)
+        self._commits.done = self._entries[done - 1].position
+        if done == len(self._entries):
+            self._entries.clear()
+        for _ in range(min(done, len(self._entries))):
+            self._entries.popleft()
+        self._commits.commit_full()
+        return True
+
+    def _truncate(self, until: Position | None = None) -> None:
+        """Publish the truncations before a position, or those before which everything was published.
+
+        That includes segments without an index. Truncations of tables that are held or unknown wait. Raises
+        ServiceError.
+        """
+        schema = self._parts.schema
+        for truncation in tuple(schema.truncations.pending):
+            if until is None:
+                settled = schema.truncations.settled(truncation, schema.place)
+                if not self._capture.passed(truncation.position, settled=settled):
+                    return
+            elif truncation.position >= until:
+                return
+            if self._lot.holds(truncation.table_id) and schema.history.newest(truncation.table_id) is None:
+                continue
+            try:
+                records = self._translation.truncation(truncation)
+            except HeldError:  # health says so already, as the table's changes are held
+                continue
+            self._transaction.send(records)
+            schema.truncations.published(truncation)
+
+    def _settle(self) -> None:
+        """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
+        self._parts.health.caught_up()
+        self._notes.complete(self._looked)
+        self._transaction.relax()
+        self._truncate()
+        if self._transaction.open and self._transaction.left > 0:
+            self._parts.wait(self._transaction.left)
+        elif self._transaction.open or self._commits.due():
+            self._commits.commit(caught_up=True)
+        else:
+            self._transaction.require_time(0)
+            # What an earlier run committed and did not come to delete.
+            self._commits.release()
+            self._parts.wait(self._limits.poll_seconds)
+
+    # -- reading
+
+    def _read(self) -> None:
+        self._looked = self._parts.milliseconds()
+        try:
+            changed = self._read_more()
+        except ServiceError:
+            self.finish()  # what stands before the file that cannot be read is not held up by it
+            raise
+        self._report()
+        self._look_again(changed)
+
+    def _read_more(self) -> bool:
+        """Whether the schema changed."""
+        changed, entries = False, self._capture.read(self._limits.read)
+        if not entries and self._capture.unjudged is not None:
+            changed = self._follow(self._capture.unjudged)
+            entries = self._capture.read(self._limits.read)
+        self._entries.extend(entries)
+        # What the index has released stands in the file: so does all DDL before it.
+        return self._follow(entries[-1].position if entries else None) or changed
+
+    def _follow(self, until: Position | None) -> bool:
+        schema = self._parts.schema
+        changed = schema.follow(until)
+        while schema.behind:
+            self._commits.commit(release=False)
+            changed |= schema.follow(until)
+        return changed
+
+    def _look_again(self, changed: bool) -> None:
+        """Follow events, and try what was refused or parked: at once where the schema has changed."""
+        if self._parts.schema.hinted:
+            changed |= self._translation.learn()
+        changed |= self._parts.selecting(self._parts.schema.history)
+        changed |= self._topics.open(changed)
+        self._tend_parked(changed)
+
+    def _report(self) -> None:
+        health = self._parts.health
+        for segment, quarantined in self._capture.quarantined.items():
+            words = f"quarantined behind {quarantined.offset}: {quarantined.reason}; its file is kept in cdc_raw"
+            health.degrade(f"segment {segment}", words)
+        self._losses.tell(self._capture.losses)
+        for table, words in self._parts.schema.inferred.items():
+            health.degrade(f"definition of {table}", words)
+
+    # -- what is parked
+
+    def _tend_parked(self, changed: bool) -> None:
+        """Publish the parked mutations that can be by now, then report those that have waited for too long."""
+        was_empty = not self._lot.lots
+        self._unpark(self._parking.retry(changed))
+        if was_empty:
+            return
+        for lot in self._parking.overdue():
+            report = self._letters.of(lot)
+            self._note(report)
+            self._parking.reported(lot)
+            if report.lost:
+                self._parking.lose(lot, report.lost)
+        self._parking.show()
+
+    def _unpark(self, mutations: Iterator[Unparked]) -> None:
+        for mutation in mutations:
+            self._send(mutation.outgoing)
+            self._parking.published(mutation)
+            self._commits.commit_full()
+        for lot, offsets in self._parking.take_lost().items():
+            self._note(self._letters.of_lost(lot, offsets))
+            self._parking.lose(lot, offsets)
+
+    def _note(self, report: Report) -> None:
+        for key, value in report.records:
+            self._transaction.note(Internal.DEAD_LETTER, key, value)
+
+    # -- what cannot be published
+
+    def _quarantine(self, entry: Entry, error: DecodeError) -> None:
+        """The mutation at hand cannot be read, and its segment from there on; the next segment goes on."""
+        segment = entry.position.segment
+        done = self._commits.done
+        good = done if done is not None and done.segment == segment else None
+        error.file = error.file or entry.file
+        self._capture.quarantine(good or Position(entry.position.epoch, segment, 0), error)
+        self._entries = deque(queued for queued in self._entries if queued.position.segment != segment)
+        self._report()
+
+    def _go_on(self) -> None:
+        """The mutation at hand can be published."""
+        if self._held:
+            self._held = False
+            self._backoff.reset()
+            self._parts.health.recover("held")
+            _LOG.info("resumed: the blocking mutation can now be published")
+
+    def _hold(self, entry: Entry, reason: str) -> None:
+        """Publish nothing from this mutation on, release nothing, and try again: soon, then less often."""
+        self._commits.commit_open()
+        words = (
+            f"stopped at {entry.position} in {entry.file}: {reason}. Nothing later is published and no file released "
+            "until that is settled"
+        )
+        if self._parts.health.degrade("held", words):
+            _LOG.error("%s", words)
+        self._held = True
+        self._parts.pause(self._backoff.next(), lambda: self._parts.schema.hinted)
