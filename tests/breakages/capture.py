@@ -7,6 +7,8 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 CDC_RAW: Final = "connector/tailrace/capture/cdcraw.py"
+CANDIDATES: Final = "connector/tailrace/capture/candidates.py"
+ENDS: Final = "connector/tailrace/capture/ends.py"
 LEDGER: Final = "connector/tailrace/retention/ledger.py"
 MISSING: Final = "connector/tailrace/retention/missing.py"
 
@@ -56,9 +58,9 @@ BREAKAGES: Final = (
     Breakage(
         name="release-of-what-was-read",
         promise="a segment is released only at or below a committed position",
-        file=CDC_RAW,
-        old="        ended = (id for id, end in self._finished.items() if end <= position and id <= self._told)\n",
-        new="        ended = (id for id in self._finished if id <= self._read_up_to)\n",
+        file=ENDS,
+        old="        ended = (id for id, end in self._finished.items() if end <= position and id <= self._committed)\n",
+        new="        ended = (id for id in self._finished if id <= self.read_up_to)\n",
         needs=Needs.NOTHING,
         reds=(
             Red(
@@ -232,7 +234,7 @@ BREAKAGES: Final = (
     Breakage(
         name="the-spool-is-not-read-back",
         promise="what waits in the spool is published when Kafka is back",
-        file=CDC_RAW,
+        file=CANDIDATES,
         old="            if done or id in self._register.left or id in self._ahead.unindexed:\n",
         new="            done |= files.spooled\n"
         "            if done or id in self._register.left or id in self._ahead.unindexed:\n",
@@ -369,9 +371,8 @@ BREAKAGES: Final = (
     Breakage(
         name="early-segments-stay",
         promise="segments that were read ahead of their index go when they have one",
-        file=CDC_RAW,
-        old="            if id in present and id not in self._register.left:\n"
-        "                self._finished[id] = Position(self._epoch, id, 0)\n",
+        file=CANDIDATES,
+        old="            if id in present and id not in self._register.left:\n                self._ends.add(id)\n",
         new="",
         needs=Needs.NOTHING,
         reds=(

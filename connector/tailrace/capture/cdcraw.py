@@ -9,22 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tailrace.capture.candidates import Candidates
 from tailrace.capture.early import Ahead
+from tailrace.capture.ends import SegmentEnds
 from tailrace.capture.listings import Listings
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
-from tailrace.errors import LogEpochError
-from tailrace.retention.ledger import Ledger
-from tailrace.retention.missing import Register, starts_run
+from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, Release
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import SegmentFiles
-from tailrace.segments.finality import has_begun, index_of, is_final
+from tailrace.segments.finality import index_of
 from tailrace.segments.index import Index, advance
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import OpenSegment, entries_at, header_checksum, require_keys
@@ -65,26 +64,18 @@ class CdcRaw:
         self._spool = spool
         self._lock = nullcontext() if spool is None else spool.lock
         self._register = register or Register()
-        self._release = release
+        self._verb = release.verb
         self._opened = False  # an encrypted segment, by the keys
         self._at = resume.position or Position(FIRST_EPOCH, -1, 0)
-        self._before = self._at
+        self._previous = self._at
         self._epoch = self._at.epoch
         self._early = early
         self._ahead = Ahead(self._epoch, index_of)
-        self._ledger = Ledger(released=dict(resume.open), capacity=capacity)
-        self._segments: dict[int, SegmentFiles] = {}
-        self._finished: dict[int, Position] = {}
+        self._ends = SegmentEnds(resume, self._register, release, capacity)
         self._recovery = Recovery(kept, self._epoch, commitlog, keys)
-        self.unjudged: Position | None = None
-        """Up to where all DDL has to be read before reading goes on."""
+        self._candidates = Candidates(keys, self._register, self._ends, self._ahead, self._recovery, early=early)
         self._current: OpenSegment | None = None
         self._index: Index | None = None
-        self.quarantined: dict[int, Quarantined] = {q.segment: q for q in resume.quarantined}
-        self.keep(frozenset())
-        # The last segment that was read to its end: here, as of a position that is in Kafka.
-        self._read_up_to = self._told = min((self._at.segment, *(first - 1 for first, _ in resume.unread)))
-        self._register.begin(self._told, resume.unread, resume.reported)
         if spool is not None:
             spool.use(self._epoch)
 
@@ -127,13 +118,15 @@ class CdcRaw:
         return segment.read(limit, None if final or self._early else self._released())
 
     @property
+    def unjudged(self) -> Position | None:
+        """Up to where all DDL has to be read before reading goes on."""
+        segment = self._candidates.unjudged
+        return None if segment is None else Position(self._epoch, segment, 0)
+
+    @property
     def durable(self) -> Position | None:
         """Up to where what was read is flushed; None for all of it."""
         return self._ahead.durable(self._at) if self._early else None
-
-    def open_segments(self) -> tuple[SegmentKey, ...]:
-        """Every segment that was read or passed over and may still be found: `open` of the offsets record."""
-        return self._ledger.keys()
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -156,65 +149,61 @@ class CdcRaw:
                 self._scan()
         except OSError as error:
             raise self._refused("read", error) from error
-        unread = (
-            id
-            for id in {*self._segments, *self._recovery.holding}
-            if id >= self._at.segment and id not in {*self._finished, *self.quarantined}
-        )
-        return not any(self._has_changes(id) for id in unread if id <= position.segment)
+        return not self._candidates.has_unread(self._at.segment, position.segment)
 
-    def _has_changes(self, segment: int) -> bool:
-        files = self._segments.get(segment)
-        return segment in self._recovery.holding or (files is not None and files.index is not None)
+    # -- the offsets record, and what it releases; see SegmentEnds
+
+    @property
+    def quarantined(self) -> dict[int, Quarantined]:
+        """The segments that are read no further, by id."""
+        return self._ends.quarantined
+
+    def open_segments(self) -> tuple[SegmentKey, ...]:
+        """`open` of the offsets record."""
+        return self._ends.open_segments()
 
     def unread(self, position: Position | None) -> tuple[Span, ...]:
-        """Segments that have an index and are not published to their end: `unread` of the offsets record."""
-        return self._register.unread(self._done(position))
+        """`unread` of the offsets record."""
+        return self._ends.unread(position)
 
     def reported(self, position: Position | None) -> tuple[Span, ...]:
-        """Missing segments that need no second report: `reported` of the offsets record."""
-        return self._register.reported(self._done(position))
+        """`reported` of the offsets record."""
+        return self._ends.reported(position)
 
     def committed(self, position: Position | None, losses: Collection[Loss] = ()) -> None:
         """Kafka has a record with this position, its `unread` and `reported`, and these losses."""
-        self._told = self._done(position)
-        self._register.committed(self._told, losses)
-        self._recovery.forget(min(self._told + 1, -1 if position is None else position.segment))
+        last = self._ends.committed(position, losses)
+        self._recovery.forget(min(last + 1, -1 if position is None else position.segment))
 
     def news(self, position: Position) -> bool:
         """Whether a record with this position would say more than the last: a loss, or a segment's end."""
-        return bool(self.losses) or self._done(position) > self._told
+        return self._ends.news(position)
 
     def keep(self, segments: frozenset[int]) -> None:
         """From now on these, and no others, are not released: something of them is not in Kafka yet."""
-        self._kept = segments
-        self._register.spared = segments | frozenset(self.quarantined)
+        self._ends.retain(segments)
 
     def finished(self, position: Position) -> bool:
-        """Whether `release(position)` would release something, once a commit has told of it."""
-        return any(end <= position and segment not in self._kept for segment, end in self._finished.items())
+        """Whether `release(position)` would release something, once a commit has recorded it."""
+        return self._ends.finished(position)
 
     def release(self, position: Position) -> tuple[int, ...]:
         """Delete, or archive, finished segments at or below a *committed* position; their ids. Idempotent.
 
-        Only those that `committed` has told of: a successor takes others, once they are gone, for lost. Raises
-        ServiceError where a file cannot go.
+        Raises ServiceError where a file cannot go.
         """
-        ended = (id for id, end in self._finished.items() if end <= position and id <= self._told)
-        done = tuple(sorted(id for id in ended if id not in self._kept))
+        done = self._ends.releasable(position)
         with self._lock:
-            now = {files.id: files for files in list_both(self._directory, self._spool).segments} if done else {}
+            present = {files.id: files for files in list_both(self._directory, self._spool).segments} if done else {}
             for segment in done:
                 try:
-                    self._ledger.release(now.get(segment, SegmentFiles(segment, None, None)), self._release)
+                    self._ends.release(present.get(segment, SegmentFiles(segment, None, None)))
                 except OSError as error:
-                    raise self._refused(self._release.verb, error) from error
-                del self._finished[segment]
-                self._segments.pop(segment, None)
-                self._register.left |= {segment} if self._release.away is None else set()
-            for id, files in now.items():
+                    raise self._refused(self._verb, error) from error
+                self._candidates.forget(segment)
+            for id, files in present.items():
                 if id < position.segment and files.log is None and files.index is not None:
-                    files.index.unlink(missing_ok=True)  # of a loss, which is told
+                    files.index.unlink(missing_ok=True)  # of a loss, which is reported
         return done
 
     def reread(self, epoch: int, segment: int, checksum: int, offsets: Collection[int]) -> Iterator[Entry]:
@@ -231,11 +220,6 @@ class CdcRaw:
         except OSError as error:
             raise self._refused("read", error) from error
 
-    def _done(self, position: Position | None) -> int:
-        """The last segment of which everything is at or below a position."""
-        ends = (id for id, end in self._finished.items() if position is not None and end <= position)
-        return max((self._told, *ends))
-
     def _refused(self, what: str, error: OSError) -> ServiceError:
         file = error.filename or (self._directory if self._current is None else self._current.path)
         return ServiceError(
@@ -245,24 +229,14 @@ class CdcRaw:
 
     def quarantine(self, position: Position, error: DecodeError) -> None:
         """Read the segment no further: `position` is its last good mutation. Its files stay; others go on."""
-        segment = position.segment
-        if self._current is not None and self._current.id == segment:
+        if self._current is not None and self._current.id == position.segment:
             self._close_current()
-        self._finished.pop(segment, None)
-        checksum = dict(self._ledger.keys()).get(segment, 0)
-        self.quarantined[segment] = Quarantined(segment, checksum, position.offset, str(error))
-        self.keep(self._kept)
-        _LOG.error(
-            "quarantined segment %d after offset %d: it is kept, and reading goes on with the next one: %s",
-            segment,
-            position.offset,
-            error,
-        )
+        self._ends.quarantine(position, error)
 
     def close(self) -> None:
         """Close every file."""
         self._close_current()
-        self._ledger.close()
+        self._ends.close()
 
     def _close_current(self) -> None:
         if self._current is not None:
@@ -273,10 +247,9 @@ class CdcRaw:
         return 0 if self._index is None else self._index.offset
 
     def _read_index(self, segment: OpenSegment) -> None:
-        files = self._segments.get(segment.id)
-        if files is None or files.index is None:
+        if not self._candidates.is_indexed(segment.id):
             return
-        read = index_of(files)
+        read = self._candidates.read_index(segment.id)
         if read is not None and self._index is not None and read.offset < self._index.offset and not read.completed:
             _LOG.warning(
                 "the CDC index of segment %d moved back from %d to %d; reading goes on from the higher one",
@@ -287,9 +260,7 @@ class CdcRaw:
         self._index = advance(self._index, read)
 
     def _is_final(self, segment: OpenSegment) -> bool:
-        return segment.id == self._recovery.segment or is_final(
-            segment, self._index, self._segments, self._keys, early=self._early
-        )
+        return segment.id == self._recovery.segment or self._candidates.is_final(segment, self._index)
 
     def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
         """The end of a final segment, clean or broken."""
@@ -300,19 +271,17 @@ class CdcRaw:
         if error is not None and not torn:
             self.quarantine(segment.position, error)
             if not segment.position.offset:
-                self._at = self._before  # perhaps no segment at all: what comes later may have a smaller id
+                self._at = self._previous  # perhaps no segment at all: what comes later may have a smaller id
             return
         if error is not None:
             # A process that died in the middle of a write: what stands behind the index was never replayed either.
             _LOG.warning("segment %d: no valid data after the CDC index offset: %s", segment.id, error)
         elif self._early and segment.position.offset > segment.logical:
             self._register.retract(Position(self._epoch, segment.id, segment.logical), segment.position)
-        files = self._segments.get(segment.id)
-        if self._early and (files is None or files.index is None):
+        unindexed = self._early and not self._candidates.is_indexed(segment.id)
+        if unindexed:
             self._ahead.unindexed.add(segment.id)
-        else:
-            self._finished[segment.id] = segment.position
-        self._read_up_to = max(self._read_up_to, segment.id)
+        self._ends.end(segment.id, None if unindexed else segment.position)
         self._close_current()
 
     def _finish_recovered(self, segment: OpenSegment, error: DecodeError | None) -> None:
@@ -324,16 +293,15 @@ class CdcRaw:
                 error,
             )
             self._register.lose(segment.id, self._at)
-        self._finished[segment.id] = self._recovery.upto
-        self._read_up_to = max(self._read_up_to, segment.id)
+        self._ends.end(segment.id, self._recovery.upto)
         self._recovery.segment = None
         self._close_current()
 
     def _open_next(self) -> OpenSegment | None:
-        files = self._next_files()
+        files = self._candidates.next(self._at.segment)
         if files is None:
             return None
-        id, recovered = files.id, self._recovery.applies(files, self._segments, early=self._early)
+        id, recovered = files.id, self._candidates.is_recovered(files)
         start_offset = self._at.offset if id == self._at.segment else 0
         try:
             segment = self._recovery.open(id, start_offset) if recovered else None
@@ -344,76 +312,14 @@ class CdcRaw:
         if segment is None:
             self._scan()  # moved, or lost
             return self._open_next()
-        self._before, self._current, self._at = self._at, segment, segment.position
-        # Whatever the record said of it: a release that was cut off may have left it.
-        self._read_up_to, self._told = min(self._read_up_to, id - 1), min(self._told, id - 1)
+        self._previous, self._current, self._at = self._at, segment, segment.position
+        self._ends.begin(id)
         if files.index is not None or recovered:
             self._register.opened(id)
         self._ahead.opened(id)
-        self._pass_over(id)
+        self._candidates.note(id)
         _LOG.info("reading segment %d", id)
         return segment
 
-    def _next_files(self) -> SegmentFiles | None:
-        """The next segment with something to read, if all before it are judged."""
-        self.unjudged = None
-        for id in sorted({*self._segments, *self._recovery.holding}):
-            files = self._segments.get(id, SegmentFiles(id, None, None))
-            done = id < self._at.segment or id in self._finished or id in self.quarantined
-            if done or id in self._register.left or id in self._ahead.unindexed:
-                continue
-            if not self._recovery.applies(files, self._segments, early=self._early):
-                if files.log is None or (files.index is None and not self._early):
-                    continue
-                if files.index is None and not has_begun(files.log, self._keys):
-                    return None
-            self.unjudged = None if self._recovery.judged(id) else Position(self._epoch, id, 0)
-            return files if self.unjudged is None else None
-        return None
-
-    def _pass_over(self, reached: int) -> None:
-        for id, files in self._segments.items():
-            if id <= reached and files.log is not None:
-                self._ledger.note(id, files.log)
-
     def _scan(self) -> None:
-        listing = self._listings.take()
-        present = {files.id: files for files in listing.segments}
-        self._ledger.forget_missing(frozenset(id for id, files in present.items() if files.log is not None))
-        for files in listing.segments:
-            if files.id <= self._at.segment and files.id not in self._segments:
-                self._judge_old(files)
-        self._segments = present
-        self._ahead.look(present)
-        for id in [id for id in self._ahead.unindexed if id not in present or present[id].index is not None]:
-            self._ahead.unindexed.remove(id)
-            if id in present and id not in self._register.left:
-                self._finished[id] = Position(self._epoch, id, 0)
-        self._recovery.look(listing, self._read_up_to, self._register, self.quarantined)
-        excused = {*self.quarantined, *self._recovery.open_files, -1 if self._current is None else self._current.id}
-        self._register.suspect(id for id in self._recovery.holding if id > self._read_up_to)
-        starts = partial(starts_run, present, self._keys)
-        for loss in self._register.look(self._at, self._read_up_to, listing, excused, starts):
-            _LOG.error("%s", loss)
-
-    def _judge_old(self, files: SegmentFiles) -> None:
-        """A segment that appears at or below the place reached: known from before, or of another log."""
-        id = files.id
-        read = id < self._at.segment and files.index is not None and id not in self.quarantined
-        away = self._release.away
-        if files.log is None:
-            # What a release left that was cut off between its two files.
-            if read and files.index is not None and away is not None:
-                away(files.index)
-            return
-        # The spool is of this log: what stands there alone, at or below the position, was moved as it was released.
-        raw = next((path for path in files.doubles if path.suffix == ".log"), None) if files.spooled else files.log
-        if raw is not None and not self._ledger.knows(id, raw):
-            raise LogEpochError(files.name, str(self._at))
-        self._ledger.note(id, files.log)
-        if id < self._at.segment and files.index is None:
-            self._ahead.unindexed.add(id)  # it may get one, if it was read ahead of it
-        if read and away is None:
-            self._register.left |= {id}
-        elif read:
-            self._finished[id] = Position(self._epoch, id, 0)
+        self._candidates.scan(self._listings.take(), self._at, -1 if self._current is None else self._current.id)
