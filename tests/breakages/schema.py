@@ -76,8 +76,8 @@ BREAKAGES: Final = (
         name="ddl-is-only-a-hint",
         promise="a change is decoded under the definition, and published by the flag, of its place in the log",
         file=SCHEMA,
-        old="            elif waiting.position > self._applied:\n                changed |= self._apply(waiting)\n",
-        new="            elif waiting.position > self._applied:\n                changed |= bool(self.learn())\n",
+        old="                changed |= apply_ddl(self._live, waiting)\n",
+        new="                changed |= bool(self.learn())\n",
         needs=Needs.NODE,
         reds=(
             Red(POSITION, "test_ddl_while_the_agent_runs", r"(?m)^> +(check|end)\(bench"),
@@ -149,9 +149,9 @@ BREAKAGES: Final = (
     Breakage(
         name="a-hole-leaves-no-mark",
         promise="what DDL that nobody could read may concern is marked",
-        file=SCHEMA,
-        old="                self._define(newest, gap.until, inferred=True)\n",
-        new="                self._define(newest, gap.until, inferred=False)\n",
+        file="connector/tailrace/schema/gaps.py",
+        old="            live.define(newest, gap.until, inferred=True)\n",
+        new="            live.define(newest, gap.until, inferred=False)\n",
         needs=Needs.NODE,
         session="agent",
         reds=(Red(POSITION, "test_ddl_that_nobody_read_is_placed_by_its_write_time", r"(?m)^> +assert \[one\.change"),),

@@ -1,7 +1,7 @@
 """Which segments are known to this host: linked, released while Cassandra still holds them, quarantined.
 
-This is `open` of the offsets record (docs/contracts.md section 1). A segment that is not in it was never read, also
-one at or below the position: a host id can come back with another disk.
+This is `open` of the offsets record (docs/contracts.md section 1). A segment that is not in it was never read, even at
+or below the position. A host id can come back with another disk.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -13,7 +14,7 @@ from tailrace.history.cells import NEVER
 from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaDifference
-from tailrace.schema.ddl_log import Gap
+from tailrace.schema.ddl_log import WATCHED, Gap
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
@@ -51,18 +52,32 @@ class SchemaSource(Protocol):
 
 
 class ClusterView:
-    """The cluster's schema as it was read last."""
+    """The cluster's schema as it was read last. `hint` may be called from any thread."""
 
     def __init__(self, reader: SchemaReader) -> None:
         self._reader = reader
+        self._hinted = threading.Event()
         self.tables: Mapping[UUID, Table] = {}
         self.problems: Mapping[UUID, str] = {}
         """Why tables have no definition, by their ids."""
         self.rows: Sequence[KeyedRow] = ()
         self.state = NodeState()
+        self.watched = {table.id: table for table in WATCHED}
+        """The tables whose mutations are DDL, with this release's columns."""
+
+    def hint(self) -> None:
+        """The schema may have changed."""
+        self._hinted.set()
+
+    @property
+    def hinted(self) -> bool:
+        """Whether there was a hint since the last read."""
+        return self._hinted.is_set()
 
     def read(self) -> None:
-        """Read it anew. Raises ServiceError, then nothing changed."""
+        """Read it again. Raises ServiceError, then nothing changed."""
+        # Cleared before the read: a change during it hints again, and so does the driver once it is back.
+        self._hinted.clear()
         state = self._reader.node_state()  # first: the rows are not older than its epoch
         rows = self._reader.schema_rows()
         definitions = definitions_of(rows)
@@ -72,6 +87,7 @@ class ClusterView:
             _LOG.warning(
                 "a definition in the schema tables cannot be used; changes of that table are parked: %s", problem
             )
+        self.watched = {id: self.widened(table) for id, table in self.watched.items()}
 
     def present(self) -> dict[Name, tuple[Table, int]]:
         """The tables of users, with their newest write times."""

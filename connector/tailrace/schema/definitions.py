@@ -1,0 +1,123 @@
+"""The definitions that hold by now, and what the next commit records of them.
+
+Five sources change them. Reads of the cluster are `learn` here, records of an earlier run in restored.py. DDL in the
+log is in logged.py, holes in the log in gaps.py, writes without DDL in writes.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from tailrace.commitlog.entry import Entry
+from tailrace.history.objects import Objects, types_of
+from tailrace.history.records import BEGINNING, HistoryRecord
+from tailrace.history.rows import Name, SchemaRows
+from tailrace.history.schema import SchemaDifference, SchemaHistory
+from tailrace.schema.announcements import Announcements, Told, inferred_event, object_told, truncation_event
+from tailrace.schema.cluster_view import SYSTEM, ClusterView, told
+from tailrace.schema.truncations import Truncations
+from tailrace.schema.unsent import UnsentRecords
+from tailrace.state.truncation import Truncation
+from tailrace_schemas.position import Position
+from tailrace_schemas.system_tables import system_tables
+from tailrace_schemas.table import Table
+
+_LOG: Final = logging.getLogger("tailrace.capture")
+
+
+class LiveDefinitions:
+    """Mutable; one thread. `view` is what was read of the cluster last."""
+
+    def __init__(self, view: ClusterView, unsent: UnsentRecords) -> None:
+        self.view = view
+        self.unsent = unsent
+        self.announced = Announcements()
+        self.truncations = Truncations()
+        """Those that are read and not yet published."""
+        self.history = SchemaHistory().learn(system_tables())[0]
+        self.rows = SchemaRows()
+        """The rows of `system_schema` after all DDL that was applied."""
+        self.objects = Objects()
+        """The keyspaces and types of users, after the same."""
+        self.unsure: set[Name] = set()
+        """Tables whose newest definition was inferred."""
+        self.inferred: dict[str, str] = {}
+        """What was concluded, not read in the log, by table, for people."""
+        self.epoch: int | None = None
+        """The metadata epoch whose DDL comes next in the log, or came last; None where the log tells of none."""
+        self.applied = BEGINNING
+        """Up to where the log's DDL is applied."""
+        self.read_up_to: Position | None = None
+        """Up to where the log was read for DDL."""
+
+    def learn(self) -> SchemaDifference:
+        """Read the cluster's schema and take the ids that are new in it. Raises ServiceError, then nothing changed.
+
+        Definitions that are known stay, until the log is at their DDL: its older mutations were written under them.
+        """
+        self.view.read()
+        self.rows = self.rows.with_base(self.view.rows, read=True)
+        self.history, difference = self.history.learn(self.view.tables.values())
+        return told(difference)
+
+    def define(
+        self, table: Table, position: Position, *, inferred: bool, metadata: int | None = None
+    ) -> SchemaDifference:
+        """A definition, which its rows make by now, holds from a position on; for sure, or not."""
+        name = (table.keyspace, table.name)
+        self.history, difference = self.history.define(position, (table,), inferred=inferred, metadata=metadata)
+        if name[0] not in SYSTEM:
+            self.unsent.add(HistoryRecord(position, table.id, name, self.rows.rows(name), inferred, metadata))
+        if inferred:
+            self.unsure.add(name)
+        else:
+            self.unsure.discard(name)
+        return difference
+
+    def infer(self, table: Table, position: Position, words: str) -> bool:
+        """The cluster's definition holds from a position on, though the log has no DDL of it; whether it is new."""
+        name = (table.keyspace, table.name)
+        previous = self.rows.definitions.get(name)
+        self.rows = self.rows.without(name).with_base(self.view.rows_of(name), read=False, newer=True)
+        self.objects, types = self.objects.become(types_of(self.rows.rows(name)))
+        written = self.view.types_written(table)
+        self.tell(object_told(change, position, written, inferred=True) for change in types)
+        if previous is not None and previous.id != table.id:
+            self.history = self.history.drop((previous,))[0]
+            self.unsent.add(HistoryRecord(position, previous.id, name))
+        difference = self.define(table, position, inferred=False)
+        if difference:
+            written = max(self.rows.written(name), self.view.types_written(table))
+            self.announced.tell(inferred_event(previous, table, position, written), (position, table.id))
+            self.note(table, f"{words}: the cluster's present definition is taken from {position} on")
+        return bool(difference)
+
+    def truncated(self, truncation: Truncation) -> None:
+        """A table was truncated."""
+        table = self.history.table(truncation.table_id, truncation.position)
+        if table is None or table.keyspace in SYSTEM:
+            return
+        self.announced.tell(truncation_event(truncation, table))
+        if table.cdc:
+            self.truncations.add(truncation, self.read_up_to)
+
+    def tell(self, announcements: Iterable[Told]) -> None:
+        """Events for `.schema-changes`, each with the record that goes with it."""
+        for event, record in announcements:
+            if record is not None:
+                self.unsent.add(record)
+                self.announced.tell(event, (record.position, record.table_id))
+            elif event.table is not None:
+                self.announced.tell(event, (event.position, event.table.id))
+
+    def note(self, table: Table, words: str) -> None:
+        """What was concluded of a table, for people."""
+        self.inferred[str(table)] = words
+        _LOG.warning("%s: %s", table, words)
+
+
+def just_before(entry: Entry) -> Position:
+    """A position from which on a definition holds for this mutation, and for none before it."""
+    return Position(entry.position.epoch, entry.position.segment, entry.position.offset - 1)
