@@ -45,6 +45,7 @@ HOT_PATH = (
     "spark/tailrace_spark/merge/fast.py",
     "spark/tailrace_spark/merge/partition.py",
     "spark/tailrace_spark/merge/partition_head.py",
+    "spark/tailrace_spark/merge/purge.py",
     "spark/tailrace_spark/merge/row.py",
     "spark/tailrace_spark/merge/stored_row.py",
     "spark/tailrace_spark/merge/truncation.py",

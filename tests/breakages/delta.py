@@ -101,7 +101,7 @@ BREAKAGES: Final = (
     Breakage(
         name="what-another-writer-has-shown-is-appended-again",
         promise="a table reads as SELECT, whatever comes in what order how often",
-        file="spark/tailrace_spark/sinks/lake/current.py",
+        file="spark/tailrace_spark/sinks/lake/current_table.py",
         old="        if batch > before:\n",
         new="        if batch > before and not changed:\n",
         needs=Needs.NOTHING,

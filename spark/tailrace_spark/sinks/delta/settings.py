@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
 from tailrace_common.sections.s3 import StoredSettings
 from tailrace_common.sections.section import Positive
+
+_DAY_SECONDS: Final = 86_400
 
 
 class DeltaSinkSettings(StoredSettings):
@@ -24,6 +26,11 @@ class DeltaSinkSettings(StoredSettings):
         "what it was when the table was made",
     )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")
+    merge_horizon_seconds: Annotated[int, Field(ge=0)] = Field(
+        default=10 * _DAY_SECONDS,
+        description='With mode = "current" deletions are forgotten so long after they were written and came; older '
+        "changes then go to dead letters. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -13,7 +13,8 @@ def _open(name: str, settings: DeltaSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.delta.store import DeltaStore
     from tailrace_spark.sinks.lake.dead_letters import lake_sink
 
-    return lake_sink(DeltaStore(settings), settings.mode, settings.buckets, around.ring_delay)
+    horizon = settings.merge_horizon_seconds or None
+    return lake_sink(DeltaStore(settings), settings.mode, settings.buckets, around.ring_delay, horizon)
 
 
 DELTA: Final = SinkType(

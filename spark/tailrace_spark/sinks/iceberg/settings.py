@@ -12,6 +12,7 @@ from tailrace_common.properties.passthrough import Properties, Scalar
 from tailrace_common.sections.s3 import StoredSettings
 from tailrace_common.sections.section import Positive
 
+_DAY_SECONDS: Final = 86_400
 _NAMED: Final = ("type", "py-catalog-impl")
 _TYPES: Final = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery")
 _HOW: Final = "docs/sinks/iceberg.md says how tables move on"
@@ -81,6 +82,11 @@ class IcebergSinkSettings(StoredSettings):
         "stays what it was when the table was made",
     )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")
+    merge_horizon_seconds: Annotated[int, Field(ge=0)] = Field(
+        default=10 * _DAY_SECONDS,
+        description='With mode = "current" deletions are forgotten so long after they were written and came; older '
+        "changes then go to dead letters. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
+    )
 
     @model_validator(mode="after")
     def _check_catalog(self) -> Self:

@@ -13,7 +13,8 @@ def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> Rea
     from tailrace_spark.sinks.iceberg.store import IcebergStore
     from tailrace_spark.sinks.lake.dead_letters import lake_sink
 
-    return lake_sink(IcebergStore(settings), settings.mode, settings.buckets, around.ring_delay)
+    horizon = settings.merge_horizon_seconds or None
+    return lake_sink(IcebergStore(settings), settings.mode, settings.buckets, around.ring_delay, horizon)
 
 
 ICEBERG: Final = SinkType(

@@ -98,8 +98,10 @@ class ReplayableHistory(LakeHistory):
 class ReplayableCurrent(LakeCurrent):
     """As LakeCurrent; its letters can be merged again, while a stream writes."""
 
-    def __init__(self, store: LakeStore, buckets: int = 16, *, ring_delay: float = 0.0) -> None:
-        super().__init__(store, buckets, ring_delay=ring_delay)
+    def __init__(
+        self, store: LakeStore, buckets: int = 16, *, ring_delay: float = 0.0, merge_horizon: int | None = None
+    ) -> None:
+        super().__init__(store, buckets, ring_delay=ring_delay, merge_horizon=merge_horizon)
         self._dead_letters = LakeDeadLetters(store)
 
     @property
@@ -117,10 +119,16 @@ class ReplayableCurrent(LakeCurrent):
         return done
 
 
-def lake_sink(store: LakeStore, mode: Literal["history", "current"], buckets: int, ring_delay: float) -> ReachableSink:
-    """What `tailrace stream` writes into a store: histories, or tables that follow. See LakeCurrent for the rest."""
+def lake_sink(
+    store: LakeStore,
+    mode: Literal["history", "current"],
+    buckets: int,
+    ring_delay: float,
+    merge_horizon: int | None = None,
+) -> ReachableSink:
+    """What `tailrace stream` writes into a store: histories, or current tables. See LakeCurrent for the rest."""
     if mode == "current":
-        return ReplayableCurrent(store, buckets, ring_delay=ring_delay)
+        return ReplayableCurrent(store, buckets, ring_delay=ring_delay, merge_horizon=merge_horizon)
     return ReplayableLogSink(ReplayableHistory(store))
 
 

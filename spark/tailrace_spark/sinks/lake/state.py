@@ -8,7 +8,7 @@ What is said of the whole table stands under the bucket -1, an empty key and a n
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,13 +22,15 @@ from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.partition import Kept, Known, KnownRow
 from tailrace_spark.merge.partition_head import HeadRow, head_of
 from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.merge.stored_row import Encoded, RowKey
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.store import Condition, LakeTable, Number
 
+Purgeable = tuple[RowKey, int, Encoded, Sequence[bytes | None] | None]
+"""(its key, its `deletes_from`, what is stored, its clustering columns as they were written)."""
 BATCH: Final = "tailrace/batch"
 """The application id under which both tables note the number of the last batch that they have."""
 IDENTITY: Final = ("bucket", "key", "clustering")
@@ -50,7 +52,8 @@ class About:
     """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
 
     `since`: the number of the batch that last changed any of it. `names`: what the table that shows it calls columns
-    and fields (lake.names); None: as versions did that noted none.
+    and fields (lake.names); None: as versions did that noted none. `purged_to`: the largest write time, in
+    microseconds, of deletions that were forgotten.
     """
 
     definition: Table
@@ -60,6 +63,7 @@ class About:
     erased: Deletion | None = None
     since: int = 0
     names: Names | None = None
+    purged_to: int | None = None
 
 
 class StateTable:
@@ -77,7 +81,10 @@ class StateTable:
         said = json.loads(rows[_DEFINITION]["state"])
         since = max(row["batch"] for row in rows.values())
         names = said.get("names")
-        about = About(table_from_json(said), said["announced"], said["buckets"], since=since, names=names)
+        about = About(
+            table_from_json(said), said["announced"], said["buckets"], since=since, names=names,
+            purged_to=said.get("purged_to"),
+        )  # fmt: skip
         truncations = rows.get(_TRUNCATIONS)
         if truncations is None:
             return about
@@ -115,6 +122,22 @@ class StateTable:
     def since(self, batch: int) -> set[bytes]:
         """The keys of partitions that a later batch than this one wrote."""
         return self._keys(Number("batch").above(batch) & _IN_TABLE)
+
+    def purgeable(self, until: int, limit: int) -> list[Purgeable]:
+        """States in which something deletes that was written and came by `until`, in seconds, the oldest first."""
+        if self.stored is None:
+            return []
+        which = Number("deletes_from").at_most(until) & _IN_TABLE
+        rows = self.stored.read([*_NEEDED, "deletes_from"], which).sort_by("deletes_from").slice(0, limit).to_pylist()
+        return [
+            (
+                (row["key"], row["clustering"]),
+                row["deletes_from"],
+                (row["state"], row["generation"], row["stream_id"]),
+                row["written_as"],
+            )
+            for row in rows
+        ]
 
     def all_keys(self) -> set[bytes]:
         """The keys of all partitions."""
@@ -166,6 +189,8 @@ def about_rows(about: About) -> list[dict[str, Any]]:
     said = {**table_to_json(about.definition), "announced": about.announced, "buckets": about.buckets}
     if about.names is not None:
         said["names"] = about.names
+    if about.purged_to is not None:
+        said["purged_to"] = about.purged_to
     definition = json.dumps(said, sort_keys=True).encode()
     erased = None if about.erased is None else about.erased.written
     one = {"key": b"", "batch": about.since, "bucket": _WHOLE_TABLE, "gone": False}

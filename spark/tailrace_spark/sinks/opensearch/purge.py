@@ -14,10 +14,9 @@ from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.partition import KnownRow
 from tailrace_spark.merge.partition_head import HeadRow
+from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import stored_as
-from tailrace_spark.rowstate.codec import decode_deletion, encode_state
-from tailrace_spark.rowstate.purging import purge
+from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.sinks.opensearch.client import Found, Op, SearchClient, name
 from tailrace_spark.sinks.opensearch.documents import OWN
 from tailrace_spark.sinks.opensearch.index import TableIndex
@@ -73,8 +72,7 @@ def _forgotten(one: Found, table: Table, horizon: int, at: int) -> tuple[Op | No
     if one.id.startswith(_HEADS):
         return _head(one, horizon, at)
     key, row = decode_row(one.state)
-    state = stored_as(*row.stored).state
-    written = purge(state, horizon)
+    state, written = purge_stored(ROW, row.stored, horizon)
     if state.empty:
         return Op(one.id, one.version, None), written
     left = KnownRow((encode_state(state), *row.stored[1:]), row.written_as, state.next_expiry(after=at))
@@ -94,20 +92,13 @@ def _head(one: Found, horizon: int, at: int) -> tuple[Op | None, int | None]:
     purged: list[int] = []
     expires = None
     for place, said in head.rows.items():
-        if place == STATIC:
-            state = stored_as(*said[1:]).state
-            written = purge(state, horizon)
-            if written is not None:
-                purged.append(written)
-            if not state.empty:
-                rows[place] = place, encode_state(state), said[2], said[3]
-                expires = state.next_expiry(after=at)
-        else:
-            deletion = decode_deletion(said[1])[0]
-            if deletion.written <= horizon:
-                purged.append(deletion.written)
-            else:
-                rows[place] = said
+        state, written = purge_stored(place, said[1:], horizon)
+        purged += () if written is None else (written,)
+        if place == STATIC and not state.empty:
+            rows[place] = place, encode_state(state), said[2], said[3]
+            expires = state.next_expiry(after=at)
+        elif place != STATIC and written is None:
+            rows[place] = said
     newest = max(purged, default=None)
     if not rows:
         return Op(one.id, one.version, None), newest

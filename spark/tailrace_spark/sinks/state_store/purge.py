@@ -9,11 +9,9 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
+from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.purge_horizon import split
-from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey, stored_as
-from tailrace_spark.rowstate.codec import decode_deletion
-from tailrace_spark.rowstate.purging import purge
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE
@@ -77,11 +75,7 @@ def forget(
     came: dict[RowKey, int] = {}
     gone: list[tuple[RowKey, int | None]] = []
     for row_key, since, stored in state.purgeable(connection, until, limit):
-        if row_key[1] == STATIC or row_key[1] >= ROW:
-            left = stored_as(*stored).state
-            written = purge(left, until * _MICROS)
-        else:
-            left, written = RowState(), decode_deletion(stored[0])[0].written
+        left, written = purge_stored(row_key[1], stored, until * _MICROS)
         states[row_key], came[row_key] = left, since
         gone.append((row_key, written))
     state.write(connection, states, at, came)
