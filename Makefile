@@ -22,7 +22,7 @@ COMPILED := build/compiled
 # Processes that share the integration tests, file by file; each has services of its own, some 3 GB in all.
 WORKERS ?= 2
 
-.PHONY: help demo test test-long check unit unit-compiled integration contracts bench bench-agent fuzz soak breakages record compiled generated clean
+.PHONY: help demo quick test test-long check unit unit-compiled integration contracts bench bench-agent fuzz soak breakages record compiled generated clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -37,6 +37,12 @@ $(VENV)/.runtime-$(HASH):
 
 demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
 	@$(BIN)/tailrace demo $(ARGS)
+
+quick: $(STAMP) ## In two minutes: style, types, unit tests; not those marked slow, compiled, integration, layers, words
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not integration and not long and not slow" $(ARGS)
 
 # The integration tests mostly wait; the unit tests have what they leave, and tell when each ends.
 test: check ## Everything that a change must pass: check, units pure and compiled, integration

@@ -15,6 +15,7 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.bin"))
 SEEDS = list(seeds())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", range(len(LAYERS)))
 def test_every_layer_has_seeds_and_takes_them(layer: int) -> None:
     own = [seed for seed in SEEDS if seed[0] == layer]
@@ -35,6 +36,7 @@ def test_the_seeds_reach_what_they_are_for() -> None:
     assert any(by_bytes(seed[2:], tuple(VERSIONS)[seed[1]]) for seed in SEEDS if seed[0] == 3)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SEEDS), st.data())
 @settings(max_examples=400, deadline=None)
 def test_damaged_seeds(seed: bytes, data: st.DataObject) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[2]
 METHODS: Final = {"debug", "info", "warning", "error", "exception", "critical"}
 PLACE: Final = re.compile(r"%[-0-9.]*[sdfgrx]")
@@ -30,6 +32,7 @@ def test_a_wrong_number_of_values_is_seen() -> None:
     assert list(mismatches('log.info("%d of %s", 1)\nlog.info("100 %% of %d", 1)')) == [(1, "%d of %s")]
 
 
+@pytest.mark.slow
 def test_every_log_line_has_its_values() -> None:
     sources = [path for root in ("schemas", "common", "connector", "spark") for path in (ROOT / root).rglob("*.py")]
     assert len(sources) > 300

@@ -371,6 +371,7 @@ def test_a_crash_at_any_step_of_parking_loses_nothing_and_repeats_nothing(faults
     assert len(told) == len(set(told))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", every_fault(lambda: ServiceError("down")), ids=lambda f: f"{f.step}-{f.nth}")
 def test_a_failing_service_at_any_step_of_parking_is_retried(faults: Faults) -> None:
     """By the same agent."""

@@ -38,7 +38,11 @@ def test_the_lock_of_cdc_raw_names_an_agent_that_runs(tmp_path: Path) -> None:
         require_stopped(settings, RECORD, 103.0, fence=False)
 
 
-@pytest.mark.parametrize("other", [replace(AGENT, host="h2"), replace(AGENT, prefix="p2"), None], ids=str)
+@pytest.mark.parametrize(
+    "other",
+    [replace(AGENT, host="h2"), replace(AGENT, prefix="p2"), None],
+    ids=["another host", "another prefix", "nobody"],
+)
 def test_where_no_lock_says_it_an_idle_agent_has_its_time(tmp_path: Path, other: object) -> None:
     """It repeats its record every 60 s by default."""
     if other is not None:

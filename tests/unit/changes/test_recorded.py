@@ -39,6 +39,7 @@ def changes_in(kind: str) -> list[Change]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_change_of_a_real_segment_comes_back_from_its_message(kind: str) -> None:
     encoders: dict[UUID, Encoder] = {}

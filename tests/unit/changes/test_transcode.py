@@ -76,6 +76,7 @@ def test_recorded_mutations(kind: str) -> None:
     assert count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_table_as_if_it_had_cdc(kind: str) -> None:
     """Cassandra's own tables have what the others lack: dropped columns, deep collections, empty keys."""

@@ -143,6 +143,7 @@ def test_one_sink_alone(tmp_path: Path) -> None:
     assert answer.stderr == "tailrace: --sink c: there is no [sink.c]; the sinks are: a, b\n"
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text(f'[agent]\ncdc_raw_directory = "{tmp_path}/gone"\n', encoding="utf-8")
@@ -154,6 +155,7 @@ def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
     assert "1 of 1 checks failed" in answer.stderr
 
 
+@pytest.mark.slow
 def test_cassandra_down_is_said_by_the_check_alone(tmp_path: Path) -> None:
     """Not by the driver's own log above it."""
     path = tmp_path / "t.toml"

@@ -154,6 +154,7 @@ def test_a_wrong_property_of_kafka_ends_every_command_at_once(
     assert capsys.readouterr().err == f"tailrace: {path}: {wanted}\n"
 
 
+@pytest.mark.slow
 def test_the_console_script_runs() -> None:
     script = Path(sys.executable).with_name("tailrace")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60, check=True)
@@ -195,6 +196,7 @@ def test_the_command_is_the_first_word_that_is_no_options_value(words: list[str]
     assert main.command_of(words) == command
 
 
+@pytest.mark.slow
 def test_an_agent_loads_nothing_of_other_packages() -> None:
     """They bring pandas, pyarrow and SQLAlchemy with them: as much memory again as the agent needs."""
     program = "import sys; from tailrace.cli.main import run; sys.argv = ['tailrace', 'agent', '--help']; run()"

@@ -338,6 +338,7 @@ def test_the_first_table_needs_no_decoding() -> None:
 SEEDS = st.integers(0, 2**32)
 
 
+@pytest.mark.slow
 @given(SEEDS, st.sampled_from((6, 7, 8, 9)))
 @settings(max_examples=200, deadline=None)
 def test_invented_mutations_come_back(seed: int, version: int) -> None:

@@ -67,6 +67,7 @@ def test_sections_follow_each_other(kind: str) -> None:
             assert second.logical == first.end.logical + 8 == first.logical + len(first.data) + 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SMALL)
 def test_cut_at_every_byte(kind: str) -> None:
     data = recorded(kind).segment
@@ -82,6 +83,7 @@ def test_cut_at_every_byte(kind: str) -> None:
         assert read_section(descriptor, data[:end], section.start, KEYS) == section
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_at_every_border_gives_what_is_before(kind: str) -> None:
     for data in recorded(kind).segments.values():
@@ -101,6 +103,7 @@ def test_cut_at_every_border_gives_what_is_before(kind: str) -> None:
         assert read_until_damage(data[: used(data)]) == (before, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SMALL)
 def test_a_flipped_bit_in_every_byte(kind: str) -> None:
     flip_every_byte(kind, 0)
@@ -149,6 +152,7 @@ def test_zeros_from_anywhere_on(kind: str) -> None:
             assert isinstance(error, CorruptError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["4.0-beta4/uncompressed", "5.0.1/uncompressed"])
 def test_payloads_cut_and_flipped_fail_as_promised(kind: str) -> None:
     folder = recorded(kind)

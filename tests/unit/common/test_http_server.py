@@ -60,6 +60,7 @@ def read(port: int, path: str = "/health/live") -> int:
         return status
 
 
+@pytest.mark.slow
 def test_idle_connections_take_no_descriptor_from_the_process() -> None:
     """1,100 of them, against a process that may have 256 descriptors: it opens its files, and answers its probe."""
     with (

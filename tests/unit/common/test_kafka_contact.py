@@ -83,6 +83,7 @@ def test_other_errors_are_left_to_the_caller() -> None:
         contact(ALL_DOWN).ask(answering(iter((KafkaException(KafkaError(KafkaError._AUTHENTICATION)),)), []), 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "read",
     [lambda config: TopicReader(config, "t"), lambda config: list(PartitionReader(config, "t", 0).read_to_end())],

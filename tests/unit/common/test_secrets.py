@@ -181,6 +181,7 @@ def test_shown_addresses_have_no_password(password: str) -> None:
         assert not [part for part in parts if part in shown], shown
 
 
+@pytest.mark.slow
 def test_long_words_are_looked_through_once() -> None:
     """A megabyte of digits in a log line: a step for each pair of them would take hours."""
     digits = "ab" * 500_000

@@ -196,6 +196,7 @@ def _replaced(value: Any, path: list[int], other: Any) -> Any:
     return {key: _replaced(one, rest, other) if key == name else one for key, one in value.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", READERS)
 @given(path=st.lists(st.integers(0, 40), min_size=1, max_size=9), other=VALUES)
 @settings(max_examples=150, deadline=None)

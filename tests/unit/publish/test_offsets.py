@@ -66,6 +66,7 @@ LOTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.text(), st.lists(LOTS, unique_by=lambda lot: lot.key), RESUMES)
 def test_lots_of_parked_mutations_come_back_equal(cluster: str, lots: list[Parked], resume: Resume) -> None:
     """By their keys and values, behind tombstones too; those of other hosts are not ours."""
@@ -88,6 +89,7 @@ def test_a_lot_that_is_none_of_ours_stops_the_agent(value: bytes) -> None:
         read_offsets("c", "h", [(key, value)])
 
 
+@pytest.mark.slow
 @given(RESUMES)
 def test_comes_back_equal(resume: Resume) -> None:
     """Whatever is in it."""

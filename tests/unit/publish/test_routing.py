@@ -460,6 +460,7 @@ def test_a_truncation_goes_to_every_partition(store: Registered | None) -> None:
     assert router.truncation(of("hidden", LATE), 1, source) == []
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
 def test_the_first_token_of_a_partition(place: tuple[int, int]) -> None:
     """It is there, and the one before is not."""

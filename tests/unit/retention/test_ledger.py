@@ -53,6 +53,7 @@ def link_again(segments: list[SegmentWriter]) -> None:
         segment.sync(completed=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [70, 260])
 def test_a_replay_is_known_however_many_segments_the_log_holds(tmp_path: Path, count: int) -> None:
     """By the agent that released them, and by its successors: nothing is read again, all is released again."""
@@ -72,6 +73,7 @@ def test_a_replay_is_known_however_many_segments_the_log_holds(tmp_path: Path, c
         assert not list(segments[0].raw.glob("*.log"))
 
 
+@pytest.mark.slow
 def test_what_the_log_has_deleted_is_forgotten(tmp_path: Path) -> None:
     """Also what was released while too many files were open to see it go: once an older one is gone."""
     segments = [SegmentWriter(tmp_path, id, size=128) for id in range(5, 275)]

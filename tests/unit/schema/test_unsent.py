@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
+
 from tailrace.history.records import BEGINNING, HistoryRecord, encode_history
 from tailrace.schema.live import LiveSchema
 from tailrace.schema.unsent import UnsentRecords
@@ -110,6 +112,7 @@ def test_ddl_that_is_too_much_at_once_waits_in_the_log() -> None:
     assert [place and (place.segment, place.offset) for *_, place in told] == [(5, 3), (5, 6), (6, 0)]
 
 
+@pytest.mark.slow
 def test_five_thousand_tables_without_cdc() -> None:
     """A new host keeps them in pieces of a few MiB, and a restart reads them all again."""
     columns = table({"id": "int"}, regular=dict.fromkeys("abcdef", "text")).regular

@@ -29,6 +29,7 @@ def there_and_back(form: ChangeJson, change: Change) -> Change:
     return form.read(json.loads(json.dumps(form.write(change), ensure_ascii=False, allow_nan=False)))
 
 
+@pytest.mark.slow
 @given(row_changes())
 def test_a_row_change_comes_back_as_its_message_does(change: Change) -> None:
     decoded = decode(ENCODER.value(change), SCHEMAS)

@@ -173,6 +173,7 @@ def wide(columns: int, length: int = 1) -> Table:
     return table_of({"k": "int"}, regular={f"{'x' * length}{number}": "int" for number in range(columns)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [only(nested(5)), wide(3850), wide(400, 2000)], ids=["nested", "many", "long"])
 def test_the_announcement_of_a_large_table(shape: Table) -> None:
     """Is small enough for Kafka's default limit, and is read back."""

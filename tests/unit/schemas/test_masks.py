@@ -204,6 +204,7 @@ def masked_row(row: dict[str, Any]) -> dict[str, Any]:
 _files: Callable[[], int] = count().__next__
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(one_change, min_size=1, max_size=12))
 def test_masked_changes_make_the_masked_table(tmp_path: Path, changes: list[Change]) -> None:

@@ -87,6 +87,7 @@ def check_tokens(
     return streams
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.randoms(use_true_random=False),
@@ -110,6 +111,7 @@ def test_any_ring_and_any_token(
 SIZES = [(1, 256, 4096, 0), (1000, 1, 1, 0), (1000, 16, 2, 12), (250, 64, 3, 63)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "most_tokens", "per_entry", "ignore_msb"), SIZES)
 def test_large_rings(nodes: int, most_tokens: int, per_entry: int, ignore_msb: int) -> None:
     check_sampled(random.Random(nodes), nodes, most_tokens, per_entry, ignore_msb, sample=30)
@@ -171,6 +173,7 @@ TWICE = 21
 """A seed that draws the same 38 bits twice for the second entry."""
 
 
+@pytest.mark.slow
 def test_ids_that_would_stand_twice_get_other_random_bits() -> None:
     """Streams of an entry that has fewer tokens than streams share one; of so many, two draw the same 38 bits."""
     per_entry = 1 << 17

@@ -80,6 +80,7 @@ def test_other_files(data: bytes) -> None:
         read_keystore(data, PASSWORD)
 
 
+@pytest.mark.slow
 def test_cut_and_damaged_everywhere() -> None:
     pytest.importorskip("jks")
     whole = store("cassandra.jceks")
@@ -91,6 +92,7 @@ def test_cut_and_damaged_everywhere() -> None:
                 read_keystore(data, PASSWORD)
 
 
+@pytest.mark.slow
 def test_a_keystore_that_holds_a_key_of_others_too() -> None:
     """Two entries, each with a password of its own: what opens is used."""
     pytest.importorskip("jks")

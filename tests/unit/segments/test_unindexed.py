@@ -275,6 +275,7 @@ def test_what_somebody_deleted_from_cdc_raw_is_read_from_the_commit_log(node: No
     assert node.capture.read(9) == []
 
 
+@pytest.mark.slow
 def test_hundreds_of_deleted_segments_are_read_from_the_commit_log_in_lots(node: Node) -> None:
     """No more of them are open at a time than descriptors allow; some hold nothing."""
     first = SegmentWriter(node.root, 4)

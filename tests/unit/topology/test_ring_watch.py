@@ -164,6 +164,7 @@ def test_agents_take_turns() -> None:
     assert turns[-1] < 90
 
 
+@pytest.mark.slow
 def test_nodes_that_disagree_for_good_wait_ever_longer() -> None:
     agent = Agent(rings=[OLD])
     waits = []

@@ -36,6 +36,7 @@ def lines_of(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [KIND, "4.0-beta4/encrypted", "4.0-beta4/rollover-uncompressed"])
 def test_lines_are_those_of_dump(kind: str, tmp_path: Path) -> None:
     """Byte for byte, whichever way they go."""

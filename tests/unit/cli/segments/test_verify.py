@@ -86,6 +86,7 @@ def test_what_cannot_be_read_is_a_line_each(jobs: int, lz4: Path, capsys: pytest
     assert (words, code) == ("", 3)
 
 
+@pytest.mark.slow
 def test_a_damaged_one_does_not_stop_the_others(lz4: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rollover = recorded("4.0-beta4/rollover-uncompressed")
     rollover.unpack(lz4)
@@ -130,6 +131,7 @@ def test_what_the_index_released_must_be_there(lz4: Path, capsys: pytest.Capture
         assert run(capsys, lz4)[0][0]["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_what_is_being_written_may_end_anywhere(lz4: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = (lz4 / NAME).read_bytes()
     third = sections_of(data)[2]

@@ -217,6 +217,7 @@ def test_progress_begins_with_what_is_there_and_ends_with_all(server: Repository
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
 
 
+@pytest.mark.slow
 def test_processes_that_want_the_same_jars_fetch_each_once(server: RepositoryServer, tmp_path: Path) -> None:
     jars = [server.add(f"g:a{number}:1", CONTENT[number:]) for number in range(4)]
     wanted = json.dumps([[jar.coordinate, jar.sha256, jar.size] for jar in jars])

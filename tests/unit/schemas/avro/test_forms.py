@@ -96,6 +96,7 @@ def stock(message: bytes, text: str) -> Any:
         pytest.fail(f"a stock reader never gets past the record: {error}")
 
 
+@pytest.mark.slow
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], forms: ValueForms) -> None:
     """Keys, clustering columns, bounds, columns, elements, keys of sets and maps; and ours has the exact bytes."""
@@ -128,6 +129,7 @@ def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], form
     assert decode(encoder.value(deletion), known) == deletion
 
 
+@pytest.mark.slow
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_readers_of_ours_see_plain_records(case: tuple[CqlType, Any], forms: ValueForms) -> None:
     """One record under all forms, but for what a form cannot hold, which stands in `raw`."""

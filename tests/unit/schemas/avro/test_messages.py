@@ -112,6 +112,7 @@ def ordered(change: Change) -> Change:
     )
 
 
+@pytest.mark.slow
 @given(row_changes())
 def test_every_row_change_comes_back(change: Change) -> None:
     decoded = decode(ENCODER.value(change), SCHEMAS)

@@ -42,6 +42,7 @@ def test_forms_compare_as_the_values_do(case: tuple[CqlType, Tree, Tree]) -> Non
     assert _sign(_form(cql_type, left, True), _form(cql_type, right, True)) == turned
 
 
+@pytest.mark.slow
 @given(_PAIRS, st.booleans())
 def test_no_component_begins_another(case: tuple[CqlType, Tree, Tree], descending: bool) -> None:
     cql_type, *pair = case

@@ -40,6 +40,7 @@ def _compare(made: Table, left: Values, right: Values) -> int:
     return 0
 
 
+@pytest.mark.slow
 @given(_clustered())
 def test_keys_compare_as_the_rows_do(case: tuple[Table, list[Values]]) -> None:
     made, rows = case
@@ -49,6 +50,7 @@ def test_keys_compare_as_the_rows_do(case: tuple[Table, list[Values]]) -> None:
             assert (a > b) - (a < b) == _compare(made, left, right)
 
 
+@pytest.mark.slow
 @given(_clustered(), st.data())
 def test_ranges_hold_the_rows_between_their_bounds(case: tuple[Table, list[Values]], data: st.DataObject) -> None:
     made, rows = case

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 
 from tailrace_schemas.cql.types import CqlType
@@ -11,6 +12,7 @@ from tailrace_schemas.cql.values import codec
 from tests.unit.schemas.cql.driver import comparable, from_bytes, plain, to_bytes, typed_values
 
 
+@pytest.mark.slow
 @given(typed_values())
 def test_reads_what_the_driver_writes(case: tuple[CqlType, Any]) -> None:
     cql_type, value = case
@@ -18,6 +20,7 @@ def test_reads_what_the_driver_writes(case: tuple[CqlType, Any]) -> None:
     assert comparable(cql_type, codec(cql_type).decode(data)) == plain(cql_type, value)
 
 
+@pytest.mark.slow
 @given(typed_values())
 def test_the_driver_reads_what_is_written(case: tuple[CqlType, Any]) -> None:
     cql_type, value = case

@@ -82,6 +82,7 @@ def test_a_checkpoint_with_which_a_stream_runs_is_refused_before_spark_starts(
     assert raised.value.exit_code == 5
 
 
+@pytest.mark.slow
 def test_once_without_kafka_ends_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     config = _config(tmp_path, tmp_path / "checkpoint")

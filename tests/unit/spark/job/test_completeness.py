@@ -72,6 +72,7 @@ def test_what_it_waits_for_is_told() -> None:
     assert found == Completeness(5, "host b is away"), "what was complete stays so"
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_it_never_runs_ahead_of_the_data(data: st.DataObject) -> None:
     """A history of one partition: each moment it grows, hosts publish, the stream writes some of what is there."""

@@ -93,6 +93,7 @@ decimals = st.sampled_from([ONE, ONE_0, ONE_00, TWO])
 edits = st.builds(change, st.just("s"), decimals, st.integers(0, 3), st.sampled_from([b"", b"", None]))
 
 
+@pytest.mark.slow
 @given(st.lists(edits, max_size=6), st.randoms(use_true_random=False))
 def test_any_order_gives_one_state(changes: list[Change], random: Random) -> None:
     state = RowState()

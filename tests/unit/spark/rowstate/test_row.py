@@ -117,6 +117,7 @@ def _local(change: Change, at: int) -> int:
     return max((part.local for part in parts if part is not None and part.written == at), default=-1)
 
 
+@pytest.mark.slow
 @given(histories, st.one_of(st.none(), deletions), st.integers(0, 6), st.randoms(use_true_random=False))
 def test_any_order_gives_what_all_writes_together_say(
     changes: list[Assigned], covering: Deletion | None, since: int, random: Random
@@ -129,6 +130,7 @@ def test_any_order_gives_what_all_writes_together_say(
     assert absorbed(shuffled, covering, since) == expected
 
 
+@pytest.mark.slow
 @given(histories, histories, histories)
 def test_merging_is_a_join(first: list[Assigned], second: list[Assigned], third: list[Assigned]) -> None:
     a, b, c = absorbed(first), absorbed(second), absorbed(third)
@@ -138,6 +140,7 @@ def test_merging_is_a_join(first: list[Assigned], second: list[Assigned], third:
     assert merge(merge(a, b), b) == merge(a, b)
 
 
+@pytest.mark.slow
 @given(histories, histories)
 def test_merging_leaves_its_arguments_alone(first: list[Assigned], second: list[Assigned]) -> None:
     a, b = absorbed(first), absorbed(second)

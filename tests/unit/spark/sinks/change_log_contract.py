@@ -215,6 +215,7 @@ class ChangeLogContract:
         found = {place_of(record): forms.of(tables[record["table"]]).read(record) for record in records}
         assert found == delivered_by(*pieces)
 
+    @pytest.mark.slow
     def test_values_at_the_ends_of_all_types_go_out(self, stores: Callable[[], Outside]) -> None:
         """Bit for bit, beside a table of common ones."""
         outside, topic, healthy = stores(), Topic(), Log(PLAIN).insert((1,), (), 1, v="a")
@@ -276,6 +277,7 @@ class ChangeLogContract:
         if outside.exactly_once:
             assert len(records) == len(once(records))
 
+    @pytest.mark.slow
     def test_nothing_is_lost_by_a_crash_between_any_two_steps(self, stores: Callable[[], Outside]) -> None:
         for step in count():
             outside = stores()
@@ -348,6 +350,7 @@ class ChangeLogContract:
         assert changes_of(records, PLAIN) == delivered_by(piece)
         assert [record["op"] for record in records] == ["insert", "truncate", "insert"]
 
+    @pytest.mark.slow
     @settings(
         max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
     )

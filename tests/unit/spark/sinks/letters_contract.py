@@ -134,6 +134,7 @@ class LettersContract:
         assert self.replay(store) == Replayed()
         self.require(store, *range(7))
 
+    @pytest.mark.slow
     def test_what_is_refused_again_stays_a_letter(self, stores: Callable[[], Lettered]) -> None:
         store = stores()
         self.deliver(store, *LETTERS)
@@ -156,6 +157,7 @@ class LettersContract:
         self.require(store, 0)
         assert [one.record_id.offset for one in self.waiting(store)] == [1]
 
+    @pytest.mark.slow
     def test_a_crash_at_any_step_loses_and_doubles_nothing(self, stores: Callable[[], Lettered]) -> None:
         for step in count():
             store = stores()

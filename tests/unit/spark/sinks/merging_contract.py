@@ -182,6 +182,7 @@ class MergingContract:
         write(followed, log.delete_partition(key, 20))
         assert followed.rows(ORDERS, "note", "name") == [("again", None)]
 
+    @pytest.mark.slow
     @settings(
         max_examples=15, deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],

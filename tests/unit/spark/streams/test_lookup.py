@@ -48,6 +48,7 @@ def _assign(table: StreamTable, rows: list[tuple[int, int]]) -> Assigned:
     return table.assign(tokens, np.array([written for _, written in rows], dtype=np.int64))
 
 
+@pytest.mark.slow
 @given(
     generations(),
     st.none() | st.integers(-6_000, 6_000),

@@ -134,12 +134,14 @@ def same_rows(changes: Sequence[Change]) -> list[Delivered]:
     return good
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(row_changes(), min_size=1, max_size=6))
 def test_columns_say_what_records_say_whatever_the_bytes(changes: list[Change]) -> None:
     same_rows(changes)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(whole_changes(), min_size=1, max_size=6))
 def test_columns_say_what_records_say_of_any_values(changes: list[Change]) -> None:

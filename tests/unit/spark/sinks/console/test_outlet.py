@@ -93,6 +93,7 @@ def test_a_terminal_shows_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no change" in letter
 
 
+@pytest.mark.slow
 def test_a_large_batch_is_several_tables() -> None:
     lines = printed(values=["x"] * 1_200)
     assert sum("written" in line for line in lines) == 3

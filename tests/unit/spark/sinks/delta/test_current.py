@@ -60,6 +60,7 @@ class TestDeltaCurrent(LakeCurrentContract):
         return lambda: local(tmp_path / str(next(numbers)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False], ids=["it comes again", "it never comes again"])
 def test_a_crash_between_any_two_steps_heals(tmp_path: Path, again: bool) -> None:
     """Also where the batch does not come again, and another one of the same tables does: of what is in the state."""

@@ -151,6 +151,7 @@ def _microseconds(stored: DeltaStored) -> list[dict[str, object]]:
     return [{"u": value} for value in u.to_pylist()]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_changes())
 def test_every_value_of_every_type_is_kept(tmp_path: Path, change: Change) -> None:

@@ -181,6 +181,7 @@ def test_more_days_than_files_may_be_open(tmp_path: Path) -> None:
     assert [place.offset for place, _ in CommittedFiles(stored.store).changes()] == list(range(140))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_changes())
 def test_parquet_keeps_every_value_of_every_type(tmp_path: Path, change: Change) -> None:

@@ -53,6 +53,7 @@ class TestIcebergCurrent(LakeCurrentContract):
         return another()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(5))
 def test_a_crash_at_any_step_heals(another: Stores, step: int) -> None:
     """Also where the batch does not come again, and another one does: of what is in the state."""
@@ -129,6 +130,7 @@ def test_only_files_that_have_a_row_that_changes_are_written_again(another: Stor
     assert followed.rows(PLAIN, "id", "v") == [(0, "a"), (1, "b"), (2, "a")]
 
 
+@pytest.mark.slow
 def test_manifests_of_merges_do_not_pile_up(another: Stores) -> None:
     """pyiceberg merges manifests where rows are appended, so a table of updates alone would get more with each."""
     followed, log = another(buckets=1), Log(PLAIN)

@@ -76,10 +76,12 @@ class TestCurrentOnS3(MergingContract):
         return lambda: FollowedIceberg(section(mode="current"))
 
 
+@pytest.mark.slow
 def test_tables_on_s3_follow_the_source() -> None:
     _follow(FollowedIceberg(section(mode="current", namespace="raw.lake")))
 
 
+@pytest.mark.slow
 def test_tables_of_a_glue_catalog_follow_the_source() -> None:
     """Of moto's Glue: of two that write at a time one fails there too."""
     pytest.importorskip("boto3")

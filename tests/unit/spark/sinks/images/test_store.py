@@ -467,6 +467,7 @@ def _imaged(url: str, piece: Piece, now: int) -> list[Imaged]:
         return [one.images for some in store.imaged([piece]) for one in some.changes if one.images is not None]
 
 
+@pytest.mark.slow
 @FOR_ALL
 @given(st.lists(partition_changes(), max_size=10), cuts, st.booleans())
 def test_images_end_in_what_is_visible(
@@ -499,6 +500,7 @@ statements = st.one_of(
 )
 
 
+@pytest.mark.slow
 @FOR_ALL
 @given(st.lists(statements, max_size=10), cuts, st.booleans())
 def test_images_end_in_what_the_sql_sink_shows(

@@ -80,6 +80,7 @@ def require_select(followed: Followed, changes: Sequence[Change], why: str = "")
 class LakeCurrentContract(MergingContract):
     """As for merging sinks; `another` makes FollowedLakes."""
 
+    @pytest.mark.slow
     def test_tables_follow_the_source(self, another: Callable[[], FollowedLake]) -> None:
         """Batches that come again change nothing; columns come, rows go."""
         followed, done = another(), list[Change]()
@@ -91,6 +92,7 @@ class LakeCurrentContract(MergingContract):
         assert write(followed, *batch).rows == 0
         assert followed.everything() == before
 
+    @pytest.mark.slow
     def test_a_step_that_fails_once_is_made_good_by_the_same_sink(self, another: Callable[[], FollowedLake]) -> None:
         for step in range(4):
             followed = another()

@@ -60,6 +60,7 @@ def batches() -> list[list[Change]]:
     ]
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_come_to_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, parts = local(tmp_path / "one"), local(tmp_path / "parts")
     for batch in batches():

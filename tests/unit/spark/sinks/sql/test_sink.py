@@ -202,6 +202,7 @@ one_change = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_every_order_and_every_cut_into_batches_converges(

@@ -210,6 +210,7 @@ def test_time_uuids_ascend_with_write_times_and_give_them_back(written: int, dig
     assert time.version == 1
 
 
+@pytest.mark.slow
 @given(st.lists(row_changes(), min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_copies_and_repetitions_give_the_same_rows_each_with_a_key_of_its_own(
     changes: list[Change], randomness: random.Random
