@@ -60,9 +60,9 @@ class ChangeJson:
         messages are decoded. Raises CorruptError where a value is not what the form has there.
         """
         source = value.get("source")
-        whole = {**value, "source": {**_UNKNOWN_SOURCE, **source} if isinstance(source, Mapping) else source}
+        complete = {**value, "source": {**_UNKNOWN_SOURCE, **source} if isinstance(source, Mapping) else source}
         try:
-            record = whole if self._back is None else self._back(whole)
+            record = complete if self._back is None else self._back(complete)
             return self._reader.change(record)  # type: ignore[arg-type]  # a record's converter gives a dict
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CorruptError(f"{self.table}: not a change's JSON: {type(error).__name__}: {error}") from error
@@ -104,8 +104,8 @@ def _name_of(value: float) -> str:
 def _float(value: object) -> float:
     if isinstance(value, str):
         if value.startswith("nan:"):
-            number: float = struct.unpack(">d", bytes.fromhex(value.removeprefix("nan:")))[0]
-            return number
+            unpacked: float = struct.unpack(">d", bytes.fromhex(value.removeprefix("nan:")))[0]
+            return unpacked
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"a number, not {type(value).__name__}")

@@ -89,7 +89,7 @@ def _edit(column: Column, edit: Mapping[str, Any]) -> Iterator[str]:
 
 def _element(item: Mapping[str, Any]) -> str:
     """A set's element, a list's value, or a map's pair."""
-    return ": ".join(_text(item[part]) for part in ("key", "value") if part in item)
+    return ": ".join(_text(item[field]) for field in ("key", "value") if field in item)
 
 
 def _extra(record: Mapping[str, Any]) -> Iterator[str]:

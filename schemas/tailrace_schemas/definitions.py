@@ -91,7 +91,7 @@ def read_schema_file(lines: Iterable[str]) -> SchemaFile:
     over. Raises SettingsError that names the line which is not such a row.
     """
     rows: dict[str, list[SchemaRow]] = {name: [] for name in _TABLES}
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -101,7 +101,7 @@ def read_schema_file(lines: Iterable[str]) -> SchemaFile:
                 rows[name].append(schema_row_from_json(row))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(
-                f'schema file, line {number}: not a row as {{"table": ..., "row": {{...}}}}: {_reason(error)}'
+                f'schema file, line {line_number}: not a row as {{"table": ..., "row": {{...}}}}: {_reason(error)}'
             ) from None
     try:
         definitions = tables_from_rows(**rows)

@@ -47,7 +47,7 @@ class Description(NamedTuple):
 def pack(description: Description) -> bytes:
     """The bytes of version 2. Raises ValueError when the entries are not the ring's: their ends are its tokens."""
     predecessor, ring, entries = description
-    holders = {token: number for number, node in enumerate(ring.nodes) for token in node.tokens}
+    holders = {token: index for index, node in enumerate(ring.nodes) for token in node.tokens}
     if sorted(holders) != list(entries.range_ends):
         raise ValueError("the entries do not end at the tokens of the ring")
     header = to_json(
@@ -113,12 +113,12 @@ def _unpack_columns(plain: bytes) -> Description:
     ends, holders = cut.words("q", entries), cut.words("I", entries)
     counts, ignore_msb = cut.words("I", entries), cut.take(entries)
     ids = _rows(cut.take(STREAM_ID_BYTES * streams), STREAM_ID_BYTES)
-    held: list[list[int]] = [[] for _ in fields["nodes"]]
+    tokens_of: list[list[int]] = [[] for _ in fields["nodes"]]
     for end, holder in zip(ends, holders, strict=True):
-        if holder >= len(held):
-            raise CorruptError(f"token {end} is held by node {holder} of {len(held)}")
-        held[holder].append(end)
-    nodes = zip(fields["nodes"], held, strict=True)
+        if holder >= len(tokens_of):
+            raise CorruptError(f"token {end} is held by node {holder} of {len(tokens_of)}")
+        tokens_of[holder].append(end)
+    nodes = zip(fields["nodes"], tokens_of, strict=True)
     ring = Ring(tuple(Node(str(host), str(dc), tuple(tokens)) for (host, dc), tokens in nodes))
     return Description(_predecessor(fields), ring, Entries(ends, counts, ignore_msb, ids))
 
@@ -130,8 +130,8 @@ class _Cut:
         self._rest = memoryview(plain)[start:]
 
     def take(self, size: int) -> bytes:
-        taken, self._rest = bytes(self._rest[:size]), self._rest[size:]
-        return taken
+        head, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        return head
 
     def words(self, code: str, count: int) -> array[int]:
         words: array[int] = array(code)

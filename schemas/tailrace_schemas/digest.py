@@ -51,11 +51,19 @@ _ABSENT3: Final = (_ABSENT, _ABSENT, _ABSENT)
 
 def _cells(change: Change) -> Iterable[tuple[tuple[bytes, bytes], bytes]]:
     for deleted in change.column_deletions:
-        name, at = deleted.column.name_bytes, deleted.deletion
+        name, deletion = deleted.column.name_bytes, deleted.deletion
         yield (
             (name, b""),
             b"".join(
-                (_field(name), _ABSENT, _int(at.written), _ABSENT, _int(at.local), _field(_COLUMN_DELETION), _ABSENT)
+                (
+                    _field(name),
+                    _ABSENT,
+                    _int(deletion.written),
+                    _ABSENT,
+                    _int(deletion.local),
+                    _field(_COLUMN_DELETION),
+                    _ABSENT,
+                )
             ),
         )
     for cell in change.cells:

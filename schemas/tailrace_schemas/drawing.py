@@ -52,21 +52,21 @@ class _Sharding:
         tokens = array("q", bytes(8 * len(ends) * n))
         for of_shard in range(n):
             tokens[of_shard::n] = ends
-        at, start, mask = 0, ends[-1], (1 << bits) - 1
+        index, start, mask = 0, ends[-1], (1 << bits) - 1
         for end in ends:
             first, last = start + 1 - MIN_TOKEN, end - MIN_TOKEN
             if start < end and first >> bits == last >> bits:
                 # The usual range, within a block: the shards between those of its first and its last token begin in it.
                 begin = (first & mask) * n >> bits
-                tokens[at + begin] = start + 1
+                tokens[index + begin] = start + 1
                 for of_shard in range(begin + 1, ((last & mask) * n >> bits) + 1):
                     run = runs[of_shard]
                     if run is not None:
-                        tokens[at + of_shard] = first - (first & mask) + run[0] + MIN_TOKEN
+                        tokens[index + of_shard] = first - (first & mask) + run[0] + MIN_TOKEN
             else:
                 for of_shard in range(n):
-                    tokens[at + of_shard] = self._token(start, end, of_shard)
-            at, start = at + n, end
+                    tokens[index + of_shard] = self._token(start, end, of_shard)
+            index, start = index + n, end
         return tokens
 
     def _token(self, start: int, end: int, of_shard: int) -> int:
@@ -76,12 +76,12 @@ class _Sharding:
         key's token and is left out, as ScyllaDB does (dht::find_first_token_for_shard).
         """
         if start >= end:
-            found = self._first_token(start + 1, of_shard)
-            if found is not None:
-                return found
+            first = self._first_token(start + 1, of_shard)
+            if first is not None:
+                return first
             start = MIN_TOKEN
-        found = self._first_token(start + 1, of_shard)
-        return end if found is None else min(found, end)
+        first = self._first_token(start + 1, of_shard)
+        return end if first is None else min(first, end)
 
     def _first_token(self, at_least: int, of_shard: int) -> int | None:
         """The smallest token from `at_least` on that a shard owns; None when the ring ends before."""
@@ -94,8 +94,8 @@ class _Sharding:
             unsigned += run[0] - offset
         elif offset > run[1]:
             unsigned += (1 << self.bits) - offset + run[0]
-        found = unsigned + MIN_TOKEN
-        return found if found <= MAX_TOKEN else None
+        token = unsigned + MIN_TOKEN
+        return token if token <= MAX_TOKEN else None
 
 
 # A column of words is written byte by byte, each byte of all words at once: at C's speed, without numpy.
@@ -124,27 +124,27 @@ def _write_indices(ids: bytearray, entries: int, per_entry: int) -> None:
         words.byteswap()
     column = words.tobytes()
     for shard in range(per_entry):
-        at, step = STREAM_ID_BYTES * shard, STREAM_ID_BYTES * per_entry
+        offset, step = STREAM_ID_BYTES * shard, STREAM_ID_BYTES * per_entry
         for n in (1, 2, 3):
-            ids[at + 12 + n :: step] = column[n::4]
+            ids[offset + 12 + n :: step] = column[n::4]
         if entries >> _INDEX_LOW:  # else its two highest bits, which share a byte with random ones, are 0
-            above = int.from_bytes(ids[at + 12 :: step]) | int.from_bytes(column[::4])
-            ids[at + 12 :: step] = above.to_bytes(entries)
+            above = int.from_bytes(ids[offset + 12 :: step]) | int.from_bytes(column[::4])
+            ids[offset + 12 :: step] = above.to_bytes(entries)
 
 
 def _make_distinct(ids: bytearray, size: int) -> None:
     """Give ids that stand twice in one entry other random bits; in two entries none can, as their indices differ."""
-    for at in range(0, len(ids), size):
-        entry = bytes(ids[at : at + size])
+    for offset in range(0, len(ids), size):
+        entry = bytes(ids[offset : offset + size])
         streams = [entry[n : n + STREAM_ID_BYTES] for n in range(0, size, STREAM_ID_BYTES)]
         if len(set(streams)) < len(streams):
-            taken: dict[bytes, None] = {}
+            distinct: dict[bytes, None] = {}
             for stream in streams:
-                one = stream
-                while one in taken:
-                    one = _next(one)
-                taken[one] = None
-            ids[at : at + size] = b"".join(taken)
+                candidate = stream
+                while candidate in distinct:
+                    candidate = _next(candidate)
+                distinct[candidate] = None
+            ids[offset : offset + size] = b"".join(distinct)
 
 
 def _next(one: bytes) -> bytes:

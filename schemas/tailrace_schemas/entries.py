@@ -117,12 +117,12 @@ class Entries(Sequence[Entry]):
         """The columns of these entries; themselves if they are columns already. Raises CorruptError."""
         if isinstance(entries, cls):
             return entries
-        found = tuple(entries)
+        listed = tuple(entries)
         return cls(
-            array("q", (entry.token_range_end for entry in found)),
-            (len(entry.streams) for entry in found),
-            bytes(entry.sharding_ignore_msb for entry in found),
-            b"".join(stream.value for entry in found for stream in entry.streams),
+            array("q", (entry.token_range_end for entry in listed)),
+            (len(entry.streams) for entry in listed),
+            bytes(entry.sharding_ignore_msb for entry in listed),
+            b"".join(stream.value for entry in listed for stream in entry.streams),
         )
 
     @property
@@ -132,14 +132,14 @@ class Entries(Sequence[Entry]):
 
     def place(self, token: int) -> int:
         """Which entry a token belongs to: the first whose range ends at it or after it, else entry 0."""
-        at = bisect_left(self.range_ends, token)
-        return at if at < len(self.range_ends) else 0
+        index = bisect_left(self.range_ends, token)
+        return index if index < len(self.range_ends) else 0
 
     def stream_of(self, token: int) -> StreamId:
         """The stream of a token: by entry, then by shard, modulo the entry's own number of streams."""
-        at = self.place(token)
-        first = self.firsts[at]
-        return self._id(first + shard(self.firsts[at + 1] - first, self.ignore_msb[at], token))
+        index = self.place(token)
+        first = self.firsts[index]
+        return self._id(first + shard(self.firsts[index + 1] - first, self.ignore_msb[index], token))
 
     def streams(self) -> Iterator[StreamId]:
         """Every stream, the entries in turn."""
@@ -158,17 +158,17 @@ class Entries(Sequence[Entry]):
             raise CorruptError("the columns of a generation's entries differ in length")
         if not ends:
             raise CorruptError("a generation has no entries")
-        for before, after in pairwise(ends):
-            if before >= after:
-                raise CorruptError(f"entries are not sorted: range end {after} stands after {before}")
-        for at, (first, last) in enumerate(pairwise(firsts)):
+        for previous, end in pairwise(ends):
+            if previous >= end:
+                raise CorruptError(f"entries are not sorted: range end {end} stands after {previous}")
+        for index, (first, last) in enumerate(pairwise(firsts)):
             if first == last:
-                raise CorruptError(f"the entry that ends at token {ends[at]} has no streams")
+                raise CorruptError(f"the entry that ends at token {ends[index]} has no streams")
         if max(self.ignore_msb) > 63:
             raise CorruptError(f"ignore_msb {max(self.ignore_msb)} is not between 0 and 63")
         versions = self.ids[STREAM_ID_BYTES - 1 :: STREAM_ID_BYTES].translate(_VERSIONS)
         if versions.count(VERSION) != len(versions):
-            self._id(next(place for place, version in enumerate(versions) if version != VERSION))
+            self._id(next(stream_index for stream_index, version in enumerate(versions) if version != VERSION))
 
     def __len__(self) -> int:
         return len(self.range_ends)
@@ -178,8 +178,8 @@ class Entries(Sequence[Entry]):
     @overload
     def __getitem__(self, at: slice) -> tuple[Entry, ...]: ...
     def __getitem__(self, at: int | slice) -> Entry | tuple[Entry, ...]:
-        places = range(len(self))[at]  # counts from the end, and refuses what is outside
-        return self._entry(places) if isinstance(places, int) else tuple(map(self._entry, places))
+        indices = range(len(self))[at]  # counts from the end, and refuses what is outside
+        return self._entry(indices) if isinstance(indices, int) else tuple(map(self._entry, indices))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Entries):

@@ -47,8 +47,8 @@ class DecodeError(TailraceError):
         self.offset = offset
 
     def __str__(self) -> str:
-        where = ":".join(str(part) for part in (self.file, self.offset) if part is not None)
-        return f"{where}: {self.rule}" if where else self.rule
+        location = ":".join(str(item) for item in (self.file, self.offset) if item is not None)
+        return f"{location}: {self.rule}" if location else self.rule
 
 
 class TruncatedError(DecodeError):

@@ -90,17 +90,17 @@ def encode_proposal(proposal: Proposal) -> tuple[tuple[bytes, bytes], ...]:
     Raises ValueError when the generation is not the ring's.
     """
     packed = pack(Description(proposal.predecessor, proposal.ring, proposal.generation.entries))
-    parts = [packed[at : at + _CHUNK_BYTES] for at in range(0, len(packed), _CHUNK_BYTES)]
+    parts = [packed[start : start + _CHUNK_BYTES] for start in range(0, len(packed), _CHUNK_BYTES)]
     records = []
-    for i, part in enumerate(parts):
+    for i, chunk in enumerate(parts):
         line = {
             "version": VERSION,
             "predecessor": proposal.predecessor,
             "i": i,
             "n": len(parts),
-            "sha256": hashlib.sha256(part).hexdigest(),
+            "sha256": hashlib.sha256(chunk).hexdigest(),
         }
-        records.append((f"{proposal.uuid}/{i}".encode(), to_json(line) + b"\n" + part))
+        records.append((f"{proposal.uuid}/{i}".encode(), to_json(line) + b"\n" + chunk))
     commit = {
         "version": VERSION,
         "uuid": str(proposal.uuid),
@@ -158,8 +158,8 @@ class GenerationLog:
         """
         if not self._published:
             return None
-        found = operating(self._timestamps, written, known_until)
-        return self._published[found.place], found.mark
+        operated = operating(self._timestamps, written, known_until)
+        return self._published[operated.place], operated.mark
 
     def feed(
         self, offset: int, appended: int, key: bytes | None, value: bytes | None
@@ -176,25 +176,25 @@ class GenerationLog:
             if chunk is not None:
                 self._keep(uuid, chunk, value or b"")
                 return None
-            found = self._judge(uuid, _Commit.parse(uuid, parse_object(value)), offset, appended)
+            generation = self._judge(uuid, _Commit.parse(uuid, parse_object(value)), offset, appended)
         except (CorruptError, RingError) as error:
             return Ignored(offset, str(error))
-        self._accept(found)
-        return found
+        self._accept(generation)
+        return generation
 
     def _keep(self, uuid: UUID, i: int, value: bytes) -> None:
-        line, _, behind = value.partition(b"\n")
+        line, _, body = value.partition(b"\n")
         fields = parse_object(line)
         predecessor = fields.get("predecessor")
         if predecessor is not None:
             predecessor = _integer(fields, "predecessor")
         if self._is_superseded(predecessor):
             return
-        part = _decode_part(fields, behind, i)
+        chunk = _decode_part(fields, body, i)
         digest = fields["sha256"]
         chunks = self._pending.setdefault(uuid, _Chunks(predecessor, {}))
         of = _Of(_integer(fields, "version"), _integer(fields, "n"))
-        chunks.parts[i] = (of, self._parts.setdefault(digest, part))
+        chunks.parts[i] = (of, self._parts.setdefault(digest, chunk))
 
     def _is_superseded(self, predecessor: int | None) -> bool:
         """Whether no proposal after this predecessor can become valid any more."""
@@ -205,10 +205,10 @@ class GenerationLog:
         """The generation; CorruptError when any rule of validity is broken."""
         chunks = self._pending.pop(uuid, _Chunks(None, {}))
         parts = [chunks.parts.get(i) for i in range(min(commit.of.n, len(chunks.parts) + 1))]
-        held = [part[1] for part in parts if part is not None and part[0] == commit.of]
-        if len(held) != commit.of.n:
+        chunk_bytes = [chunk[1] for chunk in parts if chunk is not None and chunk[0] == commit.of]
+        if len(chunk_bytes) != commit.of.n:
             raise CorruptError(f"proposal {uuid}: a chunk is missing, late or broken, or its predecessor is superseded")
-        packed = b"".join(held)
+        packed = b"".join(chunk_bytes)
         if hashlib.sha256(packed).hexdigest() != commit.sha256:
             raise CorruptError(f"proposal {uuid}: its chunks are not those that it commits")
         latest = self.latest
@@ -247,10 +247,10 @@ class GenerationLog:
             raise CorruptError(f"expired: {oldest} is no generation that others could go before")
         if retention < 0 or appended - retention < oldest:
             raise CorruptError(f"expired: at {appended} changes of before {oldest} were not older than {retention} ms")
-        place = self._timestamps.index(oldest)
-        gone = tuple(self._timestamps[:place])
-        del self._timestamps[:place], self._published[:place]
-        return Expired(offset, gone, oldest)
+        index = self._timestamps.index(oldest)
+        expired = tuple(self._timestamps[:index])
+        del self._timestamps[:index], self._published[:index]
+        return Expired(offset, expired, oldest)
 
     def _accept(self, found: PublishedGeneration) -> None:
         self._published.append(found)
@@ -297,12 +297,12 @@ class _Commit(NamedTuple):
 def _parse_key(key: bytes | None) -> tuple[UUID, int | None]:
     """The proposal's uuid; the chunk's number, None for the commit record."""
     try:
-        name, slash, number = (key or b"").decode("ascii").partition("/")
+        name, slash, chunk_number = (key or b"").decode("ascii").partition("/")
         uuid = UUID(name)
-        i = int(number) if slash else None
+        i = int(chunk_number) if slash else None
     except ValueError as error:
         raise CorruptError(f"a key that is no proposal's: {error}") from error
-    if str(uuid) != name or (i is not None and str(i) != number):
+    if str(uuid) != name or (i is not None and str(i) != chunk_number):
         raise CorruptError(f"a key that is no proposal's: {key!r}")
     return uuid, i
 
@@ -314,15 +314,15 @@ def _integer(fields: dict[str, Any], name: str) -> int:
     return value
 
 
-def _decode_part(fields: dict[str, Any], behind: bytes, i: int) -> bytes:
+def _decode_part(fields: dict[str, Any], body: bytes, i: int) -> bytes:
     """A chunk's bytes, checked against its checksum and its place."""
     version = _integer(fields, "version")
     if not 1 <= version <= VERSION or _integer(fields, "i") != i or not 0 <= i < _integer(fields, "n"):
         raise CorruptError(f"chunk {i} has another version, or names another place")
     try:
-        part = base64.b64decode(str(fields.get("data")), validate=True) if version == 1 else behind
+        chunk = base64.b64decode(str(fields.get("data")), validate=True) if version == 1 else body
     except (binascii.Error, ValueError) as error:
         raise CorruptError(f"chunk {i} is not base64: {error}") from error
-    if hashlib.sha256(part).hexdigest() != fields.get("sha256"):
+    if hashlib.sha256(chunk).hexdigest() != fields.get("sha256"):
         raise CorruptError(f"chunk {i} does not have the checksum that it names")
-    return part
+    return chunk

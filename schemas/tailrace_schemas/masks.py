@@ -55,12 +55,12 @@ class Rule:
             raise ValueError(f"{pattern}: must be keyspace.table.column, each with * and ? for any characters")
         word, _, name = text.strip().partition(" ")
         try:
-            way = Way(word)
+            treatment = Way(word)
         except ValueError:
             raise ValueError(f'{pattern}: must be "drop", "mask", "hash" or "rename NAME", not {text!r}') from None
-        if (way is Way.RENAME) != bool(name.strip()):
+        if (treatment is Way.RENAME) != bool(name.strip()):
             raise ValueError(f'{pattern}: a new name comes behind "rename", and behind nothing else')
-        return cls((parts[0], parts[1], parts[2]), way, name.strip())
+        return cls((parts[0], parts[1], parts[2]), treatment, name.strip())
 
     def matches(self, table: Table, column: Column) -> bool:
         """Whether it is about this column."""
@@ -112,11 +112,15 @@ class Masks:
         Raises SettingsError for a table of which a rule asks what cannot be, such as a key without a column.
         """
         masked = self._of(change.table)
-        cells = tuple(seen.cell(cell) for cell in change.cells if (seen := masked.columns[cell.column.name_bytes]))
+        cells = tuple(
+            masked_column.cell(cell)
+            for cell in change.cells
+            if (masked_column := masked.columns[cell.column.name_bytes])
+        )
         deletions = tuple(
-            ColumnDeletion(seen.column, one.deletion)
-            for one in change.column_deletions
-            if (seen := masked.columns[one.column.name_bytes])
+            ColumnDeletion(masked_column.column, deletion.deletion)
+            for deletion in change.column_deletions
+            if (masked_column := masked.columns[deletion.column.name_bytes])
         )
         says_nothing = not (cells or deletions or change.marker or change.deletion)
         if says_nothing and change.op is not Op.TRUNCATE:
@@ -147,33 +151,33 @@ class Masks:
         columns = {name: self._seen(table, column) for name, column in columns_by_name(table).items()}
         keys = [self._seen_key(table, column) for column in table.key]
         split = len(table.partition_key)
-        seen = Table(
+        visible = Table(
             keyspace=table.keyspace,
             name=table.name,
             id=table.id,
-            partition_key=tuple(one.column for one in keys[:split]),
-            clustering=tuple(one.column for one in keys[split:]),
+            partition_key=tuple(masked_column.column for masked_column in keys[:split]),
+            clustering=tuple(masked_column.column for masked_column in keys[split:]),
             static=_kept(table.static, columns),
             regular=_kept(table.regular, columns),
             dropped=tuple(
-                DroppedColumn(one.column, dropped.dropped_at)
+                DroppedColumn(masked_column.column, dropped.dropped_at)
                 for dropped in table.dropped
-                if (one := self._seen(table, dropped.column)) is not None
+                if (masked_column := self._seen(table, dropped.column)) is not None
             ),
             cdc=table.cdc,
             flags=table.flags,
         )
-        names = [column.name for column in (*seen.key, *seen.columns)]
+        names = [column.name for column in (*visible.key, *visible.columns)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise SettingsError(f"stream.columns: {table} would have two columns called {', '.join(sorted(twice))}")
         key = None
-        if any(one.value for one in keys[:split]):
+        if any(masked_column.value for masked_column in keys[:split]):
             key = (
                 [column.type for column in table.partition_key],
-                [column.type for column in seen.partition_key],
-                [one.value for one in keys[:split]],
+                [column.type for column in visible.partition_key],
+                [masked_column.value for masked_column in keys[:split]],
             )
-        return _Masked(table, seen, columns, key)
+        return _Masked(table, visible, columns, key)
 
     def _rule(self, table: Table, column: Column) -> Rule | None:
         return next((rule for rule in self._rules if rule.matches(table, column)), None)
@@ -186,10 +190,10 @@ class Masks:
             return _Seen(_renamed(column, rule.name))
         if rule.way is Way.HASH and column.kind is ColumnKind.PARTITION_KEY:
             return _Seen(replace(column, type=_TEXT), value=self._hash)
-        what = (
+        reason = (
             "it orders rows, and deletions of ranges name it" if rule.way is Way.HASH else "rows are told apart by it"
         )
-        raise SettingsError(f"stream.columns: {rule.way} of {table}.{column.name}: {what}; rename it, or leave it")
+        raise SettingsError(f"stream.columns: {rule.way} of {table}.{column.name}: {reason}; rename it, or leave it")
 
     def _seen(self, table: Table, column: Column) -> _Seen | None:
         rule = self._rule(table, column)
@@ -209,8 +213,10 @@ class Masks:
             return _Seen(replace(column, type=CqlType("map", (args[0], _TEXT))), value=convert)
         if kind == "set" and rule.way is Way.HASH:
             return _Seen(replace(column, type=CqlType("set", (_TEXT,))), path=convert)
-        what = f"{rule.way} of {table}.{column.name}"
-        raise SettingsError(f"stream.columns: {what}: it is a {column.type}, of which changes tell parts; drop it")
+        rule_words = f"{rule.way} of {table}.{column.name}"
+        raise SettingsError(
+            f"stream.columns: {rule_words}: it is a {column.type}, of which changes tell parts; drop it"
+        )
 
     def _hash(self, value: bytes) -> bytes:
         return hmac.digest(self._key, value, "sha256").hex().encode()
@@ -226,8 +232,8 @@ def _renamed(column: Column, name: str) -> Column:
 
 def _kept(columns: Sequence[Column], seen: Mapping[bytes, _Seen | None]) -> tuple[Column, ...]:
     """Those that are seen, sorted by name bytes as a Table has them."""
-    kept = [one.column for column in columns if (one := seen[column.name_bytes]) is not None]
-    return tuple(sorted(kept, key=lambda column: column.name_bytes))
+    visible = [masked_column.column for column in columns if (masked_column := seen[column.name_bytes]) is not None]
+    return tuple(sorted(visible, key=lambda column: column.name_bytes))
 
 
 def _hashed_key(

@@ -14,12 +14,12 @@ def keep_from(timestamps: Sequence[int], now_ms: int, retentions_ms: Iterable[in
     Where nothing is known of any table, none goes.
     """
     longest = 0
-    known = False
+    any_known = False
     for retention in retentions_ms:
         if retention is None:
             return None
-        longest, known = max(longest, retention), True
-    if not known:
+        longest, any_known = max(longest, retention), True
+    if not any_known:
         return None
     finished = [timestamp for timestamp in timestamps[1:] if timestamp <= now_ms - longest]
     return finished[-1] if finished else None

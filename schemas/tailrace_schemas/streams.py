@@ -86,11 +86,11 @@ def operating(timestamps: Sequence[int], written: int, known_until: int | None =
     `known_until` (milliseconds) is how far the reader knows all generations: the time of reading + LEEWAY_MS, since
     later ones are valid only when announced that long ahead (contracts.md 5); None for readers to whom it is settled.
     """
-    at = written // 1000
-    place = bisect_right(timestamps, at) - 1
-    if place < 0:
+    millisecond = written // 1000
+    index = bisect_right(timestamps, millisecond) - 1
+    if index < 0:
         return Operating(0, Mark.BEFORE_FIRST)
-    return Operating(place, Mark.AHEAD if known_until is not None and at > known_until else None)
+    return Operating(index, Mark.AHEAD if known_until is not None and millisecond > known_until else None)
 
 
 class Assignment(NamedTuple):
@@ -112,8 +112,8 @@ class Differences(NamedTuple):
 
 def differences(old: Generation, new: Generation) -> Differences:
     """The streams of the old generation that the new one lacks, and the other way round."""
-    before, after = old.streams(), new.streams()
-    return Differences(before - after, after - before)
+    old_streams, new_streams = old.streams(), new.streams()
+    return Differences(old_streams - new_streams, new_streams - old_streams)
 
 
 def build_generation(

@@ -95,6 +95,6 @@ def sharing(before: Table, after: Table) -> Table:
 
 def columns_by_name(table: Table) -> Mapping[bytes, Column]:
     """Non-key columns by the bytes that name them in the log; a live column hides a dropped one of its name."""
-    known = {dropped.column.name_bytes: dropped.column for dropped in table.dropped}
-    known.update({column.name_bytes: column for column in table.columns})
-    return known
+    by_name = {dropped.column.name_bytes: dropped.column for dropped in table.dropped}
+    by_name.update({column.name_bytes: column for column in table.columns})
+    return by_name

@@ -40,10 +40,10 @@ def table_from_json(value: Mapping[str, Any]) -> Table:
     KeyError or another LookupError for a missing part, TypeError or AttributeError for a part of another kind."""
     if value["format"] not in (FORMAT, FORMAT_WITH_TYPES):
         raise ValueError(f"table definition of format {value['format']}; this version reads up to {FORMAT_WITH_TYPES}")
-    known: list[CqlType] = []
+    user_types: list[CqlType] = []
     for written in value.get("types", ()):
-        known.append(require_shallow(_type_from_json(written, known)))
-    columns = [_column_from_json(column, known) for column in value["columns"]]
+        user_types.append(require_shallow(_type_from_json(written, user_types)))
+    columns = [_column_from_json(column, user_types) for column in value["columns"]]
 
     def of(kind: ColumnKind) -> tuple[Column, ...]:
         return tuple(column for column in columns if column.kind is kind)
@@ -56,7 +56,7 @@ def table_from_json(value: Mapping[str, Any]) -> Table:
         clustering=of(ColumnKind.CLUSTERING),
         static=of(ColumnKind.STATIC),
         regular=of(ColumnKind.REGULAR),
-        dropped=tuple(DroppedColumn(_column_from_json(c, known), c["dropped_at"]) for c in value["dropped"]),
+        dropped=tuple(DroppedColumn(_column_from_json(c, user_types), c["dropped_at"]) for c in value["dropped"]),
         cdc=value["cdc"],
         flags=frozenset(value["flags"]),
     )
@@ -71,12 +71,12 @@ class _Types:
 
     def number(self, cql_type: CqlType) -> int:
         """Where a user type stands among them."""
-        number = self._numbers.get(cql_type)
-        if number is None:
+        index = self._numbers.get(cql_type)
+        if index is None:
             value = _written_out(cql_type, self)
-            number = self._numbers[cql_type] = len(self.written)
+            index = self._numbers[cql_type] = len(self.written)
             self.written.append(value)
-        return number
+        return index
 
 
 def _column_to_json(column: Column, types: _Types) -> dict[str, object]:

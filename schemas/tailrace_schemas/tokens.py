@@ -38,17 +38,17 @@ def sign_extending_hash(key: bytes) -> i64:
     length: i64 = len(key)
     h1: i64 = 0
     h2: i64 = 0
-    at: i64 = 0
-    while at + 16 <= length:
-        h1 ^= _scramble_first(read_i64_le(key, at))
+    offset: i64 = 0
+    while offset + 16 <= length:
+        h1 ^= _scramble_first(read_i64_le(key, offset))
         h1 = _add(_multiply(_add(_rotated(h1, 27), h2), 5), 0x52DCE729)
-        h2 ^= _scramble_second(read_i64_le(key, at + 8))
+        h2 ^= _scramble_second(read_i64_le(key, offset + 8))
         h2 = _add(_multiply(_add(_rotated(h2, 31), h1), 5), 0x38495AB5)
-        at += 16
-    if length > at + 8:
-        h2 ^= _scramble_second(_signed_tail(key, at + 8, length))
-    if length > at:
-        h1 ^= _scramble_first(_signed_tail(key, at, at + 8 if length > at + 8 else length))
+        offset += 16
+    if length > offset + 8:
+        h2 ^= _scramble_second(_signed_tail(key, offset + 8, length))
+    if length > offset:
+        h1 ^= _scramble_first(_signed_tail(key, offset, offset + 8 if length > offset + 8 else length))
     h1 ^= length
     h2 ^= length
     h1 = _add(h1, h2)
@@ -123,14 +123,14 @@ def _signed_tail(key: bytes, start: i64, end: i64) -> i64:
     """Up to eight bytes, little-endian, each sign-extended before its shift and joined by XOR, as Cassandra does."""
     word: i64 = 0
     shift: i64 = 0
-    at = start
-    while at < end:
-        byte: i64 = key[at]
+    offset = start
+    while offset < end:
+        byte: i64 = key[offset]
         if byte > 127:
             byte -= 256
         word ^= byte << shift
         shift += 8
-        at += 1
+        offset += 1
     return word
 
 

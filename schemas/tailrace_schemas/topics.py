@@ -58,7 +58,7 @@ def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, taken: I
     one, or the name is too long, `.-<6 hex>` of the SHA-256 of the table id follows (contracts.md 4).
     """
     name = f"{check_prefix(prefix)}.{topic_component(keyspace)}.{topic_component(table)}"
-    collisions = {_as_metric(other) for other in taken}
+    collisions = {_as_metric(topic) for topic in taken}
     if len(name) <= MAX_NAME and _as_metric(name) not in collisions:
         return name
     suffix = f".-{hashlib.sha256(table_id.bytes).hexdigest()[:6]}"
@@ -76,9 +76,9 @@ def table_of_topic(prefix: str, topic: str) -> tuple[str, str] | None:
     parts = name.split(".")
     if len(parts) != 2 or (suffixed and len(topic) == MAX_NAME):
         return None
-    if not all(_COMPONENT.fullmatch(part) for part in parts):
+    if not all(_COMPONENT.fullmatch(component) for component in parts):
         return None
-    keyspace, table = (_ESCAPED.sub(lambda found: chr(int(found[1], 16)), part) for part in parts)
+    keyspace, table = (_ESCAPED.sub(lambda found: chr(int(found[1], 16)), component) for component in parts)
     return keyspace, table
 
 
@@ -87,8 +87,8 @@ def retention_of(settings: Mapping[str, str]) -> int | None:
 
     That is so of unlimited retention, and of topics that are only compacted.
     """
-    kept = int(settings["retention.ms"])
-    return kept if kept >= 0 and "delete" in settings["cleanup.policy"].split(",") else None
+    milliseconds = int(settings["retention.ms"])
+    return milliseconds if milliseconds >= 0 and "delete" in settings["cleanup.policy"].split(",") else None
 
 
 def host_partition(host: UUID | str, n: int) -> int:
@@ -127,13 +127,13 @@ class TopicPlan:
         More partitions are the owner's choice where there may be several. Of the settings only those count that
         promises rest on: the clean-up policy, unlimited retention, append time, and room for the largest record.
         """
-        found = []
+        problems = []
         if self.partitions == 1 != partitions:
-            found.append(f"topic {self.name} has {partitions} partitions; it must have 1, since its order counts")
-        for setting, wanted in self.config.items():
-            if setting in actual and not _serves(setting, wanted, actual[setting]):
-                found.append(f"topic {self.name} has {setting}={actual[setting]}; it needs {wanted}")
-        return tuple(found)
+            problems.append(f"topic {self.name} has {partitions} partitions; it must have 1, since its order counts")
+        for setting, needed in self.config.items():
+            if setting in actual and not _serves(setting, needed, actual[setting]):
+                problems.append(f"topic {self.name} has {setting}={actual[setting]}; it needs {needed}")
+        return tuple(problems)
 
 
 class TopicOptions(Protocol):

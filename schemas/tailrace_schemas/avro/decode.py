@@ -133,27 +133,27 @@ class Reader:
     def _change(self, record: dict[str, Any]) -> Change:
         table = self.entry.table
         raw = {(item["column"], item["path"], item["where"]): item["bytes"] for item in record["raw"] or ()}
-        own = (record["written"], record["ttl"], record["expires"])
+        own_times = (record["written"], record["ttl"], record["expires"])
         times = {
             (item["column"], item["path"]): (item["written"], item["ttl"], item["expires"])
             for item in record["cells"] or ()
         }
         op = Op(record["op"])
         clustering = self._named(self._clustering, record["key"], raw, "key")
-        whole = op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
-        static = not whole and bool(table.clustering) and all(value is None for value in clustering)
+        is_rowless = op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
+        static = not is_rowless and bool(table.clustering) and all(value is None for value in clustering)
         deletes = op in (Op.DELETE, Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
-        cells, deletions = self._cells(record, raw, own, times)
+        cells, deletions = self._cells(record, raw, own_times, times)
         start, end = self._ends(record["range"], raw)
         return Change(
             op=op,
             table=table,
             token=record["token"],
             key=self._key(record["key"], raw),
-            clustering=None if whole or static else clustering,
+            clustering=None if is_rowless or static else clustering,
             static=static,
-            marker=Marker(*own) if op is Op.INSERT else None,
-            deletion=Deletion(own[0], own[2] or 0) if deletes else None,
+            marker=Marker(*own_times) if op is Op.INSERT else None,
+            deletion=Deletion(own_times[0], own_times[2] or 0) if deletes else None,
             cells=tuple(cells),
             column_deletions=tuple(deletions),
             start=start,
@@ -175,9 +175,9 @@ class Reader:
     ) -> tuple[bytes | None, ...]:
         values: list[bytes | None] = []
         for column, name in columns:
-            kept = raw.get((column.name, None, where))
+            raw_bytes = raw.get((column.name, None, where))
             value = None if record is None else record[name]
-            values.append(kept if kept is not None or value is None else to_bytes(column.type, value))
+            values.append(raw_bytes if raw_bytes is not None or value is None else to_bytes(column.type, value))
         return tuple(values)
 
     def _cells(
@@ -223,29 +223,29 @@ def _elements(column: Column, edit: dict[str, Any], raw: dict[_RawKey, bytes]) -
     kind, args = column.type.kind, column.type.args
     if kind == "udt":
         return _udt_elements(column, edit, raw)
-    found: list[tuple[bytes, bytes | None]] = []
+    elements: list[tuple[bytes, bytes | None]] = []
     for item in edit["set"]:
         data = raw.get((column.name, item["path"], "value"))
         if data is None:
             data = b"" if kind == "set" else to_bytes(args[-1], item["value"])
-        found.append((item["path"], data))
-    found += [(item["path"], None) for item in edit["removed"]]
-    return found
+        elements.append((item["path"], data))
+    elements += [(item["path"], None) for item in edit["removed"]]
+    return elements
 
 
 def _udt_elements(column: Column, edit: dict[str, Any], raw: dict[_RawKey, bytes]) -> list[tuple[bytes, bytes | None]]:
-    found: dict[bytes, bytes | None] = {}
+    fields: dict[bytes, bytes | None] = {}
     for index, name in enumerate(column.type.fields):
         path = index.to_bytes(2, "big")
         value = edit["set"][avro_name(name)]
         if value is not None:
-            found[path] = to_bytes(column.type.args[index], value)
+            fields[path] = to_bytes(column.type.args[index], value)
         elif name in edit["removed"]:
-            found[path] = None
-    for (name, kept_path, where), data in raw.items():
+            fields[path] = None
+    for (name, kept_path, raw_kind), data in raw.items():
         if name == column.name and kept_path is not None:
-            found[kept_path] = data if where == "value" else None
-    return list(found.items())
+            fields[kept_path] = data if raw_kind == "value" else None
+    return list(fields.items())
 
 
 def _source(record: dict[str, Any]) -> Source:

@@ -142,9 +142,9 @@ class Encoder:
     def _edits(self, change: Change, out: _Record) -> None:
         for deleted in change.column_deletions:
             if deleted.column.name_bytes in self._live:
-                at = deleted.deletion
-                self._edit(deleted.column, out)["deleted_at"] = at.written
-                out.note_times(deleted.column, None, (at.written, None, at.local))
+                deletion = deleted.deletion
+                self._edit(deleted.column, out)["deleted_at"] = deletion.written
+                out.note_times(deleted.column, None, (deletion.written, None, deletion.local))
 
     def _edit(self, column: Column, out: _Record) -> dict[str, object]:
         edit = out.columns.get(self._names[column.name])

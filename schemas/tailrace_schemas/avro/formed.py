@@ -36,8 +36,8 @@ def to_formed(cql_type: CqlType, data: bytes, forms: ValueForms) -> tuple[object
     form = forming(cql_type, forms)
     if value is None or form is None:
         return value, exact
-    value, whole = form(value)
-    return value, exact and whole
+    value, formed_exactly = form(value)
+    return value, exact and formed_exactly
 
 
 @cache
@@ -79,21 +79,21 @@ def _formed(value: object, form: Form | None) -> tuple[object, bool]:
 def _each(form: Form) -> Form:
     def of(items: Any) -> tuple[object, bool]:
         pairs = [form(item) for item in items]
-        return [value for value, _ in pairs], all(whole for _, whole in pairs)
+        return [value for value, _ in pairs], all(is_exact for _, is_exact in pairs)
 
     return of
 
 
 def _members(record: Any, names: tuple[str, ...], inner: list[Form | None]) -> tuple[object, bool]:
     pairs = {name: _formed(record.get(name), form) for name, form in zip(names, inner, strict=True)}
-    return {name: value for name, (value, _) in pairs.items()}, all(whole for _, whole in pairs.values())
+    return {name: value for name, (value, _) in pairs.items()}, all(is_exact for _, is_exact in pairs.values())
 
 
 def without_logical_types(schema: Any) -> Any:
     """The schema for readers and writers that are to see the values that logical types stand on."""
     if isinstance(schema, dict):
         return {name: without_logical_types(value) for name, value in schema.items() if name != "logicalType"}
-    return [without_logical_types(part) for part in schema] if isinstance(schema, list) else schema
+    return [without_logical_types(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def plain_of(schema: Any) -> tuple[Any, Convert | None]:
@@ -127,9 +127,9 @@ class _Plain:
 
     def _union(self, schema: list[Any]) -> tuple[Any, Convert | None]:
         """All unions of ours are of null and one type."""
-        parts = [self.of(part) for part in schema]
+        parts = [self.of(member) for member in schema]
         convert = next((convert for _, convert in parts if convert is not None), None)
-        return [part for part, _ in parts], None if convert is None else _optional(convert)
+        return [member for member, _ in parts], None if convert is None else _optional(convert)
 
     def _record(self, schema: Any) -> tuple[Any, Convert | None]:
         name = schema["name"]

@@ -43,8 +43,8 @@ def body_at(message: bytes) -> int:
 
 def message_schema_id(message: bytes) -> bytes:
     """The schema id of a framed message, 8 bytes, or a registry's 4. Raises as `body_at`."""
-    at = body_at(message)
-    return message[at - (4 if at == _REGISTRY_HEADER else 8) : at]
+    body = body_at(message)
+    return message[body - (4 if body == _REGISTRY_HEADER else 8) : body]
 
 
 def reframed(message: bytes, schema_id: bytes) -> bytes:

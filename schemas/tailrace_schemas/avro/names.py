@@ -48,9 +48,9 @@ class Names:
 
     def claim(self, wanted: str) -> str:
         """A free name, as near to `wanted` as can be; deterministic in the order of claims."""
-        name, number = wanted, 1
+        name, suffix = wanted, 1
         while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
+            suffix += 1
+            name = f"{wanted}_{suffix}"
         self._taken.add(name)
         return name

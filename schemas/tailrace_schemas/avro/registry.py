@@ -74,15 +74,15 @@ def entry_from_record(key: bytes, value: bytes) -> SchemaEntry:
         if len(key) not in (4, 8):
             raise ValueError(f"its key has {len(key)} bytes; a schema id has 8, or a registry's 4")
         parsed = json_object(value)
-        part = parsed["part"]
-        if part not in ("value", "key"):
-            raise ValueError(f"its part is {str(part)[:40]!r}")
+        schema_part = parsed["part"]
+        if schema_part not in ("value", "key"):
+            raise ValueError(f"its part is {str(schema_part)[:40]!r}")
         return SchemaEntry(
             schema_id=key,
             topic=_text(parsed["topic"]),
             table=table_from_json(parsed["definition"]),
             avro=json.dumps(parsed["avro"], sort_keys=True, separators=(",", ":"), ensure_ascii=False),
-            part="key" if part == "key" else "value",
+            part="key" if schema_part == "key" else "value",
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise CorruptError(f"no record of a schema: {type(error).__name__}: {str(error)[:200]}") from error

@@ -95,8 +95,8 @@ class _Types:
     def __init__(self, forms: ValueForms = PLAIN_FORMS, *, outward: bool = False) -> None:
         self._forms = forms
         self._outward = outward
-        own = ((_UUID, forms.uuids == "fixed"), (_DECIMAL, forms.decimals == "bytes"))
-        self._names = Names((*_RESERVED, *(name for name, used in own if used)))
+        named_forms = ((_UUID, forms.uuids == "fixed"), (_DECIMAL, forms.decimals == "bytes"))
+        self._names = Names((*_RESERVED, *(name for name, used in named_forms if used)))
         self._defined: dict[str, str] = {}
 
     def value(self, cql_type: CqlType, hint: str) -> object:
@@ -232,10 +232,10 @@ def _cell() -> Json:
 
 
 def _raw() -> Json:
-    where = {"type": "enum", "name": "Where", "symbols": ["value", "key", "start", "end"]}
+    where_enum = {"type": "enum", "name": "Where", "symbols": ["value", "key", "start", "end"]}
     return _record(
         "Raw",
-        [_field("column", "string"), _nullable("path", "bytes"), _field("where", where), _field("bytes", "bytes")],
+        [_field("column", "string"), _nullable("path", "bytes"), _field("where", where_enum), _field("bytes", "bytes")],
     )
 
 

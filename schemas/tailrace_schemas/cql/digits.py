@@ -62,11 +62,11 @@ def scaled_value(text: str) -> tuple[int, int]:
     match = _SCALED.fullmatch(text)
     if match is None:
         raise ValueError("a decimal is written as digits, with an optional fraction and exponent")
-    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
+    sign, integer, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
     scale = len(fraction) - int(exponent)
     if not _MIN_SCALE <= scale <= _MAX_SCALE:
         raise ValueError("a decimal's scale has 32 bits")
-    unscaled = _from_digits(whole + fraction)
+    unscaled = _from_digits(integer + fraction)
     return (-unscaled if sign else unscaled), scale
 
 

@@ -17,13 +17,13 @@ def address_text(data: bytes) -> str:
         return f"{data[0]}.{data[1]}.{data[2]}.{data[3]}"
     if data.startswith(_MAPPED):
         return f"::ffff:{data[12]}.{data[13]}.{data[14]}.{data[15]}"
-    groups = [data[at] << 8 | data[at + 1] for at in range(0, 16, 2)]
+    groups = [data[offset] << 8 | data[offset + 1] for offset in range(0, 16, 2)]
     start, length = _longest_zeros(groups)
     if length < 2:
         return ":".join(f"{group:x}" for group in groups)
-    before = ":".join(f"{group:x}" for group in groups[:start])
-    after = ":".join(f"{group:x}" for group in groups[start + length :])
-    return f"{before}::{after}"
+    head = ":".join(f"{group:x}" for group in groups[:start])
+    tail = ":".join(f"{group:x}" for group in groups[start + length :])
+    return f"{head}::{tail}"
 
 
 def address_bytes(text: str) -> bytes:
@@ -40,8 +40,8 @@ def address_bytes(text: str) -> bytes:
 
 def _longest_zeros(groups: list[int]) -> tuple[int, int]:
     best_start = best_length = length = 0
-    for at, group in enumerate(groups):
+    for index, group in enumerate(groups):
         length = length + 1 if group == 0 else 0
         if length > best_length:
-            best_start, best_length = at - length + 1, length
+            best_start, best_length = index - length + 1, length
     return best_start, best_length

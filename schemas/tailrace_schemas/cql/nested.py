@@ -62,11 +62,11 @@ class ListCodec(Codec):
             return None
         decode = self._element.decode
         values: list[object] = []
-        at = 4
+        offset = 4
         for _ in range(read_count(data, 4)):
-            element, at = read_element(data, at)
+            element, offset = read_element(data, offset)
             values.append(None if element is None else decode(element))
-        expect_end(self.kind, data, at)
+        expect_end(self.kind, data, offset)
         return values
 
     def encode(self, value: object) -> bytes:
@@ -92,17 +92,17 @@ class MapCodec(Codec):
         if not data:
             return None
         entries: list[object] = []
-        at = 4
+        offset = 4
         for _ in range(read_count(data, 8)):
-            key, at = read_element(data, at)
-            value, at = read_element(data, at)
+            key, offset = read_element(data, offset)
+            value, offset = read_element(data, offset)
             entries.append(
                 {
                     "key": None if key is None else self._key.decode(key),
                     "value": None if value is None else self._value.decode(value),
                 }
             )
-        expect_end("map", data, at)
+        expect_end("map", data, offset)
         return entries
 
     def encode(self, value: object) -> bytes:
@@ -135,14 +135,14 @@ class RecordCodec(Codec):
         if not data:
             return None
         values: dict[str, object] = dict.fromkeys(self._names)
-        at = 0
+        offset = 0
         for name, element in zip(self._names, self._elements, strict=True):
-            if at == len(data):
+            if offset == len(data):
                 break
-            field, at = read_element(data, at)
+            field, offset = read_element(data, offset)
             if field is not None:
                 values[name] = element.decode(field)
-        expect_end(self.kind, data, at)
+        expect_end(self.kind, data, offset)
         return values
 
     def encode(self, value: object) -> bytes:
@@ -177,7 +177,7 @@ class VectorCodec(Codec):
         if self._struct is not None:
             return list(self._struct.unpack(data))
         decode, size = self._element.decode, self._size
-        return [decode(data[at : at + size]) for at in range(0, len(data), size)]
+        return [decode(data[offset : offset + size]) for offset in range(0, len(data), size)]
 
     def encode(self, value: object) -> bytes:
         if value is None:
@@ -202,11 +202,11 @@ class VariableVectorCodec(Codec):
         if len(data) < self._dimension:
             raise TruncatedError(f"a vector of {self._dimension} elements in {len(data)} bytes")
         values: list[object] = []
-        at = 0
+        offset = 0
         for _ in range(self._dimension):
-            element, at = read_vector_element(data, at)
+            element, offset = read_vector_element(data, offset)
             values.append(self._element.decode(element))
-        expect_end("vector", data, at)
+        expect_end("vector", data, offset)
         return values
 
     def encode(self, value: object) -> bytes:

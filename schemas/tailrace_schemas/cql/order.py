@@ -109,12 +109,12 @@ class _Elements(Comparable):
 
     def form(self, data: bytes) -> bytes:
         parts: list[bytes] = []
-        at = 4
+        offset = 4
         for _ in range(read_count(data, 4 * len(self._elements))):
             for element in self._elements:
-                value, at = read_element(data, at)
+                value, offset = read_element(data, offset)
                 parts.append(_component(element, value))
-        expect_end("collection", data, at)
+        expect_end("collection", data, offset)
         parts.append(_END)
         return b"".join(parts)
 
@@ -130,13 +130,13 @@ class _Fields(Comparable):
 
     def form(self, data: bytes) -> bytes:
         parts: list[bytes] = []
-        at = 0
+        offset = 0
         for field in self._fields:
-            if at == len(data):
+            if offset == len(data):
                 break
-            value, at = read_element(data, at)
+            value, offset = read_element(data, offset)
             parts.append(_component(field, value))
-        expect_end("tuple", data, at)
+        expect_end("tuple", data, offset)
         while parts and parts[-1] == _NULL:
             parts.pop()
         parts.append(_END)
@@ -153,16 +153,16 @@ class _Vector(Comparable):
 
     def form(self, data: bytes) -> bytes:
         parts: list[bytes] = []
-        at = 0
+        offset = 0
         for _ in range(self._dimension):
             if self._size is None:
-                value, at = read_vector_element(data, at)
+                value, offset = read_vector_element(data, offset)
             else:
-                value, at = data[at : at + self._size], at + self._size
-                if at > len(data):
+                value, offset = data[offset : offset + self._size], offset + self._size
+                if offset > len(data):
                     raise TruncatedError(f"a vector of {self._dimension} elements in {len(data)} bytes")
             parts.append(_component(self._element, value))
-        expect_end("vector", data, at)
+        expect_end("vector", data, offset)
         return b"".join(parts)
 
 

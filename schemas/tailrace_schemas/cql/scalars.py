@@ -134,11 +134,11 @@ class DurationCodec(Codec):
     def decode(self, data: bytes) -> object:
         if not data:
             return None
-        months, at = read_signed(data, 0)
-        days, at = read_signed(data, at)
-        nanoseconds, at = read_signed(data, at)
-        if at != len(data):
-            raise CorruptError(f"{len(data) - at} bytes after a duration")
+        months, offset = read_signed(data, 0)
+        days, offset = read_signed(data, offset)
+        nanoseconds, offset = read_signed(data, offset)
+        if offset != len(data):
+            raise CorruptError(f"{len(data) - offset} bytes after a duration")
         if not _is_duration(months, days, nanoseconds):
             raise CorruptError("a duration has 32-bit months and days, and one sign")
         return {"months": months, "days": days, "nanoseconds": nanoseconds}
@@ -173,7 +173,7 @@ class CounterCodec(Codec):
         start = 2 + 2 * abs(int.from_bytes(data[:2], "big", signed=True))
         if start > len(data) or (len(data) - start) % _SHARD:
             raise TruncatedError(f"a counter context of {len(data)} bytes ends within its header or a shard")
-        return [_shard(data, at) for at in range(start, len(data), _SHARD)]
+        return [_shard(data, offset) for offset in range(start, len(data), _SHARD)]
 
     def encode(self, value: object) -> bytes:
         if value is None:

@@ -175,25 +175,25 @@ def _parts(cql_type: CqlType, visited: set[int]) -> Iterator[CqlType]:
     if id(cql_type) in visited:
         return
     visited.add(id(cql_type))
-    for part in cql_type.args:
-        yield from _parts(part, visited)
+    for argument in cql_type.args:
+        yield from _parts(argument, visited)
     yield cql_type
 
 
 def user_types_in(types: Iterable[CqlType]) -> tuple[CqlType, ...]:
     """The user types in these types, each name once, those that a type needs before it."""
     named: dict[str, CqlType] = {}
-    for part in parts(types):
-        if part.kind == "udt":
-            named.setdefault(part.name, part)
+    for nested in parts(types):
+        if nested.kind == "udt":
+            named.setdefault(nested.name, nested)
     return tuple(named.values())
 
 
 def leaves(cql_type: CqlType) -> int:
     """How many scalar values the type has, written out as a tree: what formats pay that have no named types."""
     counted: dict[int, int] = {}
-    for part in parts((cql_type,)):
-        counted[id(part)] = sum([counted[id(arg)] for arg in part.args]) if part.args else 1
+    for nested in parts((cql_type,)):
+        counted[id(nested)] = sum([counted[id(arg)] for arg in nested.args]) if nested.args else 1
     return counted[id(cql_type)]
 
 
@@ -242,8 +242,8 @@ def parse_type(text: str, user_types: UserTypes | Mapping[str, UserTypeDefinitio
 
     Raises TypeSyntaxError for anything else.
     """
-    known = user_types if isinstance(user_types, UserTypes) else UserTypes(user_types or {})
-    return require_shallow(_whole(text, known, ()))
+    resolved = user_types if isinstance(user_types, UserTypes) else UserTypes(user_types or {})
+    return require_shallow(_whole(text, resolved, ()))
 
 
 def require_shallow(cql_type: CqlType) -> CqlType:
@@ -254,8 +254,8 @@ def require_shallow(cql_type: CqlType) -> CqlType:
     if not cql_type.args:
         return cql_type
     depths: dict[int, int] = {}
-    for part in parts((cql_type,)):
-        depths[id(part)] = 1 + max([depths[id(arg)] for arg in part.args], default=0)
+    for nested in parts((cql_type,)):
+        depths[id(nested)] = 1 + max([depths[id(arg)] for arg in nested.args], default=0)
     if depths[id(cql_type)] > MAX_DEPTH:
         raise TypeSyntaxError(f"type {_cut(str(cql_type))}: more than {MAX_DEPTH} types in one another")
     return cql_type
@@ -291,33 +291,33 @@ def quote_identifier(name: str) -> str:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    at, end = 0, len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
+    offset, end = 0, len(text.rstrip())
+    while offset < end:
+        match = _TOKEN.match(text, offset)
         if match is None:
-            raise TypeSyntaxError(f"type {_cut(text)}: cannot read {_cut(text[at:])}")
-        at = match.end()
+            raise TypeSyntaxError(f"type {_cut(text)}: cannot read {_cut(text[offset:])}")
+        offset = match.end()
         yield match[match.lastindex or 0]
 
 
-def _parse(tokens: list[str], at: int, user_types: UserTypes, outer: tuple[str, ...]) -> tuple[CqlType, int]:
-    if at >= len(tokens):
+def _parse(tokens: list[str], index: int, user_types: UserTypes, outer: tuple[str, ...]) -> tuple[CqlType, int]:
+    if index >= len(tokens):
         raise TypeSyntaxError("type string ends too early")
-    word = tokens[at]
-    if at + 1 == len(tokens) or tokens[at + 1] != "<":
-        return _word(word, user_types, outer), at + 1
+    word = tokens[index]
+    if index + 1 == len(tokens) or tokens[index + 1] != "<":
+        return _word(word, user_types, outer), index + 1
     args: list[CqlType] = []
-    at += 2
+    index += 2
     while True:
-        argument, at = _parse(tokens, at, user_types, outer)
+        argument, index = _parse(tokens, index, user_types, outer)
         args.append(argument)
-        if at == len(tokens) or tokens[at] != ",":
+        if index == len(tokens) or tokens[index] != ",":
             break
-        at += 1
+        index += 1
         if word.lower() == "vector":
-            return _vector(argument, tokens, at), at + 2
-    _expect(tokens, at, ">")
-    return _apply(word.lower(), tuple(args)), at + 1
+            return _vector(argument, tokens, index), index + 2
+    _expect(tokens, index, ">")
+    return _apply(word.lower(), tuple(args)), index + 1
 
 
 def _vector(element: CqlType, tokens: list[str], at: int) -> CqlType:
@@ -328,16 +328,16 @@ def _vector(element: CqlType, tokens: list[str], at: int) -> CqlType:
     return CqlType("vector", (freeze(element),), dimension=int(dimension))
 
 
-def _expect(tokens: list[str], at: int, token: str) -> None:
-    found = tokens[at] if at < len(tokens) else "the end"
-    if found != token:
-        raise TypeSyntaxError(f"type string: expected {token!r}, found {found!r}")
+def _expect(tokens: list[str], index: int, token: str) -> None:
+    actual = tokens[index] if index < len(tokens) else "the end"
+    if actual != token:
+        raise TypeSyntaxError(f"type string: expected {token!r}, found {actual!r}")
 
 
 def _apply(word: str, args: tuple[CqlType, ...]) -> CqlType:
-    wanted = {"frozen": 1, "list": 1, "set": 1, "map": 2}.get(word)
-    if wanted is not None and len(args) != wanted:
-        raise TypeSyntaxError(f"{word} takes {wanted} arguments, not {len(args)}")
+    arity = {"frozen": 1, "list": 1, "set": 1, "map": 2}.get(word)
+    if arity is not None and len(args) != arity:
+        raise TypeSyntaxError(f"{word} takes {arity} arguments, not {len(args)}")
     match word:
         case "frozen":
             return freeze(args[0])

@@ -80,17 +80,17 @@ def split_key(types: Sequence[CqlType], data: bytes) -> tuple[bytes, ...]:
     if len(types) == 1:
         return (data,)
     values: list[bytes] = []
-    at = 0
+    offset = 0
     for _ in types:
-        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        end = offset + 2 + int.from_bytes(data[offset : offset + 2], "big")
         if end >= len(data):
-            raise TruncatedError(f"component {len(values)} of a partition key is cut", offset=at)
+            raise TruncatedError(f"component {len(values)} of a partition key is cut", offset=offset)
         if data[end]:
             raise CorruptError("a component of a partition key ends in 0", offset=end)
-        values.append(data[at + 2 : end])
-        at = end + 1
-    if at != len(data):
-        raise CorruptError(f"{len(data) - at} bytes after a partition key of {len(types)} columns", offset=at)
+        values.append(data[offset + 2 : end])
+        offset = end + 1
+    if offset != len(data):
+        raise CorruptError(f"{len(data) - offset} bytes after a partition key of {len(types)} columns", offset=offset)
     return tuple(values)
 
 

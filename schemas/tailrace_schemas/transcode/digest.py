@@ -47,17 +47,17 @@ class Digest:
         """The clustering values, as one field."""
         out = self._out
         size: i64 = 0
-        at: i64 = 0
-        while at < cells.clusterings:
+        index: i64 = 0
+        while index < cells.clusterings:
             size += 4
-            if cells.clustering_start[at] != NULL:
-                size += cells.clustering_end[at] - cells.clustering_start[at]
-            at += 1
+            if cells.clustering_start[index] != NULL:
+                size += cells.clustering_end[index] - cells.clustering_start[index]
+            index += 1
         _put_size(out, size)
-        at = 0
-        while at < cells.clusterings:
-            _put_span(out, data, cells.clustering_start[at], cells.clustering_end[at])
-            at += 1
+        index = 0
+        while index < cells.clusterings:
+            _put_span(out, data, cells.clustering_start[index], cells.clustering_end[index])
+            index += 1
 
     def bounds(self, start: Bound, end: Bound) -> None:
         """Both ends of a range, in the place of clustering values."""
@@ -85,12 +85,12 @@ class Digest:
                 write_i32_be(out, _NO_FIELD)
         write_i32_be(out, _NO_FIELD)
         write_i32_be(out, _NO_FIELD)
-        for place in plan.by_name:
-            column = plan.columns[place]
+        for column_index in plan.by_name:
+            column = plan.columns[column_index]
             if column.form != SIMPLE:
-                _put_elements(out, cells, data, column, place, first[place])
-            elif first[place] >= 0:
-                _put_cell(out, cells, data, column.name, first[place])
+                _put_elements(out, cells, data, column, column_index, first[column_index])
+            elif first[column_index] >= 0:
+                _put_cell(out, cells, data, column.name, first[column_index])
         return self._hashed()
 
     def _hashed(self) -> bytes:
@@ -155,26 +155,26 @@ def _put_cell(out: BytesWriter, cells: RowCells, data: bytes, name: bytes, at: i
 def _put_elements(out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, place: i64, first: i64) -> None:
     """The deletion and the cells of a multi-cell column, by path."""
     parts: list[tuple[bytes, bytes]] = []
-    at: i64 = 0
-    while at < cells.deletions:
-        if cells.deletion_column[at] == place:
-            part = BytesWriter()
-            part.write(column.name)
-            write_i32_be(part, _NO_FIELD)
-            _put_int(part, cells.deletion_written[at])
-            write_i32_be(part, _NO_FIELD)
-            _put_int(part, cells.deletion_local[at])
-            write_i32_be(part, 1)
-            part.append(u8(_COLUMN_DELETION))
-            write_i32_be(part, _NO_FIELD)
-            parts.append((b"", part.getvalue()))
-        at += 1
-    at = first
-    while at >= 0 and at < cells.count and cells.column[at] == place:
-        part = BytesWriter()
-        _put_cell(part, cells, data, column.name, at)
-        start = cells.path_start[at]
-        parts.append((b"" if start == NULL else data[start : cells.path_end[at]], part.getvalue()))
-        at += 1
+    index: i64 = 0
+    while index < cells.deletions:
+        if cells.deletion_column[index] == place:
+            element = BytesWriter()
+            element.write(column.name)
+            write_i32_be(element, _NO_FIELD)
+            _put_int(element, cells.deletion_written[index])
+            write_i32_be(element, _NO_FIELD)
+            _put_int(element, cells.deletion_local[index])
+            write_i32_be(element, 1)
+            element.append(u8(_COLUMN_DELETION))
+            write_i32_be(element, _NO_FIELD)
+            parts.append((b"", element.getvalue()))
+        index += 1
+    index = first
+    while index >= 0 and index < cells.count and cells.column[index] == place:
+        element = BytesWriter()
+        _put_cell(element, cells, data, column.name, index)
+        start = cells.path_start[index]
+        parts.append((b"" if start == NULL else data[start : cells.path_end[index]], element.getvalue()))
+        index += 1
     for _, serialized in sorted(parts):
         out.write(serialized)

@@ -18,12 +18,12 @@ def put_edit(
     """What was done to a multi-cell column: deleted_at, set, removed; null where nothing was."""
     deleted_at: i64 = NONE
     deleted = False
-    at: i64 = 0
-    while at < cells.deletions:
-        if cells.deletion_column[at] == place:
-            deleted_at = cells.deletion_written[at]
+    deletion: i64 = 0
+    while deletion < cells.deletions:
+        if cells.deletion_column[deletion] == place:
+            deleted_at = cells.deletion_written[deletion]
             deleted = True
-        at += 1
+        deletion += 1
     if first < 0 and not deleted:
         out.append(u8(ABSENT))
         return
@@ -47,12 +47,12 @@ def _put_elements(
     count = _count(cells, place, first, live)
     if count:
         write_long(out, count)
-    at = first
+    cell = first
     while count:
-        if (cells.start[at] != NULL) == live:
-            _put_element(out, cells, data, column, at, kept)
+        if (cells.start[cell] != NULL) == live:
+            _put_element(out, cells, data, column, cell, kept)
             count -= 1
-        at += 1
+        cell += 1
     write_long(out, 0)
 
 
@@ -75,23 +75,23 @@ def _put_fields(
     out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, place: i64, first: i64, kept: Kept
 ) -> None:
     """The fields of a user type that were set, and the names of those that were removed."""
-    known = len(column.fields)
-    for number in range(known):
-        at = _field_cell(cells, data, place, first, number)
-        if at < 0 or cells.start[at] == NULL:
+    field_count = len(column.fields)
+    for field_index in range(field_count):
+        cell = _field_cell(cells, data, place, first, field_index)
+        if cell < 0 or cells.start[cell] == NULL:
             out.append(u8(ABSENT))
-        elif not column.fields[number].write(out, data, cells.start[at], cells.end[at]):
-            kept.keep(column, at, cells, data, VALUE)
+        elif not column.fields[field_index].write(out, data, cells.start[cell], cells.end[cell]):
+            kept.keep(column, cell, cells, data, VALUE)
     removed: list[bytes] = []
-    at = first
-    while at >= 0 and at < cells.count and cells.column[at] == place:
-        number = _field_number(cells, data, at)
-        if number < 0 or number >= known:
+    cell = first
+    while cell >= 0 and cell < cells.count and cells.column[cell] == place:
+        field_index = _field_number(cells, data, cell)
+        if field_index < 0 or field_index >= field_count:
             # A field that this definition does not know: its bytes, or of a tombstone its path, stay as they are.
-            kept.keep(column, at, cells, data, KEY if cells.start[at] == NULL else VALUE)
-        elif cells.start[at] == NULL:
-            removed.append(column.field_texts[number])
-        at += 1
+            kept.keep(column, cell, cells, data, KEY if cells.start[cell] == NULL else VALUE)
+        elif cells.start[cell] == NULL:
+            removed.append(column.field_texts[field_index])
+        cell += 1
     if removed:
         write_long(out, len(removed))
         for text in removed:
@@ -102,11 +102,11 @@ def _put_fields(
 def _count(cells: RowCells, place: i64, first: i64, live: bool) -> i64:
     """The live cells of a column, or its tombstones."""
     count: i64 = 0
-    at = first
-    while at >= 0 and at < cells.count and cells.column[at] == place:
-        if (cells.start[at] != NULL) == live:
+    cell = first
+    while cell >= 0 and cell < cells.count and cells.column[cell] == place:
+        if (cells.start[cell] != NULL) == live:
             count += 1
-        at += 1
+        cell += 1
     return count
 
 
@@ -120,9 +120,9 @@ def _field_number(cells: RowCells, data: bytes, at: i64) -> i64:
 
 def _field_cell(cells: RowCells, data: bytes, place: i64, first: i64, number: i64) -> i64:
     """The cell of a user type's field, of which there is one at most; -1 where there is none."""
-    at = first
-    while at >= 0 and at < cells.count and cells.column[at] == place:
-        if _field_number(cells, data, at) == number:
-            return at
-        at += 1
+    cell = first
+    while cell >= 0 and cell < cells.count and cells.column[cell] == place:
+        if _field_number(cells, data, cell) == number:
+            return cell
+        cell += 1
     return -1

@@ -51,8 +51,8 @@ class Kept:
         """Keep the bytes of a cell, or its path's, that the Avro value would not give back."""
         path = None if cells.path_start[at] == NULL else data[cells.path_start[at] : cells.path_end[at]]
         value = data[cells.start[at] : cells.end[at]] if cells.start[at] != NULL else b""
-        kept = path if path is not None and where == KEY else value
-        self._records.append((at, raw_record(column.text, path, where, kept)))
+        kept_bytes = path if path is not None and where == KEY else value
+        self._records.append((at, raw_record(column.text, path, where, kept_bytes)))
 
     def put(self, out: BytesWriter, of_partition: list[bytes]) -> None:
         """Append the field `raw`: what is kept of the partition key, then the rest in the order of the log."""

@@ -49,7 +49,7 @@ class RowPlan:
 
     def __init__(self, table: Table, columns: tuple[Column, ...], forms: ValueForms) -> None:
         live = {column.name_bytes for column in table.columns}
-        places = {column.name_bytes: place for place, column in enumerate(columns)}
+        indices = {column.name_bytes: index for index, column in enumerate(columns)}
         self.columns = [ColumnPlan(column, column.name_bytes in live, forms) for column in columns]
-        self.fields = vec[i64]([places.get(column.name_bytes, -1) for column in table.columns])
+        self.fields = vec[i64]([indices.get(column.name_bytes, -1) for column in table.columns])
         self.by_name = vec[i64](sorted(range(len(columns)), key=lambda place: columns[place].name_bytes))

@@ -44,16 +44,16 @@ def copy_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
     if end - start >= _SLICE:
         out.write(data[start:end])
         return
-    at = start
-    while at + 8 <= end:
-        write_i64_be(out, read_i64_be(data, at))
-        at += 8
-    if at + 4 <= end:
-        write_i32_be(out, read_i32_be(data, at))
-        at += 4
-    while at < end:
-        out.append(data[at])
-        at += 1
+    offset = start
+    while offset + 8 <= end:
+        write_i64_be(out, read_i64_be(data, offset))
+        offset += 8
+    if offset + 4 <= end:
+        write_i32_be(out, read_i32_be(data, offset))
+        offset += 4
+    while offset < end:
+        out.append(data[offset])
+        offset += 1
 
 
 def stands_at(data: bytes, at: i64, text: bytes) -> bool:
@@ -76,13 +76,13 @@ def stands_at(data: bytes, at: i64, text: bytes) -> bool:
 def is_ascii(data: bytes, start: i64, end: i64) -> bool:
     """Whether all bytes from start to end are below 128; raises IndexError where `data` ends before."""
     high = ~word_of(_LOW_BITS, _LOW_BITS)
-    at = start
-    while at + 8 <= end:
-        if read_i64_be(data, at) & high:
+    offset = start
+    while offset + 8 <= end:
+        if read_i64_be(data, offset) & high:
             return False
-        at += 8
-    while at < end:
-        if data[at] > 127:
+        offset += 8
+    while offset < end:
+        if data[offset] > 127:
             return False
-        at += 1
+        offset += 1
     return True

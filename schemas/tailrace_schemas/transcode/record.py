@@ -83,9 +83,9 @@ class RecordWriter:
                 raw = [raw_record(self.table.partition_key[0].name.encode(), None, KEY, key)]
         else:
             raw = []
-            for number, value in enumerate(split_key(self._key_types, key)):
-                if not self._key_writers[number].write(out, value, 0, len(value)):
-                    raw.append(raw_record(self.table.partition_key[number].name.encode(), None, KEY, value))
+            for index, value in enumerate(split_key(self._key_types, key)):
+                if not self._key_writers[index].write(out, value, 0, len(value)):
+                    raw.append(raw_record(self.table.partition_key[index].name.encode(), None, KEY, value))
         fields = out.getvalue()
         return Partition(key, token(key), self._key_head + fields, fields, raw)
 
@@ -94,23 +94,23 @@ class RecordWriter:
     def has_data(self, cells: RowCells, plan: RowPlan) -> bool:
         """Whether a row has data, other than of dropped columns; then `newest` is its newest write time, by which
         changes are ordered."""
-        found = cells.marked
+        has_data = cells.marked
         newest: i64 = cells.row_written
-        at: i64 = 0
-        while at < cells.count:
-            if (cells.written[at] > newest or not found) and plan.columns[cells.column[at]].live:
-                newest = cells.written[at]
-                found = True
-            at += 1
-        at = 0
-        while at < cells.deletions:
-            written = cells.deletion_written[at]
-            if (written > newest or not found) and plan.columns[cells.deletion_column[at]].live:
+        index: i64 = 0
+        while index < cells.count:
+            if (cells.written[index] > newest or not has_data) and plan.columns[cells.column[index]].live:
+                newest = cells.written[index]
+                has_data = True
+            index += 1
+        index = 0
+        while index < cells.deletions:
+            written = cells.deletion_written[index]
+            if (written > newest or not has_data) and plan.columns[cells.deletion_column[index]].live:
                 newest = written
-                found = True
-            at += 1
+                has_data = True
+            index += 1
         self.newest = newest
-        return found
+        return has_data
 
     def row(self, partition: Partition, cells: RowCells, data: bytes, plan: RowPlan, static: bool) -> bytes:
         """The record of a row's data, an insert or an update; its own deletion is a record by itself."""
@@ -204,12 +204,12 @@ class RecordWriter:
         if static:
             self._put_no_clustering(out)
             return
-        for number, writer in enumerate(self._clustering_writers):
-            start, end = cells.clustering_start[number], cells.clustering_end[number]
+        for index, writer in enumerate(self._clustering_writers):
+            start, end = cells.clustering_start[index], cells.clustering_end[index]
             if start == NULL:
                 out.append(u8(ABSENT))
             elif not writer.write(out, data, start, end):
-                name = self.table.clustering[number].name.encode()
+                name = self.table.clustering[index].name.encode()
                 self._kept.add(-1, name, KEY, data[start:end])
 
     def _put_no_clustering(self, out: BytesWriter) -> None:
@@ -225,31 +225,31 @@ class RecordWriter:
     def _put_columns(self, out: BytesWriter, cells: RowCells, data: bytes, plan: RowPlan) -> None:
         first = self._first
         columns = plan.columns
-        for place in plan.fields:
-            if place < 0:
+        for column_index in plan.fields:
+            if column_index < 0:
                 out.append(u8(ABSENT))
                 continue
-            at = first[place]
-            column = columns[place]
+            cell = first[column_index]
+            column = columns[column_index]
             if column.form != SIMPLE:
-                put_edit(out, cells, data, column, place, at, self._kept)
-            elif at < 0 or cells.start[at] == NULL:
+                put_edit(out, cells, data, column, column_index, cell, self._kept)
+            elif cell < 0 or cells.start[cell] == NULL:
                 out.append(u8(ABSENT))
-            elif not column.value.write(out, data, cells.start[at], cells.end[at]):
-                self._kept.keep(column, at, cells, data, VALUE)
+            elif not column.value.write(out, data, cells.start[cell], cells.end[cell]):
+                self._kept.keep(column, cell, cells, data, VALUE)
 
     def _put_deleted(self, out: BytesWriter, cells: RowCells, plan: RowPlan) -> None:
         """The names of simple columns with a tombstone."""
         names: list[bytes] | None = None
-        at: i64 = 0
-        while at < cells.count:
-            if cells.start[at] == NULL and cells.path_start[at] == NULL:
-                column = plan.columns[cells.column[at]]
+        cell: i64 = 0
+        while cell < cells.count:
+            if cells.start[cell] == NULL and cells.path_start[cell] == NULL:
+                column = plan.columns[cells.column[cell]]
                 if column.live:
                     if names is None:
                         names = []
                     names.append(column.text)
-            at += 1
+            cell += 1
         if names is not None:
             write_long(out, len(names))
             for name in names:
@@ -259,37 +259,37 @@ class RecordWriter:
     def _put_cells(self, out: BytesWriter, cells: RowCells, data: bytes, plan: RowPlan) -> None:
         """The times of collection deletions and cells, where they are not the record's."""
         count: i64 = 0
-        at: i64 = 0
-        while at < cells.count:
-            if self._cell_differs(cells, at) and plan.columns[cells.column[at]].live:
+        index: i64 = 0
+        while index < cells.count:
+            if self._cell_differs(cells, index) and plan.columns[cells.column[index]].live:
                 count += 1
-            at += 1
-        at = 0
-        while at < cells.deletions:
-            if self._deletion_differs(cells, at) and plan.columns[cells.deletion_column[at]].live:
+            index += 1
+        index = 0
+        while index < cells.deletions:
+            if self._deletion_differs(cells, index) and plan.columns[cells.deletion_column[index]].live:
                 count += 1
-            at += 1
+            index += 1
         if not count:
             out.append(u8(ABSENT))
             return
         out.append(u8(PRESENT))
         write_long(out, count)
-        at = 0
-        while at < cells.deletions:
-            column = plan.columns[cells.deletion_column[at]]
-            if self._deletion_differs(cells, at) and column.live:
+        index = 0
+        while index < cells.deletions:
+            column = plan.columns[cells.deletion_column[index]]
+            if self._deletion_differs(cells, index) and column.live:
                 write_text(out, column.text)
                 out.append(u8(ABSENT))
-                write_long(out, cells.deletion_written[at])
+                write_long(out, cells.deletion_written[index])
                 out.append(u8(ABSENT))
-                _put_optional(out, cells.deletion_local[at])
-            at += 1
-        at = 0
-        while at < cells.count:
-            column = plan.columns[cells.column[at]]
-            if self._cell_differs(cells, at) and column.live:
-                self._put_cell(out, cells, data, column, at)
-            at += 1
+                _put_optional(out, cells.deletion_local[index])
+            index += 1
+        index = 0
+        while index < cells.count:
+            column = plan.columns[cells.column[index]]
+            if self._cell_differs(cells, index) and column.live:
+                self._put_cell(out, cells, data, column, index)
+            index += 1
         write_long(out, 0)
 
     def _cell_differs(self, cells: RowCells, at: i64) -> bool:
@@ -314,15 +314,15 @@ class RecordWriter:
         _put_optional(out, cells.expires[at])
 
     def _put_bound(self, out: BytesWriter, bound: Bound, where: i64) -> None:
-        given = len(bound.values)
-        for number, writer in enumerate(self._clustering_writers):
-            value = bound.values[number] if number < given else None
+        value_count = len(bound.values)
+        for index, writer in enumerate(self._clustering_writers):
+            value = bound.values[index] if index < value_count else None
             if value is None:
                 out.append(u8(ABSENT))
             elif not writer.write(out, value, 0, len(value)):
-                name = self.table.clustering[number].name.encode()
+                name = self.table.clustering[index].name.encode()
                 self._kept.add(0, name, where, value)
-        write_long(out, given)
+        write_long(out, value_count)
         out.append(u8(1 if bound.inclusive else 0))
 
     # -- what a row's cells say together
@@ -333,55 +333,55 @@ class RecordWriter:
         if width > len(self._first):
             self._first = vec[i64]([-1] * width)
         first = self._first
-        at: i64 = 0
-        while at < width:
-            first[at] = -1
-            at += 1
-        at = cells.count - 1
-        while at >= 0:
-            first[cells.column[at]] = at
-            at -= 1
+        index: i64 = 0
+        while index < width:
+            first[index] = -1
+            index += 1
+        index = cells.count - 1
+        while index >= 0:
+            first[cells.column[index]] = index
+            index -= 1
 
     def _newest(self, cells: RowCells, data: bytes, plan: RowPlan) -> None:
         """The record's times without a row marker: the newest one's; at a tie the first by column name, then path."""
         best: i64 = -1
-        at: i64 = 0
-        while at < cells.count:
+        index: i64 = 0
+        while index < cells.count:
             if (
                 best < 0
-                or cells.written[at] > cells.written[best]
+                or cells.written[index] > cells.written[best]
                 or (
-                    cells.written[at] == cells.written[best]
+                    cells.written[index] == cells.written[best]
                     and (
                         # Simple columns stand in the order of their names: the first one met is the first one.
-                        (cells.path_start[at] != NULL or cells.path_start[best] != NULL)
-                        and _cell_rank(cells, data, plan, at) < _cell_rank(cells, data, plan, best)
+                        (cells.path_start[index] != NULL or cells.path_start[best] != NULL)
+                        and _cell_rank(cells, data, plan, index) < _cell_rank(cells, data, plan, best)
                     )
                 )
             ):
-                best = at
-            at += 1
+                best = index
+            index += 1
         if best >= 0:
             self._written, self._ttl, self._expires = cells.written[best], cells.ttl[best], cells.expires[best]
-        at = 0
+        index = 0
         deleted: i64 = -1
-        while at < cells.deletions:
-            written = cells.deletion_written[at]
+        while index < cells.deletions:
+            written = cells.deletion_written[index]
             if best < 0 and deleted < 0:
                 newer = True
             elif written != self._written:
                 newer = written > self._written
             else:
-                name = plan.columns[cells.deletion_column[at]].column.name_bytes
+                name = plan.columns[cells.deletion_column[index]].column.name_bytes
                 if deleted >= 0:
                     newer = name < plan.columns[cells.deletion_column[deleted]].column.name_bytes
                 else:
                     # A deletion ranks with an empty path, and before a cell of the same name and path.
                     newer = (name, b"") <= _cell_rank(cells, data, plan, best)
             if newer:
-                deleted = at
-                self._written, self._ttl, self._expires = written, NONE, cells.deletion_local[at]
-            at += 1
+                deleted = index
+                self._written, self._ttl, self._expires = written, NONE, cells.deletion_local[index]
+            index += 1
 
 
 def _put_optional(out: BytesWriter, value: i64) -> None:

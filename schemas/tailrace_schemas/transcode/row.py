@@ -68,55 +68,55 @@ class RowCells:
 
     def add_cell(self, column: i64, written: i64, ttl: i64, expires: i64) -> i64:
         """A cell without path and value; its place."""
-        at = self.count
-        if at == self._room:
+        index = self.count
+        if index == self._room:
             self._double()
-        self.column[at] = column
-        self.written[at] = written
-        self.ttl[at] = ttl
-        self.expires[at] = expires
-        self.path_start[at] = NULL
-        self.path_end[at] = NULL
-        self.start[at] = NULL
-        self.end[at] = NULL
-        self.count = at + 1
-        return at
+        self.column[index] = column
+        self.written[index] = written
+        self.ttl[index] = ttl
+        self.expires[index] = expires
+        self.path_start[index] = NULL
+        self.path_end[index] = NULL
+        self.start[index] = NULL
+        self.end[index] = NULL
+        self.count = index + 1
+        return index
 
     def add_deletion(self, column: i64, written: i64, local: i64) -> None:
         """The deletion of a whole multi-cell column."""
-        at = self.deletions
-        if at == self._deletion_room:
-            self.deletion_column = extend(self.deletion_column, _numbers(at))
-            self.deletion_written = extend(self.deletion_written, _numbers(at))
-            self.deletion_local = extend(self.deletion_local, _numbers(at))
-            self._deletion_room = 2 * at
-        self.deletion_column[at] = column
-        self.deletion_written[at] = written
-        self.deletion_local[at] = local
-        self.deletions = at + 1
+        index = self.deletions
+        if index == self._deletion_room:
+            self.deletion_column = extend(self.deletion_column, _numbers(index))
+            self.deletion_written = extend(self.deletion_written, _numbers(index))
+            self.deletion_local = extend(self.deletion_local, _numbers(index))
+            self._deletion_room = 2 * index
+        self.deletion_column[index] = column
+        self.deletion_written[index] = written
+        self.deletion_local[index] = local
+        self.deletions = index + 1
 
     def add_clustering(self, start: i64, end: i64) -> None:
         """The next clustering value."""
-        at = self.clusterings
-        if at == self._clustering_room:
-            self.clustering_start = extend(self.clustering_start, _numbers(at))
-            self.clustering_end = extend(self.clustering_end, _numbers(at))
-            self._clustering_room = 2 * at
-        self.clustering_start[at] = start
-        self.clustering_end[at] = end
-        self.clusterings = at + 1
+        index = self.clusterings
+        if index == self._clustering_room:
+            self.clustering_start = extend(self.clustering_start, _numbers(index))
+            self.clustering_end = extend(self.clustering_end, _numbers(index))
+            self._clustering_room = 2 * index
+        self.clustering_start[index] = start
+        self.clustering_end[index] = end
+        self.clusterings = index + 1
 
     def _double(self) -> None:
-        more = self._room
-        self.column = extend(self.column, _numbers(more))
-        self.written = extend(self.written, _numbers(more))
-        self.ttl = extend(self.ttl, _numbers(more))
-        self.expires = extend(self.expires, _numbers(more))
-        self.path_start = extend(self.path_start, _numbers(more))
-        self.path_end = extend(self.path_end, _numbers(more))
-        self.start = extend(self.start, _numbers(more))
-        self.end = extend(self.end, _numbers(more))
-        self._room = 2 * more
+        room = self._room
+        self.column = extend(self.column, _numbers(room))
+        self.written = extend(self.written, _numbers(room))
+        self.ttl = extend(self.ttl, _numbers(room))
+        self.expires = extend(self.expires, _numbers(room))
+        self.path_start = extend(self.path_start, _numbers(room))
+        self.path_end = extend(self.path_end, _numbers(room))
+        self.start = extend(self.start, _numbers(room))
+        self.end = extend(self.end, _numbers(room))
+        self._room = 2 * room
 
     def _make_room(self, room: i64) -> None:
         self.column = _numbers(room)

@@ -173,14 +173,14 @@ class UuidWriter(ValueWriter):
             return False
         out.append(u8(PRESENT))
         write_long(out, 36)
-        at: i64 = 0
-        while at < 16:
-            if at == 4 or at == 6 or at == 8 or at == 10:
+        index: i64 = 0
+        while index < 16:
+            if index == 4 or index == 6 or index == 8 or index == 10:
                 out.append(u8(45))
-            byte: i64 = data[start + at]
+            byte: i64 = data[start + index]
             out.append(_HEX[byte >> 4])
             out.append(_HEX[byte & 15])
-            at += 1
+            index += 1
         return True
 
 
@@ -225,14 +225,14 @@ class DecimalWriter(ValueWriter):
 
 def _first_byte(data: bytes, start: i64, end: i64) -> i64:
     """Where the shortest two's complement of a number begins (BigInteger.toByteArray)."""
-    at = start
-    while end - at > 1:
-        byte: i64 = data[at]
-        sign: i64 = data[at + 1] & 128
+    offset = start
+    while end - offset > 1:
+        byte: i64 = data[offset]
+        sign: i64 = data[offset + 1] & 128
         if not (byte == 0 and sign == 0) and not (byte == 255 and sign == 128):
             break
-        at += 1
-    return at
+        offset += 1
+    return offset
 
 
 class ObjectWriter(ValueWriter):
