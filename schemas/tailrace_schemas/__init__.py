@@ -1,7 +1,7 @@
 """What both halves of Tailrace agree on: CQL types, tables, change records, tokens, streams and topics.
 
-For consumers of their own: `decode(message, schemas)` gives the change that a message of a table's topic carries, in
-either framing; `Schemas` is what it looks schemas up in (docs/consuming.md).
+For consumers of their own: `decode(message, schemas)` gives the change in a message of a table's topic, in either
+framing. It looks schemas up in `Schemas` (docs/consuming.md).
 """
 
 from __future__ import annotations

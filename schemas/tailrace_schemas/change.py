@@ -71,8 +71,8 @@ class Deletion:
 class Cell:
     """One cell. `path` is None for simple columns, else list position, set element, map key or udt field index.
 
-    A tombstone has `value` None and its local deletion time in `expires`; a live cell has bytes, possibly none of
-    them (b"" is a legal value of any type). A live cell with `ttl` expires at `expires`, seconds since the epoch.
+    A tombstone has `value` None and its local deletion time in `expires`. A live cell has bytes, possibly none of
+    them: b"" is a legal value of any type. A live cell with `ttl` expires at `expires`, seconds since the epoch.
     """
 
     column: Column

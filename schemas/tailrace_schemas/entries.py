@@ -95,9 +95,9 @@ class Entries(Sequence[Entry]):
     """The entries of a generation, ascending by the end of their range: a sequence of Entry, kept as columns.
 
     An Entry is made when it is looked at: as objects a ring of 1,000 nodes would take a gigabyte. The columns, which
-    nobody changes: `range_ends` (signed 64 bits) and `ignore_msb` (a byte), one element per entry; `firsts` (unsigned
-    32 bits), the place of each entry's first stream, and last how many streams there are; `ids`, 16 bytes for each
-    stream, the entries in turn, each in shard order.
+    nobody changes, are `range_ends` (signed 64 bits) and `ignore_msb` (a byte), one element per entry. `firsts`
+    (unsigned 32 bits) has the index of each entry's first stream, and last the number of streams. `ids` has 16 bytes
+    for each stream, the entries in turn, each in shard order.
 
     Made of columns, `counts` being streams per entry. Raises CorruptError when there is no entry, one has no stream,
     the ends do not ascend strictly, or a column holds what cannot be.

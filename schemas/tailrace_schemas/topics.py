@@ -54,8 +54,8 @@ def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, taken: I
 
     Kafka allows letters, digits, '.', '_' and '-'. In keyspace and table every other character, and '.' and '-'
     themselves, becomes `-<lower-case hex of the code point>-`, so that `table_of_topic` finds the names again. Kafka
-    holds names for equal that differ in '.' and '_' only (their metrics would be one): when a name taken is such a
-    one, or the name is too long, `.-<6 hex>` of the SHA-256 of the table id follows (contracts.md 4).
+    holds names for equal that differ in '.' and '_' only, as their metrics would be one. When such a name is taken, or
+    the name is too long, `.-<6 hex>` of the SHA-256 of the table id follows (contracts.md 4).
     """
     name = f"{check_prefix(prefix)}.{topic_component(keyspace)}.{topic_component(table)}"
     collisions = {_as_metric(topic) for topic in taken}

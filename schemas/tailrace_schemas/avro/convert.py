@@ -16,8 +16,8 @@ Convert = Callable[[object], object]
 def to_avro(cql_type: CqlType, data: bytes) -> tuple[object, bool]:
     """(value for Avro, whether `to_bytes` gives back exactly these bytes).
 
-    Bytes that are no value of the type, and empty bytes of a type that has no empty value, give None and False: the
-    caller keeps them in `raw`.
+    Bytes that are no value of the type give None and False: the caller keeps them in `raw`. So do empty bytes of a type
+    that has no empty value.
     """
     coder = codec(cql_type)
     try:

@@ -77,8 +77,10 @@ class Encoder:
         return FRAME + self.schema_id + _written(self._value_schema, self.record(change))
 
     def key(self, change: Change) -> bytes | None:
-        """The framed Kafka key: the partition key's columns, or the primary key's, of which those that the change
-        has not are null; None for truncate, which has no key."""
+        """The framed Kafka key: the partition key's columns, or the primary key's; None for truncate, which has no key.
+
+        Columns of the primary key that the change does not have are null.
+        """
         if change.key is None:
             return None
         values: tuple[bytes | None, ...] = split_key(self._key_types, change.key)

@@ -1,8 +1,8 @@
 """Plain values to the forms that [avro] chooses, and the values of any writer's schema back to plain ones.
 
-A type whose form is not the plain one is marked in its schema by `cql.type`: fixed of uuid, bytes of varint, a record
-of decimal. Logical types alone change no value: ours are read as the integers that they stand on, because readers of
-calendars refuse most of the values that Cassandra takes.
+A type whose form is not the plain one is marked in its schema by `cql.type`: fixed (uuid), bytes (varint), a record
+(decimal). Logical types alone change no value. Ours are read as the integers below them, because calendars refuse most
+of the values that Cassandra takes.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ _NULL: Final = b"\x00"
 class PrimaryKeys:
     """Cuts the Avro body of the primary key out of framed changes of one table shape.
 
-    A change's field `key` has the same fields in the same order as the key's schema, so its bytes are the key's: the
-    clustering columns are null where there is none (deletions of partitions and ranges, static rows).
+    A change's field `key` has the same fields in the same order as the key's schema, so its bytes are the key's. The
+    clustering columns are null where there is none: deletions of partitions and ranges, static rows.
     """
 
     def __init__(self, table: Table, prefix: str, forms: ValueForms = PLAIN_FORMS) -> None:

@@ -16,7 +16,7 @@ def avro_name(name: str) -> str:
     """The Avro name of a CQL identifier (docs/contracts.md section 3).
 
     Every character outside [A-Za-z0-9_], a leading digit, and the underscore of a literal `_x` become `_x`, the code
-    point in lower-case hex, and `_`; an empty name becomes `_x_`.
+    point in lower-case hex, and `_`. An empty name becomes `_x_`.
     """
     return _OUTSIDE.sub(lambda match: f"_x{ord(match[0]):x}_", name) if name else "_x_"
 

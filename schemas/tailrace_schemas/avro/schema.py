@@ -89,7 +89,7 @@ class _Types:
     """Avro types of CQL types, each named type defined where it is first met and named from then on.
 
     `outward` ones have logical types, and their names follow from the column alone: two columns of one type have types
-    of their own, so that none gets another name, which no rule of a registry allows, when a column comes or goes.
+    of their own. Else a type would get another name when a column comes or goes, which no registry's rule allows.
     """
 
     def __init__(self, forms: ValueForms = PLAIN_FORMS, *, outward: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Forms of scalar values that compare as unsigned bytes the way Cassandra compares the values themselves.
 
-Each class takes the bytes of a value, never empty, and gives a form that is no prefix of another value's form; equal
+Each class takes the bytes of a value, never empty, and gives a form that is no prefix of another value's form. Equal
 forms are equal values to Cassandra. The class it follows is named with each.
 """
 

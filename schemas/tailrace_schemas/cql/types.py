@@ -84,10 +84,10 @@ class CqlType:
 
     `kind` is a native type's word, or list, set, map, tuple, udt, vector, custom. `args` are element types (key and
     value for a map, fields in order for a tuple or udt). `name` is a udt's name, or the class of a type that CQL has
-    no word for; `fields` a udt's field names; `dimension` a vector's length.
+    no word for. `fields` are a udt's field names, `dimension` is a vector's length.
 
-    A type is a graph: a user type that is used twice is one object. Written out as a tree it may have any size (five
-    types of fifteen fields, each of the one before: 759,375 leaves), so whatever descends visits each type once.
+    A type is a graph: a user type that is used twice is one object. Written out as a tree it may have any size: five
+    types of fifteen fields, each of the one before, have 759,375 leaves. So whatever descends visits each type once.
     """
 
     kind: str
@@ -229,8 +229,10 @@ class UserTypeDefinition:
 
 @dataclass(frozen=True, slots=True)
 class UserTypes:
-    """One keyspace's user types by name. `resolved` has those that were parsed so far by their names, `parsed` all type
-    strings: each is parsed once, however many columns and fields have it."""
+    """One keyspace's user types by name. `resolved` has those that were parsed so far by their names.
+
+    `parsed` has all type strings: each is parsed once, however many columns and fields have it.
+    """
 
     definitions: Mapping[str, UserTypeDefinition]
     resolved: dict[str, CqlType] = field(default_factory=dict, compare=False)

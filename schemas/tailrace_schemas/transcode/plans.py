@@ -21,8 +21,10 @@ _KINDS: Final = {"list": LIST, "set": SET, "map": MAP, "udt": UDT}
 
 
 class ColumnPlan:
-    """One column of a header. `name` is its digest field, `text` its name as an Avro string; `live` says whether the
-    record has it, `form` is SIMPLE or what kind of multi-cell column it is."""
+    """One column of a header. `name` is its digest field, `text` its name as an Avro string.
+
+    `live` says whether the record has it, `form` is SIMPLE or the kind of multi-cell column.
+    """
 
     def __init__(self, column: Column, live: bool, forms: ValueForms) -> None:
         cql_type = column.type
@@ -44,8 +46,11 @@ class ColumnPlan:
 
 
 class RowPlan:
-    """The columns of one header, in wire order: `fields[i]` is the place among them of the table's i-th column or -1,
-    `by_name` their places in the order of the digest."""
+    """The columns of one header, in wire order.
+
+    `fields[i]` is the index among them of the table's i-th column or -1, `by_name` has their indices in the order of
+    the digest.
+    """
 
     def __init__(self, table: Table, columns: tuple[Column, ...], forms: ValueForms) -> None:
         live = {column.name_bytes for column in table.columns}
