@@ -149,12 +149,9 @@ BREAKAGES: Final = (
     Breakage(
         name="damage-is-an-end",
         promise="a damaged segment is quarantined and kept",
-        file=CDC_RAW,
-        old=(
-            "        torn = self._index is not None and not self._index.completed"
-            " and segment.logical >= self._index.offset\n"
-        ),
-        new="        torn = segment.position.offset > 0\n",
+        file="connector/tailrace/capture/current.py",
+        old="        return index is not None and not index.completed and self.file.logical >= index.offset\n",
+        new="        return self.file.position.offset > 0\n",
         needs=Needs.NODE,
         session="agent",
         reds=(Red(FILES, "test_damaged_segments", r"len\(named\(\)\) >= len\(good\)"),),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.candidates import Candidates
+from tailrace.capture.current import CurrentSegment
 from tailrace.capture.early import Ahead
 from tailrace.capture.ends import SegmentEnds
 from tailrace.capture.listings import Listings
@@ -24,7 +25,6 @@ from tailrace.retention.release import DELETED, Release
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.finality import index_of
-from tailrace.segments.index import Index, advance
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import OpenSegment, entries_at, header_checksum, require_keys
 from tailrace.state.loss import Loss
@@ -74,8 +74,7 @@ class CdcRaw:
         self._ends = SegmentEnds(resume, self._register, release, capacity)
         self._recovery = Recovery(kept, self._epoch, commitlog, keys)
         self._candidates = Candidates(keys, self._register, self._ends, self._ahead, self._recovery, early=early)
-        self._current: OpenSegment | None = None
-        self._index: Index | None = None
+        self._current: CurrentSegment | None = None
         if spool is not None:
             spool.use(self._epoch)
 
@@ -94,28 +93,23 @@ class CdcRaw:
     def _read(self, limit: int) -> list[Entry]:
         while True:
             with self._lock:
-                if self._current is None or not self._is_final(self._current):
+                if self._current is None or not self._current.is_final:
                     self._scan()
-                segment = self._current or self._open_next()
-            if segment is None:
+                current = self._current or self._open_next()
+            if current is None:
                 return []
             # The index and finality are judged before the bytes are read: what they promise is there by then.
-            self._read_index(segment)
-            final = self._is_final(segment)
-            entries, error = self._take(segment, limit, final)
-            self._at = segment.position
+            current.read_index()
+            final = current.is_final
+            entries, error = current.read(limit, final=final)
+            self._at = current.file.position
             if entries:
-                self._opened |= segment.encrypted
+                self._opened |= current.file.encrypted
                 return entries
             require_keys(error, opened=self._opened)
             if not final:
                 return []
-            self._finish(segment, error)
-
-    def _take(self, segment: OpenSegment, limit: int, final: bool) -> tuple[list[Entry], DecodeError | None]:
-        if segment.id == self._recovery.segment:
-            return self._recovery.read(segment)
-        return segment.read(limit, None if final or self._early else self._released())
+            self._finish(current, error)
 
     @property
     def unjudged(self) -> Position | None:
@@ -221,7 +215,7 @@ class CdcRaw:
             raise self._refused("read", error) from error
 
     def _refused(self, what: str, error: OSError) -> ServiceError:
-        file = error.filename or (self._directory if self._current is None else self._current.path)
+        file = error.filename or (self._directory if self._current is None else self._current.file.path)
         return ServiceError(
             f"cannot {what} {file}: {error.strerror}; let this user {what} it (run the agent as Cassandra's user), or "
             "move a broken file and its index away. Nothing from it on is published or released until then"
@@ -229,7 +223,7 @@ class CdcRaw:
 
     def quarantine(self, position: Position, error: DecodeError) -> None:
         """Read the segment no further: `position` is its last good mutation. Its files stay; others go on."""
-        if self._current is not None and self._current.id == position.segment:
+        if self._current is not None and self._current.file.id == position.segment:
             self._close_current()
         self._ends.quarantine(position, error)
 
@@ -241,40 +235,21 @@ class CdcRaw:
     def _close_current(self) -> None:
         if self._current is not None:
             self._current.close()
-            self._current, self._index = None, None
+            self._current = None
 
-    def _released(self) -> int:
-        return 0 if self._index is None else self._index.offset
-
-    def _read_index(self, segment: OpenSegment) -> None:
-        if not self._candidates.is_indexed(segment.id):
-            return
-        read = self._candidates.read_index(segment.id)
-        if read is not None and self._index is not None and read.offset < self._index.offset and not read.completed:
-            _LOG.warning(
-                "the CDC index of segment %d moved back from %d to %d; reading goes on from the higher one",
-                segment.id,
-                self._index.offset,
-                read.offset,
-            )
-        self._index = advance(self._index, read)
-
-    def _is_final(self, segment: OpenSegment) -> bool:
-        return segment.id == self._recovery.segment or self._candidates.is_final(segment, self._index)
-
-    def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
+    def _finish(self, current: CurrentSegment, error: DecodeError | None) -> None:
         """The end of a final segment, clean or broken."""
-        if segment.id == self._recovery.segment:
-            self._finish_recovered(segment, error)
+        segment = current.file
+        if current.recovery is not None:
+            self._finish_recovered(segment, current.recovery.upto, error)
             return
-        torn = self._index is not None and not self._index.completed and segment.logical >= self._index.offset
-        if error is not None and not torn:
+        if error is not None and not current.is_torn:
             self.quarantine(segment.position, error)
             if not segment.position.offset:
                 self._at = self._previous  # perhaps no segment at all: what comes later may have a smaller id
             return
         if error is not None:
-            # A process that died in the middle of a write: what stands behind the index was never replayed either.
+            # What stands behind the index of a torn segment was never replayed either.
             _LOG.warning("segment %d: no valid data after the CDC index offset: %s", segment.id, error)
         elif self._early and segment.position.offset > segment.logical:
             self._register.retract(Position(self._epoch, segment.id, segment.logical), segment.position)
@@ -284,7 +259,7 @@ class CdcRaw:
         self._ends.end(segment.id, None if unindexed else segment.position)
         self._close_current()
 
-    def _finish_recovered(self, segment: OpenSegment, error: DecodeError | None) -> None:
+    def _finish_recovered(self, segment: OpenSegment, upto: Position, error: DecodeError | None) -> None:
         if error is not None:
             _LOG.error(
                 "segment %d has no index and cannot be read after %s; its rest is reported as lost: %s",
@@ -293,33 +268,36 @@ class CdcRaw:
                 error,
             )
             self._register.lose(segment.id, self._at)
-        self._ends.end(segment.id, self._recovery.upto)
-        self._recovery.segment = None
+        self._ends.end(segment.id, upto)
         self._close_current()
 
-    def _open_next(self) -> OpenSegment | None:
+    def _open_next(self) -> CurrentSegment | None:
         files = self._candidates.next(self._at.segment)
         if files is None:
             return None
         id, recovered = files.id, self._candidates.is_recovered(files)
         start_offset = self._at.offset if id == self._at.segment else 0
+        recovery = None
         try:
             segment = self._recovery.open(id, start_offset) if recovered else None
-            if segment is None and files.log is not None:
+            if segment is not None:
+                recovery = self._recovery
+            elif files.log is not None:
                 segment = OpenSegment(files.log, id, self._epoch, start_offset, self._keys)
         except FileNotFoundError:
             segment = None
         if segment is None:
             self._scan()  # moved, or lost
             return self._open_next()
-        self._previous, self._current, self._at = self._at, segment, segment.position
+        current = CurrentSegment(segment, self._candidates, recovery, early=self._early)
+        self._previous, self._current, self._at = self._at, current, segment.position
         self._ends.begin(id)
         if files.index is not None or recovered:
             self._register.opened(id)
         self._ahead.opened(id)
         self._candidates.note(id)
         _LOG.info("reading segment %d", id)
-        return segment
+        return current
 
     def _scan(self) -> None:
-        self._candidates.scan(self._listings.take(), self._at, -1 if self._current is None else self._current.id)
+        self._candidates.scan(self._listings.take(), self._at, -1 if self._current is None else self._current.file.id)

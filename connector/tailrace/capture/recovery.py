@@ -42,10 +42,8 @@ class Recovery:
         self._looked = False
         self._taken: set[int] = set()
         self._next: int | None = None  # the first segment of the commit log's that is not open yet
-        self.segment: int | None = None
-        """The one that is read now."""
         self.upto = Position(epoch, -1, 0)
-        """Up to where mutations of it were handed out."""
+        """Up to where mutations of the segment that is read now were handed out."""
 
     @property
     def holding(self) -> frozenset[int]:
@@ -97,11 +95,11 @@ class Recovery:
         return files.log is None or (not early and any(is_genuine(successor) for successor in later))
 
     def open(self, segment: int, after: int) -> OpenSegment | None:
-        """Read it from here on."""
+        """Open a segment of `holding`, to be read behind an offset."""
         if self._unindexed is None:
             return None
         _LOG.warning("segment %d holds changes and has no index, or is deleted: read from its open file", segment)
-        self.segment, self.upto = segment, Position(self._epoch, segment, 0)
+        self.upto = Position(self._epoch, segment, 0)
         return self._unindexed.open(segment, self._epoch, after)
 
     def read(self, segment: OpenSegment) -> tuple[list[Entry], DecodeError | None]:
