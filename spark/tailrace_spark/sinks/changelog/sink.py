@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from tailrace_schemas.change import Change
@@ -19,11 +20,12 @@ from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 log = logging.getLogger("tailrace_spark")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OutgoingRecord:
     """One change as it goes out: its place, its stream, and its Avro record (docs/contracts.md 3), nulls left out.
 
-    `message` is Kafka's value that it was read from, for a dead letter. `images` are there where the sink was asked
+    What a store makes of it is `value`, or its text, `json`, made once. `message` is Kafka's value that it was read
+    from, for a dead letter. `images` are there where the sink was asked
     for them (docs/images.md).
     """
 
@@ -44,6 +46,11 @@ class OutgoingRecord:
             **{name: plain(value) for name, value in self.record.items()},
             **({} if self.images is None else self.images.value()),
         }
+
+    @cached_property
+    def json(self) -> bytes:
+        """`value` as `encoded`."""
+        return encoded(self.value)
 
 
 class Batch(Protocol):

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 
@@ -50,24 +50,24 @@ class HttpOutlet:
         settings = self._settings
         return len(lane.records) >= settings.batch_records or lane.size >= settings.batch_kibibytes << 10
 
-    def submit(self, records: Sequence[_Encoded]) -> Future[DeadLetters]:
+    def submit(self, records: Sequence[OutgoingRecord]) -> Future[DeadLetters]:
         """Send one request in a thread; its result is what of it was refused. Raises ServiceError there."""
         return self._threads.submit(self._send, records)
 
-    def _send(self, records: Sequence[_Encoded]) -> DeadLetters:
+    def _send(self, records: Sequence[OutgoingRecord]) -> DeadLetters:
         body = _HEAD + b",".join(record.json for record in records) + _TAIL
         identity = hashlib.blake2b(body, digest_size=16).hexdigest()
         if identity not in self._answered:
             self._answered[identity] = self._answer(records, body, identity)
         return self._answered[identity]
 
-    def _answer(self, records: Sequence[_Encoded], body: bytes, identity: str) -> DeadLetters:
+    def _answer(self, records: Sequence[OutgoingRecord], body: bytes, identity: str) -> DeadLetters:
         """What was refused of a request. One that is refused as a whole goes in halves, until it is known of which."""
         try:
             self._sender.send(body, identity)
         except RefusedError as error:
             if len(records) == 1:
-                record = records[0].record
+                record = records[0]
                 return (DeadLetter(record.record_id, str(error), record.message, record.value),)
             middle = len(records) // 2
             return self._send(records[:middle]) + self._send(records[middle:])
@@ -85,17 +85,11 @@ class HttpOutlet:
         self._sender.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    record: OutgoingRecord
-    json: bytes
-
-
 @dataclass(slots=True)
 class _Lane:
     """What waits for the next request, and the one under way: never two at once, so that keys keep their order."""
 
-    records: list[_Encoded] = field(default_factory=list)
+    records: list[OutgoingRecord] = field(default_factory=list)
     size: int = 0
     sent: Future[DeadLetters] | None = None
 
@@ -111,13 +105,13 @@ class _Requests:
         self._refused = 0
 
     def put(self, record: OutgoingRecord) -> None:
-        key, text = record.change.key, encoded(record.value)
+        key = record.change.key
         self._records += 1
         if key is None:  # of all keys: behind what was before it, ahead of what comes
             self._flush()
         lane = self._lanes[crc32(key or b"") % len(self._lanes)]
-        lane.records.append(_Encoded(record, text))
-        lane.size += len(text)
+        lane.records.append(record)
+        lane.size += len(record.json)
         if key is None:
             self._flush()
         elif self._outlet.is_full(lane):

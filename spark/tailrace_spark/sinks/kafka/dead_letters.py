@@ -18,7 +18,8 @@ from tailrace_spark.batch.dead_letters import page
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
 from tailrace_spark.sinks.changelog.sink import Batch, encoded
 from tailrace_spark.sinks.kafka.avro import Registry
-from tailrace_spark.sinks.kafka.outlet import Config, KafkaBatch, KafkaOutlet, KafkaTarget, Sent, transactions
+from tailrace_spark.sinks.kafka.outlet import Config, KafkaBatch, KafkaOutlet, KafkaTarget, transactions
+from tailrace_spark.sinks.kafka.record import KafkaRecord
 
 REPLAYED: Final = "replayed"
 
@@ -156,10 +157,10 @@ class _Replay(KafkaBatch):
     def commit(self) -> Summary:
         return replace(super().commit(), dead_letters=len(self._kept))
 
-    def notes(self) -> Iterator[Sent]:
+    def notes(self) -> Iterator[KafkaRecord]:
         yield from self._replayed(self._reasons.keys() - self._kept)
 
-    def _replayed(self, keys: Collection[RecordKey]) -> Iterator[Sent]:
+    def _replayed(self, keys: Collection[RecordKey]) -> Iterator[KafkaRecord]:
         for key in sorted(keys):
             value = {**RecordId(*key).to_json(), "sink": self._aim.name, REPLAYED: True}
-            yield Sent(self._aim.dead_letters, 0, None, encoded(value))
+            yield KafkaRecord(self._aim.dead_letters, 0, None, encoded(value))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version as version_of
 from typing import Any, Final
@@ -23,6 +22,7 @@ from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.rowstate.images import ImageOp
+from tailrace_spark.sinks.kafka.record import KafkaRecord
 
 CONNECTOR: Final = "tailrace"
 STATIC: Final = ".static"
@@ -77,19 +77,6 @@ Writer = Callable[[str, Part, Schema], Write]
 _Convert = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A record of Kafka: for the table's topic, or with `static` for that of its static rows.
-
-    `token` is the partition key's. `value` None is a tombstone.
-    """
-
-    static: bool
-    token: int
-    key: bytes
-    value: bytes | None
-
-
 def connect_type(cql_type: CqlType) -> tuple[str, str | None]:
     """Connect's type of a column's values, and the name of its logical type."""
     if cql_type.kind in _NESTED:
@@ -100,16 +87,19 @@ def connect_type(cql_type: CqlType) -> tuple[str, str | None]:
 class DebeziumForm:
     """Makes the events of a stream. `name` is the source's prefix, as `source.name` says it.
 
-    What `writer` raises, `events` and `expired` do.
+    `partition` chooses one of a topic by the token of a key. What it and `writer` raise, `events` and `expired` do.
     """
 
-    def __init__(self, name: str, *, tombstones: bool = True, writer: Writer | None = None) -> None:
+    def __init__(
+        self, name: str, partition: Callable[[str, int], int], *, tombstones: bool = True, writer: Writer | None = None
+    ) -> None:
         self._name = name
+        self._partition = partition
         self._writer = writer or json_writer
         self._tombstones = tombstones
         self._shapes: dict[tuple[int, str, bool], _Shape] = {}
 
-    def events(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[Event]:
+    def events(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[KafkaRecord]:
         """The events of one change, row by row, each `d` with its tombstone behind it; `topic` is the table's.
 
         A row that the change left as it was has none. Raises UnsupportedError where images cannot be told, and where a
@@ -119,21 +109,21 @@ class DebeziumForm:
             raise UnsupportedError("no image of its rows can be told (docs/images.md), so no event")
         return self._events(topic, change, place, imaged.table, imaged.images)
 
-    def expired(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[Event]:
+    def expired(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[KafkaRecord]:
         """Those of what had expired when the change came. Raises UnsupportedError for a key, as `events`."""
         return self._events(topic, change, place, imaged.table, imaged.expired)
 
     def _events(
         self, topic: str, change: Change, place: RecordId, table: Table, images: Sequence[RowImage]
-    ) -> list[Event]:
+    ) -> list[KafkaRecord]:
         source = self._source(change, place)
-        found: list[Event] = []
+        events: list[KafkaRecord] = []
         for image in images:
             if image.op is not ImageOp.UPDATE or image.changed:
-                found += self._event(self._shape(table, topic, image.static), image, source)
-        return found
+                events += self._event(self._shape(table, topic, image.static), image, source)
+        return events
 
-    def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any]) -> Iterator[Event]:
+    def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any]) -> Iterator[KafkaRecord]:
         key = shape.key(image)
         seen = source["seen"]
         payload = {
@@ -145,9 +135,11 @@ class DebeziumForm:
             "ts_us": _int64(seen * 1_000),
             "ts_ns": _int64(seen * 1_000_000),
         }
-        yield Event(image.static, image.token, key, shape.value(payload))
+        value = shape.value(payload)
+        partition = self._partition(shape.topic, image.token)
+        yield KafkaRecord(shape.topic, partition, key, value)
         if self._tombstones and image.op is ImageOp.DELETE:
-            yield Event(image.static, image.token, key, None)
+            yield KafkaRecord(shape.topic, partition, key, None)
 
     def _shape(self, table: Table, topic: str, static: bool) -> _Shape:
         named = id(table), topic, static
@@ -189,7 +181,7 @@ class _Shape:
 
     def __init__(self, table: Table, topic: str, writer: Writer, *, static: bool) -> None:
         self._table = table
-        name = topic + STATIC if static else topic
+        self.topic = name = topic + STATIC if static else topic
         keys = table.partition_key if static else table.key
         columns = table.static if static else table.regular
         self._keys = [(column.name, converter(column.type)) for column in keys]
@@ -286,7 +278,6 @@ __all__ = [
     "CONNECTOR",
     "STATIC",
     "DebeziumForm",
-    "Event",
     "Schema",
     "Write",
     "Writer",

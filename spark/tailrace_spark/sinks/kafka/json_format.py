@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Protocol
 
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, encoded, key_of
+from tailrace_spark.sinks.kafka.record import Headers
 
 CloudEvents = Literal["none", "structured", "binary"]
-Headers = tuple[tuple[str, bytes], ...]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ class JsonChanges:
 
     def value(self, topic: str, record: OutgoingRecord) -> bytes:  # noqa: ARG002 - the form's
         """The change, or its event."""
-        return encoded(cloud_event(record) if self._structured else record.value)
+        return encoded(cloud_event(record)) if self._structured else record.json
 
 
 def cloud_event(record: OutgoingRecord) -> dict[str, object]:

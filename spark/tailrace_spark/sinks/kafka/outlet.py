@@ -22,8 +22,9 @@ from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
-from tailrace_spark.sinks.kafka.debezium import STATIC, DebeziumForm, Event, json_writer
-from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, Headers, JsonChanges, event_headers
+from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
+from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, event_headers
+from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]
@@ -38,17 +39,6 @@ _FENCED: Final = (
 _LONGEST_SECONDS: Final = 900
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _KEPT: Final = {"cleanup.policy": "delete"}
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A record for a partition of a topic."""
-
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +105,7 @@ class KafkaOutlet:
         self._writers = None if registry is None else AvroWriters(registry)
         self.events: DebeziumForm = DebeziumForm(
             target.prefix,
+            lambda topic, token: partition_of(token, self.partitions(topic)),
             tombstones=target.tombstones,
             writer=json_writer if self._writers is None else self._writers.connect,
         )
@@ -238,20 +229,20 @@ class KafkaBatch:
         if self.is_out(record.record_id):
             return
         largest = self._target.largest_record
-        found: list[Sent] = []
+        made: list[KafkaRecord] = []
         try:
             if self._target.debezium:
-                found += self._events(record, self._outlet.events.expired)
-                found += self._events(record, self._outlet.events.events)
+                made += self._events(record, self._outlet.events.expired)
+                made += self._events(record, self._outlet.events.events)
             else:
-                found.append(self._change(record))
+                made.append(self._change(record))
         except BaseException as error:
             if not is_of_table(error):
                 raise
             self.letter(DeadLetter(record.record_id, reason_of(error), record.message))
-        small = [one for one in found if _size(one) <= largest]
-        if len(small) < len(found):
-            size = max(map(_size, found))
+        small = [sent for sent in made if sent.size <= largest]
+        if len(small) < len(made):
+            size = max(sent.size for sent in made)
             words = f"{size} bytes as a record, more than the sink's largest_record, {largest}"
             self.letter(DeadLetter(record.record_id, words, record.message))
         with self._outlet.sending():
@@ -259,29 +250,24 @@ class KafkaBatch:
                 self._producer.send(sent)
         self._rows += len(small)
 
-    def _change(self, record: OutgoingRecord) -> Sent:
+    def _change(self, record: OutgoingRecord) -> KafkaRecord:
         """The change as one record; where its images make it too large, without them."""
         target, images, form = self._target, record.images, self._outlet.form
         topic = target.topic_of(record.change.table)
         partition = record.record_id.partition % self._outlet.partitions(topic)
         headers = event_headers(record, form.content_type) if target.cloudevents == "binary" else ()
-        sent = Sent(topic, partition, form.key(topic, record), form.value(topic, record), headers)
-        if images is None or (images.images is None and not images.expired) or _size(sent) <= target.largest_record:
+        sent = KafkaRecord(topic, partition, form.key(topic, record), form.value(topic, record), headers)
+        if images is None or (images.images is None and not images.expired) or sent.size <= target.largest_record:
             return sent
         return self._change(replace(record, images=Imaged(images.table, None)))
 
     def _events(
-        self, record: OutgoingRecord, made: Callable[[str, Change, RecordId, Imaged], list[Event]]
-    ) -> list[Sent]:
+        self, record: OutgoingRecord, made: Callable[[str, Change, RecordId, Imaged], list[KafkaRecord]]
+    ) -> list[KafkaRecord]:
         """The events of its rows, each in the partition of its key's token, so that a key has one."""
-        topic = self._target.topic_of(record.change.table)
         if record.images is None:
             raise SettingsError(f'sink.{self._target.name}: format = "debezium" needs `images`')
-        return [
-            Sent(where, partition_of(event.token, self._outlet.partitions(where)), event.key, event.value)
-            for event in made(topic, record.change, record.record_id, record.images)
-            for where in [topic + STATIC if event.static else topic]
-        ]
+        return made(self._target.topic_of(record.change.table), record.change, record.record_id, record.images)
 
     def set_aside(self, letter: DeadLetter) -> None:
         if not self.is_out(letter.record_id):
@@ -292,7 +278,7 @@ class KafkaBatch:
         value = encoded({**letter.to_json(), "sink": self._target.name})
         if len(value) > self._target.largest_record:
             value = encoded({**replace(letter, message=b"").to_json(), "sink": self._target.name})
-        self._producer.send(Sent(self._target.dead_letters, 0, None, value))
+        self._producer.send(KafkaRecord(self._target.dead_letters, 0, None, value))
         self._letters += 1
 
     def is_out(self, place: RecordId) -> bool:
@@ -313,16 +299,11 @@ class KafkaBatch:
             self._after.update(self._next)
         return Summary(rows=self._rows, dead_letters=self._letters)
 
-    def notes(self) -> Iterator[Sent]:
+    def notes(self) -> Iterator[KafkaRecord]:
         """What the transaction says of itself: how far it moves each partition. Without any there is none."""
         for (topic, partition), offset in self._next.items():
             key = encoded([self._target.name, topic, partition])
-            yield Sent(self._target.progress, 0, key, encoded({"next": offset}))
+            yield KafkaRecord(self._target.progress, 0, key, encoded({"next": offset}))
 
     def abandon(self) -> None:
         self._outlet.abandon()
-
-
-def _size(sent: Sent) -> int:
-    headers = sum(len(name) + len(value) for name, value in sent.headers)
-    return len(sent.key or b"") + len(sent.value or b"") + headers

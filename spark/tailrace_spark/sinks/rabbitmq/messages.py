@@ -58,7 +58,6 @@ def messages_of(record: OutgoingRecord, exchange: str, queues: Sequence[str]) ->
     """A change as one message to the exchange; a truncation as one to each queue, all with the same id."""
     key = routing_key(record)
     place = record.record_id
-    body = encoded(record.value)
     headers: dict[str, str | int] = {
         "topic": place.topic,
         "partition": place.partition,
@@ -74,7 +73,7 @@ def messages_of(record: OutgoingRecord, exchange: str, queues: Sequence[str]) ->
             type=f"tailrace.change.{record.change.op.value}",
             timestamp=timestamp(record),
             headers=headers,
-            body=body,
+            body=record.json,
         )
         for route in routes
     )

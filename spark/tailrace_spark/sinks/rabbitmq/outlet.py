@@ -48,20 +48,18 @@ class _Messages:
         self._rows = 0
 
     def put(self, record: OutgoingRecord) -> None:
-        settings = self._settings
-        messages = messages_of(record, settings.exchange, settings.queue_names)
-        images = record.images
-        if images is not None and images.images is not None and len(messages[0].body) > settings.largest_message:
+        settings, images, size = self._settings, record.images, len(record.json)
+        if size > settings.largest_message and images is not None and images.images is not None:
             self.put(replace(record, images=Imaged(images.table, None)))
             return
-        if (size := len(messages[0].body)) > settings.largest_message:
+        if size > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
             self._letters.append(DeadLetter(record.record_id, words, record.message, record.value))
             return
         self._rows += 1
         if record.change.key is None:
             self._client.settle()
-        for message in messages:
+        for message in messages_of(record, settings.exchange, settings.queue_names):
             self._client.publish(message)
         if record.change.key is None:
             self._client.settle()

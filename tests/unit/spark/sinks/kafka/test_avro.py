@@ -223,7 +223,7 @@ def test_debeziums_schemas_are_those_of_confluents_converter() -> None:
     of = table({"k": "int"}, regular={"2 v": "timestamp", "b": "blob", "t": "tinyint"}, keyspace="shop", name="t")
     log, ids, partition, maker = Log(of), Ids(), Partition(), ImageMaker(of)
     first = log.insert((1,), (), 10, **{"2 v": 5, "b": b"\x00\xff"})
-    form = DebeziumForm("p", writer=AvroWriters(ids).connect)
+    form = DebeziumForm("p", lambda *_: 0, writer=AvroWriters(ids).connect)
     [event] = form.events(TOPIC, first, PLACE, Imaged(of, maker.of(partition, first, 0, None)))
     assert ids.read(event.key) == {"k": 1}
     value = ids.read(event.value)

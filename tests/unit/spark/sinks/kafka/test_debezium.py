@@ -17,7 +17,8 @@ from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.kafka.debezium import DebeziumForm, Event, connect_type
+from tailrace_spark.sinks.kafka.debezium import DebeziumForm, connect_type
+from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column
@@ -70,9 +71,18 @@ def schema_of(message: bytes | None) -> Any:
     return json.loads(message or b"")["schema"]
 
 
-def events(*changes: Change, tombstones: bool = True) -> list[Event]:
+def by_token(_topic: str, token: int) -> int:
+    """So that tests see whose partition a record is for."""
+    return token
+
+
+def events(*changes: Change, tombstones: bool = True) -> list[KafkaRecord]:
     """The events of changes of one partition, in order."""
-    form, partition, maker = DebeziumForm("shop-cluster", tombstones=tombstones), Partition(), ImageMaker(CART)
+    form, partition, maker = (
+        DebeziumForm("shop-cluster", by_token, tombstones=tombstones),
+        Partition(),
+        ImageMaker(CART),
+    )
     return [
         event
         for change in changes
@@ -80,7 +90,7 @@ def events(*changes: Change, tombstones: bool = True) -> list[Event]:
     ]
 
 
-def words(found: list[Event]) -> list[tuple[Any, ...]]:
+def words(found: list[KafkaRecord]) -> list[tuple[Any, ...]]:
     """(key, op, before, after); a tombstone is (key,)."""
     told: list[tuple[Any, ...]] = []
     for event in found:
@@ -111,7 +121,7 @@ def test_rows_are_created_updated_and_deleted() -> None:
         (ONE, "d", row(1, None, tags), None),
         (ONE,),
     ]
-    assert {event.token for event in found} == {token(b"ann")}
+    assert {event.partition for event in found} == {token(b"ann")}
 
 
 def test_a_row_that_stays_as_it_was_has_no_event() -> None:
@@ -130,7 +140,7 @@ def test_a_deletion_of_many_rows_has_an_event_and_a_tombstone_for_each() -> None
 
 def test_static_rows_go_elsewhere_by_the_partition_key() -> None:
     [event] = events(LOG.static(K, 10, note="hello"))
-    assert event.static
+    assert event.topic == f"{TOPIC}.static"
     key = {"customer": "ann"}
     assert words([event]) == [(key, "c", None, {**key, "note": "hello"})]
     assert schema_of(event.value)["name"] == "changes.shop.cart.static.Envelope"
@@ -211,7 +221,7 @@ def test_every_type(cql: str, value: object, kind: str, logical: str | None, exp
     of = table({"k": "int"}, regular={"v": cql}, keyspace="shop", name="cart")
     change = Log(of).insert((1,), (), 10, v=value)
     images = ImageMaker(of).of(Partition(), change, 0, None)
-    [event] = DebeziumForm("p").events(TOPIC, change, PLACE, Imaged(of, images))
+    [event] = DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(of, images))
     [after] = [field for field in schema_of(event.value)["fields"] if field["field"] == "after"]
     [field] = [one for one in after["fields"] if one["field"] == "v"]
     assert (field["type"], field.get("name"), field.get("version"), field["optional"]) == (
@@ -223,7 +233,7 @@ def test_every_type(cql: str, value: object, kind: str, logical: str | None, exp
     keyed = table({"k": cql}, keyspace="shop", name="cart")
     change = Log(keyed).insert((value,), (), 10)
     images = ImageMaker(keyed).of(Partition(), change, 0, None)
-    [event] = DebeziumForm("p").events(TOPIC, change, PLACE, Imaged(keyed, images))
+    [event] = DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(keyed, images))
     assert read(event.key) == {"k": expected}
     assert read(event.value)["after"] == {"k": expected}
 
@@ -236,17 +246,17 @@ def test_counters_are_their_totals_and_types_without_a_name_are_bytes() -> None:
 def test_what_cannot_be_an_event_says_why() -> None:
     change = LOG.insert(K, (1,), 10)
     with pytest.raises(UnsupportedError, match="no image of its rows can be told"):
-        DebeziumForm("p").events(TOPIC, change, PLACE, Imaged(CART, None))
+        DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(CART, None))
     empty = replace(change, clustering=(b"",))
     images = ImageMaker(CART).of(Partition(), empty, 0, None)
     assert images is not None
     with pytest.raises(UnsupportedError, match="key column line has no value"):
-        DebeziumForm("p").events(TOPIC, empty, PLACE, Imaged(CART, images))
+        DebeziumForm("p", by_token).events(TOPIC, empty, PLACE, Imaged(CART, images))
 
 
 def test_a_definition_that_grew_has_its_own_schema() -> None:
     wider = replace(CART, regular=(*CART.regular, column(table({"p": "int"}, regular={"late": "int"}), "late")))
-    form, partition = DebeziumForm("p"), Partition()
+    form, partition = DebeziumForm("p", by_token), Partition()
     first = LOG.insert(K, (1,), 10, amount=1)
     [old] = form.events(TOPIC, first, PLACE, Imaged(CART, ImageMaker(CART).of(partition, first, 0, None)))
     second = Log(wider).update(K, (1,), 20, late=2)
@@ -258,7 +268,7 @@ def test_a_definition_that_grew_has_its_own_schema() -> None:
 def test_what_had_expired_has_events_of_its_own() -> None:
     partition, maker, change = Partition(), ImageMaker(CART), LOG.insert(K, (1,), 10, amount=5)
     first, gone = maker.of(partition, change, 0, None), maker.of(partition, LOG.delete(K, (1,), 20), 0, None)
-    form = DebeziumForm("p")
+    form = DebeziumForm("p", by_token)
     assert gone is not None
     imaged = Imaged(CART, first, gone)
     assert words(form.expired(TOPIC, change, PLACE, imaged)) == [(ONE, "d", row(1, 5), None), (ONE,)]
