@@ -50,6 +50,8 @@ def test_too_large_and_deleted(
             session.execute(insert, (3, b"x"))
             agent.until(lambda: ints(published(kafka, prefix, large)) == Counter([0, 2, 3]))
             agent.until(lambda: ints(published(kafka, prefix, other)) == Counter([2]), 90)
+            assert "was deleted under this agent" in agent.status()["degraded"][f"topic {other}"]
+            assert agent.count("topics_recreated") == 1
             assert agent.stop() == 3
         _limit(admin, large, 1 << 20)
         with AgentProcess(tmp_path, settings) as agent:

@@ -42,6 +42,7 @@ from tailrace.commitlog.encryption import Keys
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure
+from tailrace.publish.kafka.topics import log_recreated
 from tailrace.publish.routing import Router
 from tailrace.publish.selection import Selection
 from tailrace.schema.ddl_log import SchemaLog
@@ -118,7 +119,7 @@ class AgentStart:
             for hint in ring_hints:
                 hint(changed)
 
-        topics = topics_of(self.settings)  # it connects while Cassandra is asked
+        topics = topics_of(self.settings, self.topic_recreated)  # it connects while Cassandra is asked
         cassandra, kafka = services_of(self.settings)
         cluster = self._until_done(lambda: self._connect(changed, ring_changed), cassandra)
         node = None if cluster is None else self._until_done(cluster.check, cassandra)
@@ -161,6 +162,12 @@ class AgentStart:
     def _require_directory(self, node: NodeSettings) -> bool:
         require_node_directory(self.settings.agent.cdc_raw_directory, node)
         return True
+
+    def topic_recreated(self, topic: str, words: str) -> None:
+        """Note that somebody deleted a topic under this agent: in the log, in `/status` until it ends, in a metric."""
+        log_recreated(topic, words)
+        self.health.count(topics_recreated=1)
+        self.health.degrade(f"topic {topic}", words)
 
     def _router(self, node: LocalNode, topics: KafkaTopics, schema: LiveSchema) -> Router:
         """What this node publishes, of the tables that the settings select."""

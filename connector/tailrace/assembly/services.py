@@ -11,6 +11,7 @@ from uuid import UUID
 from tailrace.cluster import Contact
 from tailrace.publish.destinations import SchemaDestinations
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
+from tailrace.publish.kafka.topics import log_recreated
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
 from tailrace.topology.proposals import EntrySettings
 from tailrace_common.kafka import Pace, Sizes
@@ -46,9 +47,9 @@ def entries_of(settings: Settings) -> EntrySettings:
     return EntrySettings(settings.generations.streams_per_entry, settings.generations.ignore_msb)
 
 
-def topics_of(settings: Settings) -> KafkaTopics:
-    """The topics of the settings. Raises SettingsError."""
-    return KafkaTopics(settings.kafka.reveal(), settings.topics, create=settings.topics.create)
+def topics_of(settings: Settings, recreated: Callable[[str, str], None] = log_recreated) -> KafkaTopics:
+    """The topics of the settings; `recreated` is KafkaTopics'. Raises SettingsError."""
+    return KafkaTopics(settings.kafka.reveal(), settings.topics, create=settings.topics.create, recreated=recreated)
 
 
 def sizes_of(settings: Settings, topics: KafkaTopics) -> Sizes:

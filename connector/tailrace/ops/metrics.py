@@ -34,6 +34,10 @@ _COUNTS: Final = {
     ),
     "generation_failures": ("tailrace_generation_failures", "Times that the generations topic was out of reach."),
     "ring_failures": ("tailrace_ring_failures", "Times that the ring could not be read."),
+    "topics_recreated": (
+        "tailrace_topics_recreated",
+        "Topics of tables that were deleted under the agent, and that it created again.",
+    ),
     "dropped": ("tailrace_segments_dropped", "Segments deleted unread, as agent.on_pressure = drop-oldest says."),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -24,6 +24,10 @@ from tailrace_schemas.topics import (
     table_plan,
 )
 
+_RECREATED: Final = (
+    "was deleted under this agent: its earlier records are lost to readers that had not read them; created it again, "
+    "and later changes go there"
+)
 # Somebody has to act before such a topic can be created.
 _FORBIDDEN: Final = frozenset(
     {
@@ -38,13 +42,29 @@ _FORBIDDEN: Final = frozenset(
 )
 
 
+def log_recreated(topic: str, words: str) -> None:
+    """The least that must come of a topic that was deleted and created again."""
+    LOG.warning("topic %s %s", topic, words)
+
+
 class KafkaTopics:
     """Creates what is missing of the topics that we need, and says how many partitions they have."""
 
-    def __init__(self, config: Config, options: TopicOptions, *, create: bool = True, timeout: int = 10) -> None:
+    def __init__(
+        self,
+        config: Config,
+        options: TopicOptions,
+        *,
+        create: bool = True,
+        timeout: int = 10,
+        recreated: Callable[[str, str], None] = log_recreated,
+    ) -> None:
+        """`timeout` in seconds. `recreated` takes a topic that was deleted under us and is there again, and words for
+        it: its records are lost to its readers."""
         self._options = options
         self._create = create
         self._timeout = timeout
+        self._recreated = recreated
         self._errors = ClientErrors()
         callbacks: dict[str, Any] = {"error_cb": self._errors}
         self._counts: dict[str, int] = {}
@@ -195,11 +215,7 @@ class KafkaTopics:
             try:
                 future.result(self._timeout + 5)
                 if name in self._counts:
-                    LOG.warning(
-                        "topic %s was deleted under this agent: what was published to it is lost to its readers; "
-                        "created it again, and later changes go there",
-                        name,
-                    )
+                    self._recreated(name, _RECREATED)
                 else:
                     LOG.info("created topic %s", name)
             except KafkaException as error:
