@@ -24,7 +24,7 @@ from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, Wh
 from cassandra.query import BatchStatement, BatchType, dict_factory
 
 from tailrace.errors import ForbiddenError
-from tailrace.history.objects import NodeState, epoch_of
+from tailrace.history.objects import NodeState, metadata_epoch_of
 from tailrace.history.rows import KeyedRow, definitions_of
 from tailrace_common.secrets import redact
 from tailrace_schemas.definitions import Definitions
@@ -241,7 +241,7 @@ class LiveCluster:
                 for row in keyspaces
             },
             {id: bytes(value) for id, value in (local["truncated_at"] or {}).items()},
-            epoch_of(local["schema_version"]),
+            metadata_epoch_of(local["schema_version"]),
         )
 
     def ring(self) -> Ring:

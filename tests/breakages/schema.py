@@ -46,7 +46,7 @@ BREAKAGES: Final = (
         name="an-epoch-says-nothing",
         promise="on Cassandra 6 the metadata epoch that a write names says which definition holds",
         file=HISTORY,
-        old="        while index > 0 and (self.metadata[index] or 0) > epoch:\n            index -= 1\n",
+        old="        while index > 0 and (self.metadata[index] or 0) > metadata_epoch:\n            index -= 1\n",
         new="",
         needs=Needs.NOTHING,
         reds=(

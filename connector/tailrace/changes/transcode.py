@@ -288,7 +288,7 @@ class Update(UpdateVisitor):
         if self.units:
             self.units.clear()
 
-    def begin(self, key: bytes, epoch: int | None) -> None:  # noqa: ARG002 - the definition was found by position
+    def begin(self, key: bytes, metadata_epoch: int | None) -> None:  # noqa: ARG002 - the definition was found by position
         self._key = key
 
     def end(self, streamed: bool) -> None:

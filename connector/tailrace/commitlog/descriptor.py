@@ -22,21 +22,21 @@ class SegmentVersion:
     """What one version of the format does differently from the others (commit-log layout and payload alike).
 
     `release` names who writes it. Local deletion times are signed 32-bit seconds, or unsigned ones (CASSANDRA-14227).
-    With `epochs`, a mutation begins with a byte of flags. Each update then names the epoch of the cluster's metadata
-    that it was written by (CASSANDRA-18330).
+    With `metadata_epochs`, a mutation begins with a byte of flags. Each update then names the epoch of the cluster's
+    metadata that it was written by (CASSANDRA-18330).
     """
 
     number: int
     release: str
     unsigned_deletion_times: bool
-    epochs: bool = False
+    metadata_epochs: bool = False
 
 
 VERSIONS: Final[Mapping[int, SegmentVersion]] = {
     6: SegmentVersion(6, "Cassandra 3.0 and 3.11", False),
     7: SegmentVersion(7, "Cassandra 4.0, 4.1, and 5.0 with storage_compatibility_mode CASSANDRA_4", False),
     8: SegmentVersion(8, "Cassandra 5.0 with storage_compatibility_mode UPGRADING or NONE", True),
-    9: SegmentVersion(9, "Cassandra 6.0", True, epochs=True),
+    9: SegmentVersion(9, "Cassandra 6.0", True, metadata_epochs=True),
 }
 """Every version that is read. The header decides, never the server's release: 5.0 writes 7 unless told otherwise."""
 

@@ -38,8 +38,8 @@ class RangeMarker:
 class PartitionUpdate:
     """What one mutation writes to one partition of one table. `items` are in clustering (storage) order.
 
-    `epoch` is that of the cluster's metadata by which the writer knew the table, None before version 9. `streamed`:
-    nothing in it is as old as its head says (change.STREAMED).
+    `metadata_epoch` is that of the cluster's metadata by which the writer knew the table, None before version 9.
+    `streamed`: nothing in it is as old as its head says (change.STREAMED).
     """
 
     table: Table
@@ -47,7 +47,7 @@ class PartitionUpdate:
     deletion: Deletion | None = None
     static: Row | None = None
     items: tuple[Row | RangeMarker, ...] = ()
-    epoch: int | None = None
+    metadata_epoch: int | None = None
     streamed: bool = field(default=False, compare=False)
 
 

@@ -46,9 +46,9 @@ def first_table(payload: bytes, version: int) -> tuple[int, UUID]:
 def first_table_bytes(payload: bytes, version: int) -> tuple[int, bytes]:
     """`first_table` with the id as its 16 bytes, which takes a fraction of the time."""
     segment_version = _known(version)
-    if segment_version.epochs:
+    if segment_version.metadata_epochs:
         check_flags(payload)
-    count, offset = read_unsigned(payload, 1 if segment_version.epochs else 0)
+    count, offset = read_unsigned(payload, 1 if segment_version.metadata_epochs else 0)
     if count == 0:
         raise CorruptError("mutation: no partition update")
     id = payload[offset : offset + 16]
@@ -57,12 +57,12 @@ def first_table_bytes(payload: bytes, version: int) -> tuple[int, bytes]:
     return count, id
 
 
-def first_epoch(payload: bytes, version: int) -> int | None:
+def first_metadata_epoch(payload: bytes, version: int) -> int | None:
     """The metadata epoch by which the first update was written, from version 9 on; None before.
 
     Raises as `first_table` does.
     """
-    if not _known(version).epochs:
+    if not _known(version).metadata_epochs:
         return None
     _, offset = read_unsigned(payload, 1)
     return read_unsigned(payload, offset + 16)[0]
@@ -89,7 +89,7 @@ class UpdateVisitor:
     Of a row, the reader's `cells` say what it holds, until the next one is read; rows that say nothing are left out.
     """
 
-    def begin(self, key: bytes, epoch: int | None) -> None:
+    def begin(self, key: bytes, metadata_epoch: int | None) -> None:
         """The partition key; the epoch of the cluster's metadata that the writer knew, None before version 9."""
 
     def delete_partition(self, deletion: Deletion) -> None:
@@ -126,7 +126,11 @@ def read_mutation(
         raise TruncatedError("mutation: it ends before the number of its partition updates") from None
     for _ in range(count):
         id = reader.table_id()
-        table = tables(id) if dated is None or not segment_version.epochs else dated(id, _peeked_epoch(reader, payload))
+        table = (
+            tables(id)
+            if dated is None or not segment_version.metadata_epochs
+            else dated(id, _peeked_metadata_epoch(reader, payload))
+        )
         if table is None:
             raise UnknownTableError(UUID(bytes=id))
         try:
@@ -145,15 +149,15 @@ def read_mutation(
         raise CorruptError(f"mutation: {reader.size - reader.at} bytes left behind the last of {count} updates")
 
 
-def _peeked_epoch(reader: Reader, payload: bytes) -> int:
+def _peeked_metadata_epoch(reader: Reader, payload: bytes) -> int:
     """The epoch that comes next, which is read again with the rest of the update."""
     return read_unsigned(payload, reader.at)[0]
 
 
 def _read_update(reader: Reader, shape: Shape, visitor: UpdateVisitor) -> None:
     """The update behind its table id (UnfilteredRowIteratorSerializer)."""
-    epoch = reader.epoch()
-    visitor.begin(reader.key(), None if epoch == NONE else epoch)
+    metadata_epoch = reader.metadata_epoch()
+    visitor.begin(reader.key(), None if metadata_epoch == NONE else metadata_epoch)
     reader.has_least = True
     flags = reader.flags()
     if flags & IS_EMPTY:
@@ -217,15 +221,15 @@ class _UpdateObjects(UpdateVisitor):
     def __init__(self, table: Table) -> None:
         self._table = table
         self._key = b""
-        self._epoch: int | None = None
+        self._metadata_epoch: int | None = None
         self._deletion: Deletion | None = None
         self._static: Row | None = None
         self._items: list[Row | RangeMarker] = []
         self._streamed = False
 
-    def begin(self, key: bytes, epoch: int | None) -> None:
+    def begin(self, key: bytes, metadata_epoch: int | None) -> None:
         self._key = key
-        self._epoch = epoch
+        self._metadata_epoch = metadata_epoch
 
     def delete_partition(self, deletion: Deletion) -> None:
         self._deletion = deletion
@@ -249,7 +253,7 @@ class _UpdateObjects(UpdateVisitor):
             deletion=self._deletion,
             static=self._static,
             items=tuple(self._items),
-            epoch=self._epoch,
+            metadata_epoch=self._metadata_epoch,
             streamed=self._streamed,
         )
 

@@ -100,7 +100,7 @@ class Reader:
         self.at: i64 = 0
         self.size: i64 = 0
         self.cells = RowCells()
-        self._epochs = False
+        self._metadata_epochs = False
         self._unsigned = False
         self._timestamp: i64 = 0
         self.has_least = True
@@ -115,9 +115,9 @@ class Reader:
         self.data = data
         self.at = 0
         self.size = len(data)
-        self._epochs = version.epochs
+        self._metadata_epochs = version.metadata_epochs
         self._unsigned = version.unsigned_deletion_times
-        if version.epochs:
+        if version.metadata_epochs:
             check_flags(data)
             self.at = 1
         count = self.vint()
@@ -204,9 +204,9 @@ class Reader:
             shape = self._shape = shape_of(table)
         return shape
 
-    def epoch(self) -> i64:
+    def metadata_epoch(self) -> i64:
         """The epoch of the cluster's metadata that the writer knew the table by; NONE before version 9."""
-        return self.vint() if self._epochs else NONE
+        return self.vint() if self._metadata_epochs else NONE
 
     def key(self) -> bytes:
         """The serialized partition key."""

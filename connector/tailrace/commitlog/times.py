@@ -17,9 +17,9 @@ def oldest_write(payload: bytes, version: int) -> int | None:
     """
     try:
         segment_version = VERSIONS[version]
-        _, offset = read_unsigned(payload, 1 if segment_version.epochs else 0)
+        _, offset = read_unsigned(payload, 1 if segment_version.metadata_epochs else 0)
         offset += 16
-        if segment_version.epochs:
+        if segment_version.metadata_epochs:
             _, offset = read_unsigned(payload, offset)
         size, offset = read_unsigned(payload, offset)
         flags = payload[offset + size]

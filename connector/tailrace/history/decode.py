@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from tailrace.changes.pieces import Dated, Put, Tables, put_pieces
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.entry import Entry
-from tailrace.commitlog.mutation import first_epoch, first_table_bytes
+from tailrace.commitlog.mutation import first_metadata_epoch, first_table_bytes
 from tailrace.errors import UnknownTableError
 from tailrace.history.schema import SchemaHistory, Timeline
 from tailrace_schemas.change import Source
@@ -57,11 +57,11 @@ def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source
     """How the definitions of a mutation's tables are found; None where it holds no change."""
     position = Position(source.epoch, source.segment, source.offset)
     updates, first = first_table_bytes(payload, version)
-    epoch = None if history.metadata is None else first_epoch(payload, version)
-    if epoch is None:
+    metadata_epoch = None if history.metadata is None else first_metadata_epoch(payload, version)
+    if metadata_epoch is None:
         table = history.table(table_id(first), position)
     else:
-        table = history.written_by(table_id(first), position, epoch)
+        table = history.written_by(table_id(first), position, metadata_epoch)
     if table is None:
         raise UnknownTableError(table_id(first))
     # A mutation is of one keyspace.
@@ -71,10 +71,10 @@ def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source
     def at_position(id: bytes) -> Table | None:
         return history.table(table_id(id), position)
 
-    def written_by(id: bytes, epoch: int) -> Table | None:
-        return history.written_by(table_id(id), position, epoch)
+    def written_by(id: bytes, metadata_epoch: int) -> Table | None:
+        return history.written_by(table_id(id), position, metadata_epoch)
 
-    return at_position, None if epoch is None else written_by
+    return at_position, None if metadata_epoch is None else written_by
 
 
 def source_at(node: Source, at: Position, seen: int) -> Source:

@@ -32,7 +32,7 @@ class NodeState:
     metadata: int | None = None
 
 
-def epoch_of(schema_version: UUID) -> int | None:
+def metadata_epoch_of(schema_version: UUID) -> int | None:
     """The metadata's epoch that a node's schema version is from Cassandra 6 on: the upper half is zero."""
     return schema_version.int if schema_version.int >> 64 == 0 else None
 

@@ -65,19 +65,19 @@ class Timeline:
         index = bisect_right(self.since, position)
         tables = (*self.tables[: index + 1], table, *self.tables[index + 1 :])
         flags = (*self.inferred[: index + 1], inferred, *self.inferred[index + 1 :])
-        epochs = (*self.metadata[: index + 1], metadata, *self.metadata[index + 1 :])
-        return Timeline(tables, (*self.since[:index], position, *self.since[index:]), flags, epochs)
+        metadata_epochs = (*self.metadata[: index + 1], metadata, *self.metadata[index + 1 :])
+        return Timeline(tables, (*self.since[:index], position, *self.since[index:]), flags, metadata_epochs)
 
-    def written_by(self, position: Position, epoch: int) -> Table:
+    def written_by(self, position: Position, metadata_epoch: int) -> Table:
         """The definition that a writer of this metadata epoch knew, who may have been ahead of the log's DDL.
 
         The one of that epoch, else the one that holds at the position. Where that is of a later epoch, it is the last
         one older than the writer's.
         """
-        if epoch in self.metadata:
-            return self.tables[len(self.tables) - 1 - self.metadata[::-1].index(epoch)]
+        if metadata_epoch in self.metadata:
+            return self.tables[len(self.tables) - 1 - self.metadata[::-1].index(metadata_epoch)]
         index = bisect_right(self.since, position)
-        while index > 0 and (self.metadata[index] or 0) > epoch:
+        while index > 0 and (self.metadata[index] or 0) > metadata_epoch:
             index -= 1
         return self.tables[index]
 
@@ -108,15 +108,15 @@ class SchemaHistory:
         timeline = self.timelines.get(table_id)
         return None if timeline is None else timeline.at(position)
 
-    def written_by(self, table_id: UUID, position: Position, epoch: int) -> Table | None:
+    def written_by(self, table_id: UUID, position: Position, metadata_epoch: int) -> Table | None:
         """The definition by which a writer of this metadata epoch wrote; None for an unknown id.
 
         Raises NewerSchemaError where that is of DDL that was not met yet: a later definition, whatever it is.
         """
         timeline = self.timelines.get(table_id)
-        if self.metadata is not None and epoch > self.metadata:
-            raise NewerSchemaError(table_id, epoch, self.metadata)
-        return None if timeline is None else timeline.written_by(position, epoch)
+        if self.metadata is not None and metadata_epoch > self.metadata:
+            raise NewerSchemaError(table_id, metadata_epoch, self.metadata)
+        return None if timeline is None else timeline.written_by(position, metadata_epoch)
 
     def up_to(self, metadata: int | None) -> SchemaHistory:
         """With all DDL of the epochs up to this one in it; never going back."""

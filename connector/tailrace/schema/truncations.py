@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, Row
-from tailrace.history.objects import epoch_of
+from tailrace.history.objects import metadata_epoch_of
 from tailrace.state.truncation import Newest, Truncation
 from tailrace_schemas.position import Position
 
@@ -46,7 +46,7 @@ def metadata_epoch(mutation: Mutation) -> int | None:
     """
     cells = (cell for update in mutation.updates for row in update.items if isinstance(row, Row) for cell in row.cells)
     versions = [cell.value for cell in cells if cell.column.name == "schema_version" and cell.value is not None]
-    return epoch_of(UUID(bytes=versions[-1])) if versions and len(versions[-1]) == 16 else None
+    return metadata_epoch_of(UUID(bytes=versions[-1])) if versions and len(versions[-1]) == 16 else None
 
 
 class Record(Protocol):

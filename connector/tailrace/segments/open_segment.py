@@ -193,7 +193,7 @@ class OpenSegment:
 
     def _id_at(self) -> int:
         """Where a mutation's first table id stands: behind the number of updates, and from version 9 on, flags."""
-        return 2 if self._descriptor is not None and VERSIONS[self._descriptor.version].epochs else 1
+        return 2 if self._descriptor is not None and VERSIONS[self._descriptor.version].metadata_epochs else 1
 
     @property
     def _version(self) -> int:

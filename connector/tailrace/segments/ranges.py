@@ -16,7 +16,7 @@ METAVAR: Final = "SEGMENT[:OFFSET]"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SegmentRange:
     """Mutations behind `since` up to and including `until`: (segment id, logical position behind a mutation)."""
 
     since: tuple[int, int] = (-1, 0)
@@ -27,10 +27,10 @@ class Stretch:
         return self.since[0] <= segment <= self.until[0]
 
 
-def stretch_of(since: str | None, until: str | None) -> Stretch:
+def stretch_of(since: str | None, until: str | None) -> SegmentRange:
     """The stretch between two positions; a segment alone stands for its beginning, or its end. Raises SettingsError."""
-    unbounded = Stretch()
-    stretch = Stretch(
+    unbounded = SegmentRange()
+    stretch = SegmentRange(
         unbounded.since if since is None else _position("--since", since, 0),
         unbounded.until if until is None else _position("--until", until, _SEGMENT_END),
     )

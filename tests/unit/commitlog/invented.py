@@ -77,7 +77,7 @@ class Inventor:
             deletion=self._deletion() if random.random() < 0.3 else None,
             static=self._row((), static, static=True) if random.random() < 0.4 else None,
             items=tuple(items),
-            epoch=random.choice((-1, 0, 1, 300, 2**63 - 1)) if self.epochs else None,
+            metadata_epoch=random.choice((-1, 0, 1, 300, 2**63 - 1)) if self.epochs else None,
         )
         return update, (static, regular)
 

@@ -24,7 +24,7 @@ def test_versions() -> None:
     for number, _, deletions, mutation, _ in rows("version"):
         version = VERSIONS[int(number)]
         assert deletions == f"{'unsigned' if version.unsigned_deletion_times else 'signed'} 32 bits"
-        assert bool(mutation) == version.epochs
+        assert bool(mutation) == version.metadata_epochs
 
 
 def test_compressors() -> None:

@@ -303,12 +303,12 @@ def test_version_9_has_flags_and_an_epoch_for_each_update() -> None:
     for flags in (b"\0", b"\x01"):
         payload = flags + b"\x01" + TABLE_ID.bytes + b"\x81\x2c" + sized(KEY) + b"\x01"
         (found,) = decode_mutation(payload, 9, {TABLE_ID: SIMPLE}.get).updates
-        assert found == PartitionUpdate(table=SIMPLE, key=KEY, epoch=300)
+        assert found == PartitionUpdate(table=SIMPLE, key=KEY, metadata_epoch=300)
         assert first_table(payload, 9) == (1, TABLE_ID)
         for size in range(len(payload)):
             with pytest.raises(TruncatedError):
                 decode_mutation(payload[:size], 9, {TABLE_ID: SIMPLE}.get)
-    assert decode("01", 8).epoch is None
+    assert decode("01", 8).metadata_epoch is None
 
 
 @pytest.mark.parametrize("flags", [2, 3, 0x80, 0xFF])

@@ -20,7 +20,7 @@ TABLE = table({"id": "text"})
 def test_it_is_the_one_that_was_written(written: int, epoch: int | None, key: bytes) -> None:
     """Any time, any key, with a table's epoch and without."""
     row = Row(clustering=(), marker=Marker(written))
-    update = PartitionUpdate(table=TABLE, key=key, items=(row,), epoch=epoch)
+    update = PartitionUpdate(table=TABLE, key=key, items=(row,), metadata_epoch=epoch)
     payload = encode(Mutation(updates=(update,)), Stats(timestamp=written), [((), ())])
     assert oldest_write(payload, 8 if epoch is None else 9) == written
 

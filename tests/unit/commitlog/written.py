@@ -50,9 +50,9 @@ def encode(mutation: Mutation, stats: Stats, headers: Sequence[tuple[Sequence[Co
 
     Updates that have an epoch make it one of version 9, which begins with flags.
     """
-    data = b"\0" * any(update.epoch is not None for update in mutation.updates) + vint(len(mutation.updates))
+    data = b"\0" * any(update.metadata_epoch is not None for update in mutation.updates) + vint(len(mutation.updates))
     for update, (static, regular) in zip(mutation.updates, headers, strict=True):
-        data += update.table.id.bytes + (b"" if update.epoch is None else vint(update.epoch))
+        data += update.table.id.bytes + (b"" if update.metadata_epoch is None else vint(update.metadata_epoch))
         data += _update(update, stats, static, regular)
     return data
 

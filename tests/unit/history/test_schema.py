@@ -189,7 +189,7 @@ def test_a_cut_anywhere_is_a_decode_error() -> None:
 
 def dated(table: Table, epoch: int, cdc: bool = True) -> bytes:
     """A mutation of version 9 that deletes the partition k, by a writer of this metadata epoch."""
-    update = PartitionUpdate(table=replace(table, cdc=cdc), key=b"k", deletion=Deletion(EPOCH, 1), epoch=epoch)
+    update = PartitionUpdate(table=replace(table, cdc=cdc), key=b"k", deletion=Deletion(EPOCH, 1), metadata_epoch=epoch)
     return encode(Mutation(updates=(update,)), Stats(), [((), ())])
 
 

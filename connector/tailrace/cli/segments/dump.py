@@ -25,7 +25,7 @@ from tailrace.errors import UnknownTableError
 from tailrace.segments.files import open_segment, read_named_descriptor
 from tailrace.segments.keys import keys_of, keys_of_settings
 from tailrace.segments.printing import PRINTERS, Format, Printer, Shown
-from tailrace.segments.ranges import Stretch, stretch_of
+from tailrace.segments.ranges import SegmentRange, stretch_of
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import settings_of
 from tailrace_common.settings import Settings
@@ -45,7 +45,7 @@ class _Dump:
     dropped: bool
     unknown: bool
     keys: Keys
-    stretch: Stretch
+    stretch: SegmentRange
     left_out: dict[str, tuple[int, int]] = field(default_factory=dict)
     damaged: bool = False
 
