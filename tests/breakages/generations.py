@@ -93,8 +93,8 @@ BREAKAGES: Final = (
         name="the-first-moment-is-the-old-ones",
         promise="a change is assigned by its write time, to the microsecond",
         file=ASSIGN,
-        old='        place = np.searchsorted(self.timestamps, at, side="right") - 1\n',
-        new='        place = np.searchsorted(self.timestamps, at, side="left") - 1\n',
+        old='        operating = np.searchsorted(self.timestamps, milliseconds, side="right") - 1\n',
+        new='        operating = np.searchsorted(self.timestamps, milliseconds, side="left") - 1\n',
         needs=Needs.KAFKA,
         reds=(
             Red(SWITCH, "test_generations_switch_in_the_middle_of_a_load", ASSERTED),

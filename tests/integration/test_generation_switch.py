@@ -216,12 +216,12 @@ def first_and_second(spark: SparkSession, feed: Feed, sink: Recording, load: Loa
 def check_the_wait(progress: list[Progress], caplog: pytest.LogCaptureFixture) -> None:
     """The first batch says that it waited, for how long, and for what; the log has said so meanwhile; others none."""
     first, *others = progress
-    assert first.held_seconds > 0
-    assert any("no valid generation" in why for why in first.held_for)
-    assert "held 0.0 s" not in str(first)
+    assert first.blocked_seconds > 0
+    assert any("no valid generation" in why for why in first.blocked_by)
+    assert "blocked 0.0 s" not in str(first)
     assert "no valid generation is published yet" in str(first)
     assert "batch 0 waits for the generations: " in caplog.text
-    assert {(one.held_seconds, one.held_for) for one in others} == {(0.0, ())}
+    assert {(one.blocked_seconds, one.blocked_by) for one in others} == {(0.0, ())}
 
 
 def _known(delivered: Delivered) -> tuple[bytes, Assignment | None]:

@@ -16,7 +16,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.job import replay as letters
-from tailrace_spark.job.replay import Replayed, replayed
+from tailrace_spark.job.replay import ReplayCounts, replay_letters
 from tailrace_spark.sinks.cassandra.cluster import Batch, CassandraStore
 from tailrace_spark.sinks.cassandra.cql import Mutation
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
@@ -72,19 +72,19 @@ def test_letters_of_a_topic_are_sent_and_said_to_be_in_one_transaction(kafka: Lo
         stream.write([Piece((), LETTERS[:3])])
         beside.write([Piece((), LETTERS[5:6])])
         with closing(topics.open(dies_after=3)) as sink, pytest.raises(Crash):
-            sum(replayed(sink, understood, nowhere), Replayed())
+            sum(replay_letters(sink, understood, nowhere), ReplayCounts())
         assert topics.records() == []
         with closing(topics.open()) as first:
             assert [one.record_id.offset for one in first.dead_letters(None, 9)] == [0, 1, 2]
             assert first.replay(LETTERS[:1], understood(_table(LETTERS[0]))).rows == 1
             with closing(topics.open()) as second:
-                done = replayed(second, lambda records: set_aside(understood(records), 2), nowhere)
-                assert sum(done, Replayed()) == Replayed(taken=1, again=1)
+                done = replay_letters(second, lambda records: set_aside(understood(records), 2), nowhere)
+                assert sum(done, ReplayCounts()) == ReplayCounts(taken=1, again=1)
             assert first.replay(LETTERS[1:2], understood(_table(LETTERS[1]))) == Summary(changes=1)
             with pytest.raises(FencedError, match="another replay of the dead letters of sink copy has begun"):
                 first.replay(LETTERS[2:3], understood(_table(LETTERS[2])))
         with closing(topics.open()) as last:
-            assert sum(replayed(last, understood, nowhere), Replayed()) == Replayed(taken=1)
+            assert sum(replay_letters(last, understood, nowhere), ReplayCounts()) == ReplayCounts(taken=1)
         assert sorted(topics.ids()) == [0, 1, 2]
         stream.write([Piece((), (letter(7),))])
         assert [one.record_id.offset for one in stream.dead_letters(None, 9)] == [7]
@@ -101,7 +101,7 @@ def test_debeziums_letters_are_listed_and_not_sent(kafka: LocalKafka) -> None:
     with closing(topics.open()) as sink:
         sink.write([Piece((), LETTERS[:1])])
         with pytest.raises(SettingsError, match=r"sink\.copy: .*into a sink of another name"):
-            sum(replayed(sink, understood, nowhere), Replayed())
+            sum(replay_letters(sink, understood, nowhere), ReplayCounts())
         assert [one.record_id.offset for one in sink.dead_letters(None, 9)] == [0]
 
 
@@ -189,7 +189,7 @@ def test_changes_of_a_table_that_was_set_aside_whole_are_written_once_its_cause_
             assert "column v is blob there, and text is to be written" in one.reason
             session.execute(f"DROP TABLE {store.keyspace}.plain")
         with closing(store.open()) as command:
-            assert sum(replayed(command, understood, nowhere), Replayed()) == Replayed(taken=2)
+            assert sum(replay_letters(command, understood, nowhere), ReplayCounts()) == ReplayCounts(taken=2)
         assert sorted(store.ids()) == [0, 1]
         assert sink.write([Piece(tuple(delivered[2:]))]).dead_letters == 1
         now[0] += 61
@@ -223,7 +223,9 @@ def test_listing_letters_changes_no_table(cassandra: LocalCassandra) -> None:
         assert [(one.record_id.offset, one.message) for one in sink.dead_letters(None, 9)] == [(0, b"")]
         assert columns(store) == {"topic", "partition", "offset", "schema_id", "reason"}
         assert columns(stranger) == {"id"}
-        assert sum(replayed(sink, understood, lambda _: LETTERS[0].message), Replayed()) == Replayed(taken=1)
+        assert sum(replay_letters(sink, understood, lambda _: LETTERS[0].message), ReplayCounts()) == ReplayCounts(
+            taken=1
+        )
         sink.write([Piece((), (LETTERS[1],))])
         assert [(one.record_id.offset, one.message) for one in sink.dead_letters(None, 9)] == [(1, LETTERS[1].message)]
     assert store.ids() == [0]

@@ -326,7 +326,7 @@ def test_it_waits_for_topics_and_the_first_generation(
     sink = SqlSink(database.url)
 
     def on_batch(progress: Progress) -> None:
-        held.extend(progress.held_for)
+        held.extend(progress.blocked_by)
         if progress.records:
             seen.set()
 

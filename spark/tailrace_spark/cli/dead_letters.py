@@ -18,7 +18,7 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import RecordId
-from tailrace_spark.job.replay import Replayed, all_letters, replayed, replayed_whole
+from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters, replay_whole_updates
 from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import DeadLetterSink
@@ -66,7 +66,7 @@ def replay(name: Name, config: SettingsFile = None) -> None:
     Example: tailrace sink-letters replay local -c tailrace.toml
     """
     settings = settings_of(config)
-    done = Replayed()
+    done = ReplayCounts()
     with (
         _opened(name, settings) as (sink, spark),
         SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
@@ -80,14 +80,14 @@ def replay(name: Name, config: SettingsFile = None) -> None:
             return records.value(*place.key)
 
         parts = (
-            replayed(sink, shaped, fetch)
+            replay_letters(sink, shaped, fetch)
             if (updates := sink.capabilities.whole_updates) is None
-            else replayed_whole(sink, shaped, fetch, updates, _streams(settings))
+            else replay_whole_updates(sink, shaped, fetch, updates, _streams(settings))
         )
         for part in parts:
             done += part
             say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
-    if done == Replayed():
+    if done == ReplayCounts():
         say("there are no dead letters")
     if done.again or done.left:
         raise typer.Exit(1)
@@ -103,7 +103,7 @@ def _streams(settings: Settings) -> StreamTable:
         return StreamTable.of_published(published, reader.known_until)
 
 
-def _left(done: Replayed) -> str:
+def _left(done: ReplayCounts) -> str:
     return f", {done.left} left, which their topics have no longer" if done.left else ""
 
 

@@ -44,11 +44,13 @@ def write_archive(file: Path, without: Collection[str] = ()) -> Contents:
     `without` are names of distributions that the executors' Python has already. Spark's own are never in it, nor are
     tests and C headers. Raises SettingsError for a name that would not be in it anyway, or a file that cannot be made.
     """
-    found = _distributions()
-    unknown = {_plain(name) for name in without} - found.keys()
+    distributions = _distributions()
+    unknown = {_plain(name) for name in without} - distributions.keys()
     if unknown:
-        raise SettingsError(f"--without {' '.join(sorted(unknown))}: the archive has only {', '.join(sorted(found))}")
-    chosen = {name: one for name, one in found.items() if name not in {_plain(name) for name in without}}
+        raise SettingsError(
+            f"--without {' '.join(sorted(unknown))}: the archive has only {', '.join(sorted(distributions))}"
+        )
+    chosen = {name: dist for name, dist in distributions.items() if name not in {_plain(name) for name in without}}
     files = 0
     try:
         with tarfile.open(file, "w:gz", compresslevel=6) as archive:
@@ -57,15 +59,15 @@ def write_archive(file: Path, without: Collection[str] = ()) -> Contents:
                 files += 1
     except OSError as error:
         raise SettingsError(f"--archive {file}: {error.strerror}") from error
-    names = tuple(sorted(f"{name} {one.version}" for name, one in chosen.items()))
+    names = tuple(sorted(f"{name} {dist.version}" for name, dist in chosen.items()))
     return Contents(names, files, file.stat().st_size)
 
 
 @cache
 def _distributions() -> dict[str, Distribution]:
     """What a process has loaded that does nothing but import what tasks import; by plain names, without ours."""
-    asked = [sys.executable, "-c", _LIST, *_ENTRIES]
-    loaded = json.loads(subprocess.run(asked, capture_output=True, check=True, text=True).stdout)  # noqa: S603 - ours
+    command = [sys.executable, "-c", _LIST, *_ENTRIES]
+    loaded = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)  # noqa: S603 - ours
     owners = packages_distributions()
     names = {_plain(owner) for module in loaded for owner in owners.get(module, ())}
     return {name: distribution(name) for name in names - _SPARKS_OWN - {"tailrace"}}
@@ -79,19 +81,19 @@ def _files(chosen: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
             inside = PurePosixPath(package, path.relative_to(root).as_posix())
             if path.is_file() and _wanted(inside):
                 yield path, str(inside)
-    for one in chosen.values():
-        for listed in sorted(one.files or ()):
+    for dist in chosen.values():
+        for listed in sorted(dist.files or ()):
             inside = PurePosixPath(listed.as_posix())
-            path = Path(str(one.locate_file(listed)))
+            path = Path(str(dist.locate_file(listed)))
             if ".." not in inside.parts and _wanted(inside) and path.is_file():
                 yield path, str(inside)
 
 
 def _folder(package: str) -> Path:
-    found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
         raise SettingsError(f"{package} is not installed beside this program")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _wanted(inside: PurePosixPath) -> bool:

@@ -87,8 +87,8 @@ class BatchWriter:
             marks=marks_of(records.column("marks")),
             tables=progress_of(records, time.time()),
             left_out={} if self._shape is None else dict(self._shape.left_out),
-            held_seconds=blocked.seconds,
-            held_for=tuple(blocked.reasons),
+            blocked_seconds=blocked.seconds,
+            blocked_by=tuple(blocked.reasons),
             seconds=time.monotonic() - began,
         )
 

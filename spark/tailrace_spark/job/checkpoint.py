@@ -1,4 +1,4 @@
-"""Whose checkpoint it is: a note beside Spark's own, so that another job's is refused before anything is written."""
+"""Marks a checkpoint with its job, by a note beside Spark's files, so that another job cannot use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log: Final = logging.getLogger("tailrace_spark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a checkpoint belongs to. `sink` is its store without secrets, empty where that is not known.
+    """The owner of a checkpoint. `sink` is its store without secrets, empty where that is not known.
 
     `store` is a digest that tells it from others where its name for people does not (`store_of`).
     `one_copy`: whether copies are left out, which changes what Spark keeps; for how long may change.
@@ -58,16 +58,16 @@ def require_own(files: Files, checkpoint: str, job: Job) -> None:
     `files` are those of `<checkpoint>/tailrace`. Formats up to FORMAT are read and noted anew.
     """
     text = require_not_anothers(files, checkpoint, job)
-    said = asdict(job)
+    fields = asdict(job)
     if not job.store:
-        del said["store"]
-    note = json.dumps({"format": FORMAT, **said})
+        del fields["store"]
+    note = json.dumps({"format": FORMAT, **fields})
     if note != text:
         files.write(_NOTE, note)
 
 
 def require_not_anothers(files: Files, checkpoint: str, job: Job) -> str | None:
-    """What `checkpoint` notes of whose it is, None without a note. Raises as `require_own`, and writes nothing."""
+    """The text of the note in `checkpoint`, None without one. Raises as `require_own`, and writes nothing."""
     text = files.read(_NOTE)
     if text is not None:
         _compare(_parsed(text, checkpoint), checkpoint, job)
@@ -86,8 +86,8 @@ def chosen_checkpoint(
     default = StreamSettings.model_fields["checkpoint"].default
     if settings.checkpoint != default or open_files(chosen).read(_OF_SPARK) is not None:
         return chosen
-    note = open_files(f"{EARLIER_DEFAULT}/tailrace").read(_NOTE)
-    if note is None:
+    text = open_files(f"{EARLIER_DEFAULT}/tailrace").read(_NOTE)
+    if text is None:
         if open_files(EARLIER_DEFAULT).read(_OF_SPARK) is None:
             return chosen
         if only_sink:
@@ -96,56 +96,58 @@ def chosen_checkpoint(
             f"stream.checkpoint: {EARLIER_DEFAULT}, the default before, does not say which sink it is of. If it is the "
             f'sink {sink}, rename it to {chosen}; else set stream.checkpoint = "{chosen}", which begins a new one'
         )
-    known = _parsed(note, EARLIER_DEFAULT)
-    if _store(known) == store:
+    note = _parsed(text, EARLIER_DEFAULT)
+    if _store(note) == store:
         log.info("stream.checkpoint: using %s, the earlier default, which belongs to this sink", EARLIER_DEFAULT)
         return EARLIER_DEFAULT
-    log.warning("stream.checkpoint: %s belongs to sink %s; this stream uses %s", EARLIER_DEFAULT, _shown(known), chosen)
+    log.warning("stream.checkpoint: %s belongs to sink %s; this stream uses %s", EARLIER_DEFAULT, _shown(note), chosen)
     return chosen
 
 
 def _parsed(text: str, checkpoint: str) -> dict[str, Any]:
     try:
-        known = json.loads(text)
-        if not isinstance(known, dict) or not isinstance(known["format"], int):
+        note = json.loads(text)
+        if not isinstance(note, dict) or not isinstance(note["format"], int):
             raise ValueError("no format in it")
     except (ValueError, KeyError) as error:
         raise SettingsError(
             f"stream.checkpoint {checkpoint}: tailrace/{_NOTE} in it is damaged ({error}); remove that file if the "
             "checkpoint is this stream's, or set another stream.checkpoint"
         ) from None
-    return known
+    return note
 
 
-def _store(known: dict[str, Any]) -> str:
-    """That of a note; one without has what tells it apart in the sink's name."""
-    return str(known.get("store") or store_of(known["sink"]))
+def _store(note: dict[str, Any]) -> str:
+    """The store of a note; in one of an earlier version the sink's name has it."""
+    return str(note.get("store") or store_of(note["sink"]))
 
 
-def _shown(known: dict[str, Any]) -> str:
+def _shown(note: dict[str, Any]) -> str:
     """A note's sink for people; what follows the host in one of an earlier version may be a secret."""
-    sink = str(known["sink"])
-    return origin(sink) if not known.get("store") and urlsplit(sink).hostname else sink
+    sink = str(note["sink"])
+    return origin(sink) if not note.get("store") and urlsplit(sink).hostname else sink
 
 
-def _compare(known: dict[str, Any], checkpoint: str, job: Job) -> None:
-    where = f"stream.checkpoint {checkpoint}"
-    if known["format"] > FORMAT:
+def _compare(note: dict[str, Any], checkpoint: str, job: Job) -> None:
+    subject = f"stream.checkpoint {checkpoint}"
+    if note["format"] > FORMAT:
         raise SettingsError(
-            f"{where} was written by a newer Tailrace (format {known['format']}; this one reads up to {FORMAT}): "
-            "install that version, or set another stream.checkpoint, which reads the topics from "
-            "stream.starting_offsets on; a sink that merges comes out the same"
+            f"{subject} was written by a newer Tailrace (format {note['format']}; this one reads up to {FORMAT}). "
+            "Install that version, or set another stream.checkpoint, which reads the topics from "
+            "stream.starting_offsets on; a merging sink comes out the same"
         )
-    again = "set another stream.checkpoint, which reads the topics from stream.starting_offsets on"
-    if known.get("prefix") != job.prefix:
-        raise SettingsError(f"{where} is of the topics of {known.get('prefix')}, not of {job.prefix}: {again}")
-    if known.get("sink") and job.sink and _store(known) != (job.store or store_of(job.sink)):
-        before = _shown(known)
-        other = f"the sink {before}, not of {job.sink}" if before != job.sink else f"another sink at {job.sink}"
+    remedy = "set another stream.checkpoint, which reads the topics from stream.starting_offsets on"
+    if note.get("prefix") != job.prefix:
+        raise SettingsError(f"{subject} is of the topics of {note.get('prefix')}, not of {job.prefix}: {remedy}")
+    if note.get("sink") and job.sink and _store(note) != (job.store or store_of(job.sink)):
+        noted_sink = _shown(note)
+        owner = f"the sink {noted_sink}, not of {job.sink}" if noted_sink != job.sink else f"another sink at {job.sink}"
         raise SettingsError(
-            f"{where} is of {other}, which would lack everything before: {again}; "
+            f"{subject} is of {owner}, which would lack everything before: {remedy}; "
             f"if it is the same store at another address, remove tailrace/{_NOTE} in the checkpoint"
         )
-    if bool(known.get("one_copy")) != job.one_copy:
-        was = "with" if known.get("one_copy") else "without"
-        raise SettingsError(f"{where} was written {was} stream.one_copy_seconds, and what Spark keeps differs: {again}")
+    if bool(note.get("one_copy")) != job.one_copy:
+        noted_mode = "with" if note.get("one_copy") else "without"
+        raise SettingsError(
+            f"{subject} was written {noted_mode} stream.one_copy_seconds, and what Spark keeps differs: {remedy}"
+        )

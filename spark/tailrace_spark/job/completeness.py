@@ -46,8 +46,8 @@ def published_to(progress: Iterable[Progress], ring: Collection[str], lateness_m
     return Completeness((slowest.complete_to or 0) - lateness_ms, words)
 
 
-class Marks:
-    """What each topic's part of the log is complete up to.
+class WatermarkTracker:
+    """The time up to which each topic's part of the log is complete.
 
     A mark is a time up to which all hosts have published, with the ends that a topic's partitions had after that was
     known. Once the stream has written up to there, everything before that time is written.
@@ -68,8 +68,8 @@ class Marks:
         self._settle(topic, written)
         reached = self._reached.get(topic)
         if topic not in self._pending and published.time is not None and (reached is None or published.time > reached):
-            own = {partition: end for partition, end in ends.items() if partition[0] == topic}
-            self._pending[topic] = published.time, own
+            topic_ends = {partition: end for partition, end in ends.items() if partition[0] == topic}
+            self._pending[topic] = published.time, topic_ends
             self._settle(topic, written)
         if topic not in self._pending:
             return Completeness(self._reached.get(topic), published.waits_for)

@@ -18,12 +18,12 @@ def ends_of(records: Any) -> dict[KafkaPartition, int]:
 
 def progress_of(records: Any, now: float) -> dict[str, TableProgress]:
     """By "keyspace.table"; records that are no changes belong to none."""
-    known = records.filter(pc.is_valid(records.column("written"))).group_by(["keyspace", "table"])
+    changes = records.filter(pc.is_valid(records.column("written"))).group_by(["keyspace", "table"])
     return {
         f"{row['keyspace']}.{row['table']}": TableProgress(
             row["written_count"], max(0.0, now - row["written_max"] / 1e6)
         )
-        for row in known.aggregate([("written", "count"), ("written", "max")]).to_pylist()
+        for row in changes.aggregate([("written", "count"), ("written", "max")]).to_pylist()
     }
 
 

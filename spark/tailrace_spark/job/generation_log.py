@@ -38,15 +38,15 @@ class BatchLog:
         noted = self._read(batch)
         if noted is not None:
             uuids = set(noted["generations"])
-            same = [generation for generation in published if str(generation.uuid) in uuids]
-            if len(same) < len(uuids):
+            remaining = [generation for generation in published if str(generation.uuid) in uuids]
+            if len(remaining) < len(uuids):
                 log.warning(
                     "batch %d is a retry: %d of the generations it used were removed; assigning by the others",
                     batch,
-                    len(uuids) - len(same),
+                    len(uuids) - len(remaining),
                 )
-            if same:  # what is newer stays out: it was not known then
-                return same, noted["known_until"]
+            if remaining:  # what is newer stays out: it was not known then
+                return remaining, noted["known_until"]
         self._write(batch, [str(generation.uuid) for generation in published], known_until)
         return list(published), known_until
 

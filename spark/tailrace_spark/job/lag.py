@@ -1,4 +1,4 @@
-"""How far a stream is behind its topics: where they end now, less where its last batch ended."""
+"""Consumer lag: the end offsets of the topics, less those of the last finished batch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Ends = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
 
 def read_to(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """The offset that each partition is read up to, of Spark's progress of a query from Kafka."""
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for source in progress["sources"]:
         for topic, partitions in (source.get("endOffset") or {}).items():
-            found.update({(topic, int(partition)): int(offset) for partition, offset in partitions.items()})
-    return found
+            offsets.update({(topic, int(partition)): int(offset) for partition, offset in partitions.items()})
+    return offsets
 
 
-def behind(progress: Mapping[str, Any] | None, ends: Ends) -> dict[str, int] | None:
-    """Records behind, by topic; the ends of transactions, which have offsets too, are among them.
+def topic_lag(progress: Mapping[str, Any] | None, ends: Ends) -> dict[str, int] | None:
+    """Records not read yet, by topic; the ends of transactions, which have offsets too, are among them.
 
     None where there is no progress yet, or Kafka does not answer.
     """
@@ -34,7 +34,7 @@ def behind(progress: Mapping[str, Any] | None, ends: Ends) -> dict[str, int] | N
         now = ends(reached)
     except TailraceError:
         return None
-    found: Counter[str] = Counter()
-    for place, offset in reached.items():
-        found[place[0]] += max(0, now.get(place, offset) - offset)
-    return dict(found)
+    lag: Counter[str] = Counter()
+    for partition, offset in reached.items():
+        lag[partition[0]] += max(0, now.get(partition, offset) - offset)
+    return dict(lag)

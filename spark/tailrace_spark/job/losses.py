@@ -60,9 +60,9 @@ def find_losses(plan: Plan, ids: Mapping[str, str], states: Mapping[str, TopicSt
         state = states.get(topic)
         partitions = sorted({partition for name, partition in (*plan.start, *plan.end) if name == topic})
         if state is None:
-            losses.append(Loss(topic, DELETED, tuple(_unread(plan, topic, number) for number in partitions)))
+            losses.append(Loss(topic, DELETED, tuple(_unread(plan, topic, partition) for partition in partitions)))
         elif _is_another(plan, topic, ids, state):
-            losses.append(Loss(topic, RECREATED, tuple(_unread(plan, topic, number) for number in partitions)))
+            losses.append(Loss(topic, RECREATED, tuple(_unread(plan, topic, partition) for partition in partitions)))
         elif spans := _trimmed(plan, topic, partitions, state):
             losses.append(Loss(topic, TRIMMED, spans))
     return losses
@@ -94,7 +94,9 @@ def _is_another(plan: Plan, topic: str, ids: Mapping[str, str], state: TopicStat
     """Whether it is a topic of the same name: by its id, or, where that was not noted, by its ends."""
     if topic in ids:
         return ids[topic] != state.id
-    return any(offset > state.ends.get(number, 0) for (name, number), offset in plan.start.items() if name == topic)
+    return any(
+        offset > state.ends.get(partition, 0) for (name, partition), offset in plan.start.items() if name == topic
+    )
 
 
 def _unread(plan: Plan, topic: str, partition: int) -> Span:
@@ -104,9 +106,9 @@ def _unread(plan: Plan, topic: str, partition: int) -> Span:
 
 
 def _trimmed(plan: Plan, topic: str, partitions: list[int], state: TopicState) -> tuple[Span, ...]:
-    found = []
-    for number in partitions:
-        first, start = plan.start.get((topic, number), 0), state.starts.get(number, 0)
+    spans = []
+    for partition in partitions:
+        first, start = plan.start.get((topic, partition), 0), state.starts.get(partition, 0)
         if start > first:
-            found.append(Span(number, first, start))
-    return tuple(found)
+            spans.append(Span(partition, first, start))
+    return tuple(spans)

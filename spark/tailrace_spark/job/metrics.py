@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace_common.http_server import Answer, WebServer
-from tailrace_spark.job.lag import Ends, behind
+from tailrace_spark.job.lag import Ends, topic_lag
 from tailrace_spark.job.losses import Loss
 from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target
 
@@ -39,7 +39,7 @@ class StreamMetrics:
         self._report = Report(target)
         self._query: QueryProgress = _nothing
         self._ends: Ends | None = None
-        self.registry.register(_Told(self._report))
+        self.registry.register(_InfoMetrics(self._report))
         self._batches = Counter("tailrace_stream_batches", "Micro-batches written to the sink.", registry=self.registry)
         self._records = Counter(
             "tailrace_stream_records", "Records read and written, by table.", ["table"], registry=self.registry
@@ -74,10 +74,10 @@ class StreamMetrics:
         self._marked = Counter(
             "tailrace_stream_marked", "Records with a mark, such as late.", ["mark"], registry=self.registry
         )
-        self._held_seconds = Counter(
+        self._blocked_seconds = Counter(
             "tailrace_stream_held_seconds", "Seconds that batches waited.", registry=self.registry
         )
-        self._held = Gauge(
+        self._blocked = Gauge(
             "tailrace_stream_held", "1 while a batch waits for the generations or the sink.", registry=self.registry
         )
         self._losses = Counter(
@@ -125,7 +125,7 @@ class StreamMetrics:
             self._records.labels(name).inc(table.records)
             self._lag.labels(name).set(table.lag_seconds)
         self._seconds.observe(done.seconds)
-        self._held_seconds.inc(done.held_seconds)
+        self._blocked_seconds.inc(done.blocked_seconds)
         self._last.set_to_current_time()
         self._report.wrote(done, time.time())
 
@@ -145,20 +145,20 @@ class StreamMetrics:
 
     def failed(self, what: str, words: str) -> None:
         """An attempt at a batch failed, of the generations or the sink; the batch waits."""
-        self._held.set(1)
+        self._blocked.set(1)
         self._retries.labels(what).inc()
         self._report.failed(what, words, time.time())
 
-    def goes_on(self) -> None:
+    def unblocked(self) -> None:
         """No batch waits any more."""
-        self._held.set(0)
-        self._report.goes_on()
+        self._blocked.set(0)
+        self._report.unblocked()
 
     def watch(self, query: QueryProgress, ends: Ends) -> None:
-        """Tell what Spark says of the query, and how far it is behind, too; asked for whenever they are read."""
+        """Add the progress of Spark's query, and its lag; both are asked for whenever the metrics are read."""
         first, self._query, self._ends = self._ends is None, query, ends
         if first:
-            self.registry.register(_Query(lambda: self._query(), ends))
+            self.registry.register(_QueryMetrics(lambda: self._query(), ends))
 
     def alive(self) -> None:
         """The loop around the query moves."""
@@ -175,36 +175,36 @@ class StreamMetrics:
         return self._alive is not None and self.live and not self._report.waits
 
     def status(self) -> dict[str, object]:
-        """What /status answers."""
-        return self._report.as_json(None if self._ends is None else behind(self._query(), self._ends))
+        """The answer of /status, as JSON has it."""
+        return self._report.as_json(None if self._ends is None else topic_lag(self._query(), self._ends))
 
 
 def _nothing() -> None:
     """There is no progress yet."""
 
 
-class _Told(Collector):
-    """What is said in labels: the sink, and the last error."""
+class _InfoMetrics(Collector):
+    """Metrics whose news is in their labels: the sink, and the last error."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
 
     def collect(self) -> Iterator[Metric]:
         target, trouble = self._report.target, self._report.trouble
-        about = GaugeMetricFamily("tailrace_stream_sink_info", "The sink.", labels=["sink", "type", "location"])
-        about.add_metric([target.name, target.type, target.location], 1)
-        yield about
-        last = GaugeMetricFamily(
+        info = GaugeMetricFamily("tailrace_stream_sink_info", "The sink.", labels=["sink", "type", "location"])
+        info.add_metric([target.name, target.type, target.location], 1)
+        yield info
+        last_error = GaugeMetricFamily(
             "tailrace_stream_last_error_timestamp_seconds",
             "When something went wrong last, and what to do about it.",
             labels=["what", "error", "action"],
         )
         if trouble is not None:
-            last.add_metric([trouble.what, trouble.words[:_LONGEST_LABEL], trouble.action], trouble.at)
-        yield last
+            last_error.add_metric([trouble.what, trouble.words[:_LONGEST_LABEL], trouble.action], trouble.at)
+        yield last_error
 
 
-class _Query(Collector):
+class _QueryMetrics(Collector):
     def __init__(self, progress: QueryProgress, ends: Ends) -> None:
         self._progress = progress
         self._ends = ends
@@ -220,13 +220,15 @@ class _Query(Collector):
         yield GaugeMetricFamily("tailrace_stream_rows_per_second", "Rate of the last batch.", value=rate)
         watermark = progress.get("eventTime", {}).get("watermark")
         if watermark is not None:
-            at = datetime.fromisoformat(watermark).timestamp()
+            seconds = datetime.fromisoformat(watermark).timestamp()
             words = "Changes taken up before this are forgotten: copies of them would be passed on."
-            yield GaugeMetricFamily("tailrace_stream_watermark_timestamp_seconds", words, value=at)
-        late = GaugeMetricFamily("tailrace_stream_behind_records", "Records not read yet, by topic.", labels=["topic"])
-        for topic, count in (behind(progress, self._ends) or {}).items():
-            late.add_metric([topic], count)
-        yield late
+            yield GaugeMetricFamily("tailrace_stream_watermark_timestamp_seconds", words, value=seconds)
+        behind_records = GaugeMetricFamily(
+            "tailrace_stream_behind_records", "Records not read yet, by topic.", labels=["topic"]
+        )
+        for topic, count in (topic_lag(progress, self._ends) or {}).items():
+            behind_records.add_metric([topic], count)
+        yield behind_records
 
 
 class MetricsServer(WebServer):

@@ -45,25 +45,25 @@ def without_large(heads: DataFrame, largest: int) -> DataFrame:
     return heads.withColumn("size", size).withColumn("value", F.when(size <= largest, F.col("value")))
 
 
-def parts_of(records: pa.Table, most: int) -> list[pa.Table]:
+def parts_of(records: pa.Table, limit: int) -> list[pa.Table]:
     """Records with a `size`, cut into parts of at most so many bytes, and at least one record.
 
     All of them as they are, where they fit; else in the order of topic, partition and offset. Where they are cut
     follows from the records alone, so a batch that is delivered again has the same parts.
     """
-    if records.num_rows == 0 or (pc.sum(records.column("size")).as_py() or 0) <= most:
+    if records.num_rows == 0 or (pc.sum(records.column("size")).as_py() or 0) <= limit:
         return [records]
     ordered = records.sort_by(_IN_ORDER)
     ends = np.cumsum(ordered.column("size").to_numpy())
-    parts, begin, before = [], 0, 0
+    parts, begin, bytes_before = [], 0, 0
     while begin < len(ends):
-        end = max(begin + 1, int(np.searchsorted(ends, before + most, side="right")))
+        end = max(begin + 1, int(np.searchsorted(ends, bytes_before + limit, side="right")))
         parts.append(ordered.slice(begin, end - begin))
-        begin, before = end, int(ends[end - 1])
+        begin, bytes_before = end, int(ends[end - 1])
     return parts
 
 
-def with_values(spark: SparkSession, settings: Settings, part: pa.Table, most: int) -> pa.Table:
+def with_values(spark: SparkSession, settings: Settings, part: pa.Table, limit: int) -> pa.Table:
     """The part, of at most so many bytes, with the values that it lacks, read from Kafka in a few jobs.
 
     Raises MissingRecordsError where they are gone.
@@ -73,22 +73,24 @@ def with_values(spark: SparkSession, settings: Settings, part: pa.Table, most: i
         return part
     ordered = part.sort_by(_IN_ORDER)
     mask = pc.is_null(ordered.column("value")).combine_chunks()
-    places = ordered.filter(mask).select([*PLACE, "size"])
-    few = max(_LEAST_BYTES, most // _READS_OF_A_PART)
-    found = pa.concat_tables([_read(spark, settings, some.select(PLACE)) for some in parts_of(places, few)])
-    if found.num_rows != places.num_rows:
-        raise MissingRecordsError(f"{places.num_rows - found.num_rows} of {places.num_rows} records")
-    values = found.sort_by(_IN_ORDER).column("value").combine_chunks().cast(pa.binary())
-    whole = pc.replace_with_mask(ordered.column("value").combine_chunks(), mask, values)
-    return ordered.set_column(ordered.schema.get_field_index("value"), "value", whole)
+    missing = ordered.filter(mask).select([*PLACE, "size"])
+    bytes_per_read = max(_LEAST_BYTES, limit // _READS_OF_A_PART)
+    fetched = pa.concat_tables(
+        [_read(spark, settings, chunk.select(PLACE)) for chunk in parts_of(missing, bytes_per_read)]
+    )
+    if fetched.num_rows != missing.num_rows:
+        raise MissingRecordsError(f"{missing.num_rows - fetched.num_rows} of {missing.num_rows} records")
+    values = fetched.sort_by(_IN_ORDER).column("value").combine_chunks().cast(pa.binary())
+    complete = pc.replace_with_mask(ordered.column("value").combine_chunks(), mask, values)
+    return ordered.set_column(ordered.schema.get_field_index("value"), "value", complete)
 
 
-def _read(spark: SparkSession, settings: Settings, places: pa.Table) -> pa.Table:
+def _read(spark: SparkSession, settings: Settings, record_ids: pa.Table) -> pa.Table:
     """The values at these places, and no others."""
-    spans = places.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+    spans = record_ids.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
     ranges: dict[TopicPartition, tuple[int, int]] = {
         (row["topic"], row["partition"]): (row["offset_min"], row["offset_max"] + 1) for row in spans.to_pylist()
     }
-    wanted = F.broadcast(spark.createDataFrame(places))
-    messages = read_ranges(spark, settings, ranges).join(wanted, list(PLACE), "left_semi")
+    requested = F.broadcast(spark.createDataFrame(record_ids))
+    messages = read_ranges(spark, settings, ranges).join(requested, list(PLACE), "left_semi")
     return messages.select(*PLACE, "value").coalesce(spark.sparkContext.defaultParallelism).toArrow()

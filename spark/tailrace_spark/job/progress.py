@@ -1,4 +1,4 @@
-"""What a stream says of itself: what it writes to, what it did, what it waits for, what went wrong last. Pure."""
+"""Stream status: its sink, counters, what it is blocked on, and its last error. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOWHERE = Target("", "", "", "")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What went wrong, of `what`, in the words of the log, what to do about it, and when (seconds since 1970)."""
+    """An error of `what`, in the words of the log, with what to do about it, and when it was (seconds since 1970)."""
 
     what: str
     words: str
@@ -50,10 +50,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What became of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of,
-    `left_out` counts what filters left out, by table.
+    """The outcome of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of.
 
-    `held_seconds` is how long the batch waited, `held_for` each reason once, as the log has it.
+    `left_out` counts the changes that filters left out, by table. `blocked_seconds` is how long the stream was blocked
+    on the batch, `blocked_by` has each reason once, as the log does.
     """
 
     batch: int
@@ -62,8 +62,8 @@ class Progress:
     marks: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, TableProgress] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
-    held_seconds: float = 0.0
-    held_for: tuple[str, ...] = ()
+    blocked_seconds: float = 0.0
+    blocked_by: tuple[str, ...] = ()
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Progress:
             f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
             f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
             f"{f'{self.summary.deferred} kept for later, ' if self.summary.deferred else ''}"
-            f"held {self.held_seconds:.1f} s{''.join(f' for the {why}' for why in self.held_for)}, "
+            f"blocked {self.blocked_seconds:.1f} s{''.join(f' for the {why}' for why in self.blocked_by)}, "
             f"took {self.seconds:.1f} s"
         )
 
@@ -90,7 +90,7 @@ class Report:
         self._tables: dict[str, TableProgress] = {}
         self._refused: dict[str, str] = {}
         self._last: tuple[Progress, float] | None = None
-        self._held: Trouble | None = None
+        self._blocked: Trouble | None = None
         self._losses: list[Trouble] = []
         self.stopped: dict[str, str] = {}
 
@@ -102,16 +102,16 @@ class Report:
     def failed(self, what: str, words: str, now: float) -> None:
         """An attempt at a batch failed, and the batch waits."""
         self._counts["retries"] += 1
-        self.trouble = self._held = Trouble(what, words, self._action(what), now)
+        self.trouble = self._blocked = Trouble(what, words, self._action(what), now)
 
     @property
     def waits(self) -> bool:
         """Whether a batch waits."""
-        return self._held is not None
+        return self._blocked is not None
 
-    def goes_on(self) -> None:
-        """The batch waits no more."""
-        self._held = None
+    def unblocked(self) -> None:
+        """No batch waits any more."""
+        self._blocked = None
 
     def wrote(self, done: Progress, now: float) -> None:
         """A batch was written."""
@@ -126,8 +126,8 @@ class Report:
             filtered=sum(done.left_out.values()),
         )
         for name, table in done.tables.items():
-            before = self._tables.get(name)
-            records = table.records + (0 if before is None else before.records)
+            previous = self._tables.get(name)
+            records = table.records + (0 if previous is None else previous.records)
             self._tables[name] = TableProgress(records, table.lag_seconds)
             self._refused.pop(name, None)
         self._refused.update(dict(summary.refused))
@@ -149,7 +149,7 @@ class Report:
         target = self.target
         return {
             "sink": {"name": target.name, "type": target.type, "location": target.location},
-            "held": _said(self._held),
+            "held": _trouble_json(self._blocked),
             "counts": dict(self._counts),
             "last_batch": None if self._last is None else _batch(*self._last),
             "tables": {
@@ -158,9 +158,9 @@ class Report:
             },
             "refused_tables": dict(self._refused),
             "behind_records": None if behind is None else dict(behind),
-            "losses": [_said(loss) for loss in self._losses],
+            "losses": [_trouble_json(loss) for loss in self._losses],
             "stopped": dict(self.stopped),
-            "last_error": _said(self.trouble),
+            "last_error": _trouble_json(self.trouble),
         }
 
     def _action(self, what: str) -> str:
@@ -192,11 +192,11 @@ def _batch(done: Progress, at: float) -> dict[str, object]:
         "at": _time(at),
         "records": done.records,
         "seconds": round(done.seconds, 3),
-        "held_seconds": round(done.held_seconds, 3),
+        "held_seconds": round(done.blocked_seconds, 3),
     }
 
 
-def _said(trouble: Trouble | None) -> dict[str, object] | None:
+def _trouble_json(trouble: Trouble | None) -> dict[str, object] | None:
     if trouble is None:
         return None
     return {"what": trouble.what, "words": trouble.words, "action": trouble.action, "at": _time(trouble.at)}

@@ -52,5 +52,5 @@ def last_progress(query: StreamingQuery) -> Mapping[str, Any] | None:
         last = query.lastProgress
     except Py4JError:
         return None  # Spark has ended
-    found: Mapping[str, Any] | None = None if last is None else json.loads(last.json)
-    return found
+    progress: Mapping[str, Any] | None = None if last is None else json.loads(last.json)
+    return progress

@@ -1,4 +1,4 @@
-"""Dead letters of a sink, written into it again: once what they wanted is there."""
+"""Replay: dead letters of a sink are written into it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace_spark.sinks.protocol import DeadLetterSink, UpdateSink
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.lookup import StreamTable
 
-AT_ONCE: Final = 500
+LETTERS_PER_BATCH: Final = 500
 _RECORDS: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -31,72 +31,74 @@ Fetch = Callable[[RecordId], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """What became of some letters: taken in, set aside again, or left, since nobody has their bytes."""
+class ReplayCounts:
+    """Counts of letters: taken in, set aside again, or left, since their bytes are nowhere any more."""
 
     taken: int = 0
     again: int = 0
     left: int = 0
 
-    def __add__(self, other: Replayed) -> Replayed:
-        return Replayed(self.taken + other.taken, self.again + other.again, self.left + other.left)
+    def __add__(self, other: ReplayCounts) -> ReplayCounts:
+        return ReplayCounts(self.taken + other.taken, self.again + other.again, self.left + other.left)
 
 
 def all_letters(sink: DeadLetterSink) -> Iterator[DeadLetter]:
     """Every letter, by topic, partition and offset."""
-    for some in _parts(sink):
-        yield from some
+    for letters in _letter_batches(sink):
+        yield from letters
 
 
-def replayed(sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch) -> Iterator[Replayed]:
+def replay_letters(
+    sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch
+) -> Iterator[ReplayCounts]:
     """Write every letter again, some at a time; what became of each part, when it is committed.
 
     `pieces_of` makes pieces of records, a pyarrow Table (`source.decode`). `fetch` reads the bytes of one that
     was set aside without. A stream may write meanwhile.
     """
-    for some in _parts(sink):
-        whole = [letter for letter in _with_bytes(some, fetch) if letter.message]
-        done = sink.replay(whole, pieces_of(records_of(whole))) if whole else Summary()
-        again = done.dead_letters
-        yield Replayed(taken=len(whole) - again, again=again, left=len(some) - len(whole))
+    for letters in _letter_batches(sink):
+        readable = [letter for letter in _with_bytes(letters, fetch) if letter.message]
+        summary = sink.replay(readable, pieces_of(records_of(readable))) if readable else Summary()
+        again = summary.dead_letters
+        yield ReplayCounts(taken=len(readable) - again, again=again, left=len(letters) - len(readable))
 
 
-def replayed_whole(
+def replay_whole_updates(
     sink: DeadLetterSink,
     pieces_of: Callable[[Any], Iterable[Piece]],
     fetch: Fetch,
     updates: UpdateSink,
     table: StreamTable,
-) -> Iterator[Replayed]:
-    """As `replayed`, for a sink that needs table updates whole, with their streams; `updates` is the same sink.
+) -> Iterator[ReplayCounts]:
+    """As `replay_letters`, for a sink that needs table updates whole, with their streams; `updates` is the same sink.
 
     An update goes with the last of its letters. One of which not all changes are letters stays: its rows count on from
     those that are missing.
     """
     open_updates: dict[object, _Update] = {}
-    for some in _parts(sink):
-        known = _with_bytes(some, fetch)
-        by_place = {letter.record_id.key: letter for letter in known if letter.message}
+    for batch in _letter_batches(sink):
+        letters = _with_bytes(batch, fetch)
+        by_record = {letter.record_id.key: letter for letter in letters if letter.message}
         done: list[DeadLetter] = []
         changes: list[Delivered] = []
         refused: list[DeadLetter] = []
-        for piece in pieces_of(records_of(list(by_place.values()))):
+        for piece in pieces_of(records_of(list(by_record.values()))):
             for letter in piece.dead_letters:
                 refused.append(letter)
-                done.append(by_place[letter.record_id.key])
+                done.append(by_record[letter.record_id.key])
             for delivered in piece.changes:
                 name = _update_of(delivered)
                 update = open_updates.setdefault(name, _Update())
-                update.letters.append(by_place[delivered.record_id.key])
+                update.letters.append(by_record[delivered.record_id.key])
                 update.parts.add(delivered)
                 if update.parts.whole:
                     done += update.letters
                     changes += open_updates.pop(name).parts.in_order()
-        given = [with_streams(Piece(tuple(changes)), table, updates.write_times), Piece((), tuple(refused))]
-        again = sink.replay(done, given).dead_letters if done else 0
-        yield Replayed(taken=len(done) - again, again=again, left=len(some) - len(by_place))
+        replay_pieces = [with_streams(Piece(tuple(changes)), table, updates.write_times), Piece((), tuple(refused))]
+        again = sink.replay(done, replay_pieces).dead_letters if done else 0
+        yield ReplayCounts(taken=len(done) - again, again=again, left=len(batch) - len(by_record))
     if open_updates:
-        yield Replayed(again=sum(len(update.letters) for update in open_updates.values()))
+        yield ReplayCounts(again=sum(len(update.letters) for update in open_updates.values()))
 
 
 @dataclass(slots=True)
@@ -108,34 +110,34 @@ class _Update:
 
 
 def _update_of(delivered: Delivered) -> object:
-    """What the changes of one update, as one agent published it, have in common."""
-    place, source = delivered.record_id, delivered.change.source
+    """The identity of an update, as one agent published it: equal for all of its changes."""
+    record_id, source = delivered.record_id, delivered.change.source
     if source is None:
-        return place.key
-    return place.topic, place.partition, source.host, source.epoch, source.segment, source.offset, source.origin
+        return record_id.key
+    return record_id.topic, record_id.partition, source.host, source.epoch, source.segment, source.offset, source.origin
 
 
 def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]:
     return [letter if letter.message else replace(letter, message=fetch(letter.record_id) or b"") for letter in letters]
 
 
-def _parts(sink: DeadLetterSink) -> Iterator[Sequence[DeadLetter]]:
-    after = None
-    while some := sink.dead_letters(after, AT_ONCE):
-        yield some
-        after = some[-1].record_id
+def _letter_batches(sink: DeadLetterSink) -> Iterator[Sequence[DeadLetter]]:
+    last_record = None
+    while letters := sink.dead_letters(last_record, LETTERS_PER_BATCH):
+        yield letters
+        last_record = letters[-1].record_id
 
 
 def records_of(letters: Sequence[DeadLetter]) -> pa.Table:
     """The records that letters were made of, as tailrace_spark.source.decode has them, without streams."""
-    places = [letter.record_id for letter in letters]
-    nothing = [None] * len(letters)
+    record_ids = [letter.record_id for letter in letters]
+    nulls = [None] * len(letters)
     columns = [
-        [place.topic for place in places],
-        [place.partition for place in places],
-        [place.offset for place in places],
+        [record_id.topic for record_id in record_ids],
+        [record_id.partition for record_id in record_ids],
+        [record_id.offset for record_id in record_ids],
         [letter.message for letter in letters],
-        nothing,
-        nothing,
+        nulls,
+        nulls,
     ]
     return pa.table([pa.array(values, field.type) for values, field in zip(columns, _RECORDS, strict=True)], _RECORDS)

@@ -73,7 +73,7 @@ class Retry:
             else:
                 if failed:
                     self._show(PROCESSING)
-                    self._metrics.goes_on()
+                    self._metrics.unblocked()
                 return result
             blocked.reasons.setdefault(reason)
             log.warning("batch %d waits for the %s; next try in %.1f s", blocked.batch, reason, pause)

@@ -47,28 +47,31 @@ _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "
 def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progress | None = None) -> SparkSession:
     """The session of this process, made with Spark's `settings` ([stream.spark]) over ours if there is none yet.
 
-    Its Java is in a session of its own: a signal to our process group, as terminals send it, reaches Python alone,
-    which ends the stream in order. It ends when this process does. Sets JAVA_HOME and PYSPARK_PYTHON in this process
-    unless Spark's own settings name a Python. Raises JarError or SettingsError when jars or a Java cannot be had.
+    Its Java is in a session of its own. So a signal to our process group, as terminals send it, reaches Python alone,
+    which ends the stream in order. The Java ends when this process does. JAVA_HOME and PYSPARK_PYTHON are set in this
+    process, the latter unless Spark's own settings name a Python. Raises JarError or SettingsError when jars or a Java
+    cannot be had.
     """
-    wanted = {name: str(value) for name, value in (settings or {}).items()}
-    master = wanted.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
+    options = {name: str(value) for name, value in (settings or {}).items()}
+    master = options.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
     if master.startswith("local"):
         # Else Spark complains of every machine whose name is a loopback address, and listens where others reach it.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        wanted = {**_LOCAL, **wanted}
+        options = {**_LOCAL, **options}
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
-    if "spark.pyspark.python" not in wanted:
+    if "spark.pyspark.python" not in options:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    wanted[_JAVA_OPTIONS] = _with_logging(wanted.get(_JAVA_OPTIONS, ""))
+    options[_JAVA_OPTIONS] = _with_logging(options.get(_JAVA_OPTIONS, ""))
     jars = [str(jar) for jar in fetch_sets("spark", progress=progress)]
-    more = wanted.pop("spark.jars", "")
-    fixed = {"spark.jars": ",".join([*jars, more] if more else jars), "spark.sql.session.timeZone": "UTC"}
-    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **wanted, **fixed}.items()])
+    user_jars = options.pop("spark.jars", "")
+    fixed = {"spark.jars": ",".join([*jars, user_jars] if user_jars else jars), "spark.sql.session.timeZone": "UTC"}
+    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **options, **fixed}.items()])
     if SparkContext._gateway is None:  # noqa: SLF001 - PySpark has a Java that runs already nowhere else
         # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
-        shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret_name(one[0])])
-        SparkContext(conf=conf, gateway=_launched(shown))
+        launch_conf = SparkConf(loadDefaults=False).setAll(
+            [entry for entry in conf.getAll() if not is_secret_name(entry[0])]
+        )
+        SparkContext(conf=conf, gateway=_launched(launch_conf))
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     if not log.isEnabledFor(logging.DEBUG):
@@ -78,9 +81,9 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
 
 def _launched(conf: SparkConf) -> Any:
     """PySpark's way to a Java of our own."""
-    own: dict[str, Any] = {"start_new_session": True}
+    process_options: dict[str, Any] = {"start_new_session": True}
     with json_stderr(sys.stderr) if logs_json() else nullcontext() as stderr:
-        return launch_gateway(conf, {**own, "stderr": stderr})  # type: ignore[no-untyped-call]  # it has no types
+        return launch_gateway(conf, {**process_options, "stderr": stderr})  # type: ignore[no-untyped-call]  # it has no types
 
 
 def _with_logging(options: str) -> str:

@@ -178,8 +178,8 @@ class Stream:
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done.
 
-        Raises ServiceError. Raises DataLossError where Kafka has lost records, when nothing else is left to read, and
-        where the sink has lost what its checkpoint counts as written.
+        Raises ServiceError. Raises DataLossError where Kafka has lost records, once nothing else is left to read.
+        Raises it too where the sink lacks what its checkpoint counts as written.
         """
         try:
             self._run(**trigger)

@@ -53,7 +53,7 @@ class TopicWatch:
 
         Raises ChangedTopicsError where one is gone or another, and ServiceError where Kafka does not answer.
         """
-        topics = {place[0] for place, end in plan.end.items() if plan.start.get(place, 0) != end}
+        topics = {partition[0] for partition, end in plan.end.items() if plan.start.get(partition, 0) != end}
         ids = self._states.ids(topics)
         changed = {topic for topic in topics if topic not in ids or self._ids.get(topic, ids[topic]) != ids[topic]}
         if changed:
@@ -97,20 +97,22 @@ class TopicWatch:
         return bool(self.stopped) and (pending is None or not pending[1].end)
 
     def _past(self, plan: Plan, loss: Loss, states: Mapping[str, TopicState]) -> Plan:
-        left = left_of(loss, states[loss.topic]) if loss.why == TRIMMED else {}
+        starts = left_of(loss, states[loss.topic]) if loss.why == TRIMMED else {}
         if self._stops:
             self.stopped[loss.topic] = str(loss)
-            start = moved(plan, left).start
-            own = {str(number): offset for (topic, number), offset in start.items() if topic == loss.topic}
-            self._offsets[loss.topic] = own if left else {}
+            start = moved(plan, starts).start
+            topic_offsets = {
+                str(partition): offset for (topic, partition), offset in start.items() if topic == loss.topic
+            }
+            self._offsets[loss.topic] = topic_offsets if starts else {}
             return without(plan, {loss.topic})
         if loss.why == TRIMMED:
-            return moved(plan, left)
+            return moved(plan, starts)
         self._ids.pop(loss.topic, None)
         if loss.why == RECREATED:
             log.warning(
-                "topic %s is read from its beginning; a sink that counts a topic's offsets (files, Kafka, histories of "
-                "Delta and Iceberg) leaves out those that it had: give it another sink",
+                "topic %s was created again and is read from its beginning. A sink that counts a topic's offsets "
+                "(files, Kafka, histories of Delta and Iceberg) skips those that it had: give the stream another sink",
                 loss.topic,
             )
         return without(plan, {loss.topic})
@@ -121,7 +123,7 @@ class TopicWatch:
             return plan
         for topic, words in self.stopped.items():
             log.warning("%s; the stream reads on with what is left (stream.fail_on_data_loss = false)", words)
-            offsets = {(topic, int(number)): offset for number, offset in self._offsets.get(topic, {}).items()}
+            offsets = {(topic, int(partition)): offset for partition, offset in self._offsets.get(topic, {}).items()}
             if topic in states and states[topic].id == self._ids.get(topic):
                 plan = moved(plan, offsets)
             self._ids.pop(topic, None)

@@ -12,7 +12,7 @@ from tailrace_common.closing import Closing
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.progress import Progress
-from tailrace_spark.job.completeness import Ends, Marks, published_to
+from tailrace_spark.job.completeness import Ends, WatermarkTracker, published_to
 from tailrace_spark.sinks.protocol import AnnouncedSink, Watermark, WatermarkedSink
 
 _LOG: Final = logging.getLogger("tailrace_spark")
@@ -69,7 +69,7 @@ class Upkeep(Closing):
         self._clock = clock
         self._due = clock()
         self._announced: dict[bytes, SchemaEntry] = {}
-        self._marks = Marks()
+        self._marks = WatermarkTracker()
         self._problem = ""
 
     def run(self, written: Callable[[], Ends | None], *, now: bool = False) -> None:
@@ -123,4 +123,7 @@ class Upkeep(Closing):
         published = published_to(self._hosts.progress(), self._hosts.ring(), sink.lateness_ms)
         complete = self._marks.step(published, self._hosts.ends(tables), reached, tables)
         with self._using:
-            sink.complete(Watermark(tables[topic], one.time, one.waits_for) for topic, one in complete.items())
+            sink.complete(
+                Watermark(tables[topic], completeness.time, completeness.waits_for)
+                for topic, completeness in complete.items()
+            )

@@ -105,11 +105,11 @@ def encode_truncations(state: TruncationState) -> bytes:
     out = BytesWriter()
     out.append(VERSION)
     _put(out, len(state.latest))
-    for one in state.latest:
-        out.write(one.table_id.bytes)
-        _put_bytes(out, one.host.encode())
-        _put_signed(out, one.written)
-        _put_signed(out, one.seen)
+    for truncation in state.latest:
+        out.write(truncation.table_id.bytes)
+        _put_bytes(out, truncation.host.encode())
+        _put_signed(out, truncation.written)
+        _put_signed(out, truncation.seen)
     return out.getvalue()
 
 
@@ -209,10 +209,10 @@ class _Reader:
         return self._bytes[self._at - 1]
 
     def unsigned(self) -> int:
-        at = self._at
-        if at < len(self._bytes) and self._bytes[at] < _ONE_BYTE:
-            self._at = at + 1
-            return self._bytes[at]
+        offset = self._at
+        if offset < len(self._bytes) and self._bytes[offset] < _ONE_BYTE:
+            self._at = offset + 1
+            return self._bytes[offset]
         value, self._at = read_unsigned(self._bytes, self._at)
         return value
 
@@ -224,12 +224,12 @@ class _Reader:
         return self.octets(self.unsigned())
 
     def octets(self, length: int) -> builtins.bytes:
-        at = self._at
-        end = at + length
+        start = self._at
+        end = start + length
         if end > len(self._bytes):
             raise TruncatedError("row state ends too early")
         self._at = end
-        return self._bytes[at:end]
+        return self._bytes[start:end]
 
     def truncation(self) -> Truncation:
         table_id = UUID(bytes=self.octets(16))

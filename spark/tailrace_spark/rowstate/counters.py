@@ -40,17 +40,21 @@ def shards(context: bytes) -> list[bytes]:
     if start > len(context) or (len(context) - start) % _SHARD:
         raise TruncatedError(f"a counter context of {len(context)} bytes ends within its header or a shard")
     kinds: dict[int, bytes] = {}
-    for at in range(2, start, 2):
-        element = int.from_bytes(context[at : at + 2], "big", signed=True)
+    for offset in range(2, start, 2):
+        element = int.from_bytes(context[offset : offset + 2], "big", signed=True)
         if element < 0:
             kinds[element + 0x8000] = _GLOBAL
         elif elements > 0:
             kinds[element] = _LOCAL
-    found: list[bytes] = []
-    for index, at in enumerate(range(start, len(context), _SHARD)):
-        name, clock, count = context[at : at + 16], context[at + 16 : at + 24], context[at + 24 : at + 32]
-        found.append(name + kinds.get(index, _REMOTE) + _turned(clock) + _turned(count))
-    return found
+    paths: list[bytes] = []
+    for index, offset in enumerate(range(start, len(context), _SHARD)):
+        name, clock, count = (
+            context[offset : offset + 16],
+            context[offset + 16 : offset + 24],
+            context[offset + 24 : offset + 32],
+        )
+        paths.append(name + kinds.get(index, _REMOTE) + _turned(clock) + _turned(count))
+    return paths
 
 
 def keep_newest_shards(cells: dict[bytes | None, CellState]) -> None:

@@ -56,11 +56,11 @@ class PartitionState:
         """The strongest deletion that covers a row, by its order-preserving clustering bytes; None: the static row."""
         if clustering is None:
             return self.deletion
-        at = bisect_right(self.ranges, clustering, key=_start) - 1
-        if at >= 0:
-            part = self.ranges[at]
-            if part.end is None or clustering < part.end:
-                return part.deletion  # flatten keeps only ranges that supersede the partition's deletion
+        index = bisect_right(self.ranges, clustering, key=_start) - 1
+        if index >= 0:
+            candidate = self.ranges[index]
+            if candidate.end is None or clustering < candidate.end:
+                return candidate.deletion  # flatten keeps only ranges that supersede the partition's deletion
         return self.deletion
 
 
@@ -69,9 +69,9 @@ NOTHING_DELETED: Final = PartitionState()
 
 def merge_partitions(first: PartitionState, second: PartitionState) -> PartitionState:
     """What both say together: commutative, associative, idempotent."""
-    whole = max(first, second, key=_strength)
-    ranges = flatten((*first.ranges, *second.ranges), whole.deletion)
-    return PartitionState(whole.deletion, ranges, whole.assignment)
+    strongest = max(first, second, key=_strength)
+    ranges = flatten((*first.ranges, *second.ranges), strongest.deletion)
+    return PartitionState(strongest.deletion, ranges, strongest.assignment)
 
 
 def truncate_deletions(partition: PartitionState, truncation: Deletion | None) -> PartitionState:
@@ -79,9 +79,9 @@ def truncate_deletions(partition: PartitionState, truncation: Deletion | None) -
     if truncation is None:
         return partition
     covered = partition.deletion is not None and not supersedes(partition.deletion, truncation)
-    whole = NOTHING_DELETED if covered else partition
-    ranges = flatten(partition.ranges, stronger(whole.deletion, truncation))
-    return PartitionState(whole.deletion, ranges, whole.assignment)
+    remaining = NOTHING_DELETED if covered else partition
+    ranges = flatten(partition.ranges, stronger(remaining.deletion, truncation))
+    return PartitionState(remaining.deletion, ranges, remaining.assignment)
 
 
 def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> tuple[RangeDeletion, ...]:
@@ -90,26 +90,30 @@ def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> t
     Of equal deletions the one with the greatest assignment. Ranges that do not supersede `floor`, the partition's
     deletion, and empty ones are left out. It is what Cassandra's RangeTombstoneList keeps, with neighbours joined.
     """
-    kept = [
-        part
-        for part in ranges
-        if (part.end is None or part.start < part.end) and (floor is None or supersedes(part.deletion, floor))
+    effective = [
+        candidate
+        for candidate in ranges
+        if (candidate.end is None or candidate.start < candidate.end)
+        and (floor is None or supersedes(candidate.deletion, floor))
     ]
-    kept.sort(key=_start)
-    points = sorted({part.start for part in kept} | {part.end for part in kept if part.end is not None})
+    effective.sort(key=_start)
+    points = sorted(
+        {candidate.start for candidate in effective}
+        | {candidate.end for candidate in effective if candidate.end is not None}
+    )
     flat: list[RangeDeletion] = []
-    active: list[tuple[int, int]] = []  # (place by strength, index into kept), the strongest first
-    place = _places(kept)
+    active: list[tuple[int, int]] = []  # (rank by strength, index into effective), the strongest first
+    ranks = _ranks(effective)
     next_range = 0
     for index, point in enumerate(points):
-        while next_range < len(kept) and kept[next_range].start == point:
-            heappush(active, (place[next_range], next_range))
+        while next_range < len(effective) and effective[next_range].start == point:
+            heappush(active, (ranks[next_range], next_range))
             next_range += 1
-        while active and _ends_by(kept[active[0][1]].end, point):
+        while active and _ends_by(effective[active[0][1]].end, point):
             heappop(active)
         if active:
             end = points[index + 1] if index + 1 < len(points) else None
-            strongest = kept[active[0][1]]
+            strongest = effective[active[0][1]]
             _extend(flat, RangeDeletion(point, end, strongest.deletion, strongest.assignment))
     return tuple(flat)
 
@@ -121,12 +125,12 @@ def _strength(part: RangeDeletion | PartitionState) -> tuple[int, int, tuple[obj
     return part.deletion.written, part.deletion.local, part.assignment or ()
 
 
-def _places(parts: list[RangeDeletion]) -> list[int]:
-    """The place of each part by its strength; 0 is the strongest."""
-    places = [0] * len(parts)
-    for place, index in enumerate(sorted(range(len(parts)), key=lambda at: _strength(parts[at]), reverse=True)):
-        places[index] = place
-    return places
+def _ranks(ranges: list[RangeDeletion]) -> list[int]:
+    """The rank of each range by its strength; 0 is the strongest."""
+    ranks = [0] * len(ranges)
+    for rank, index in enumerate(sorted(range(len(ranges)), key=lambda index: _strength(ranges[index]), reverse=True)):
+        ranks[index] = rank
+    return ranks
 
 
 def _start(part: RangeDeletion) -> bytes:
@@ -137,8 +141,8 @@ def _ends_by(end: bytes | None, point: bytes) -> bool:
     return end is not None and end <= point
 
 
-def _extend(flat: list[RangeDeletion], part: RangeDeletion) -> None:
+def _extend(flat: list[RangeDeletion], following: RangeDeletion) -> None:
     """Append `part`, joined with the last one where they touch and say the same."""
-    if flat and flat[-1].end == part.start and _strength(flat[-1]) == _strength(part):
-        part = RangeDeletion(flat.pop().start, part.end, part.deletion, part.assignment)
-    flat.append(part)
+    if flat and flat[-1].end == following.start and _strength(flat[-1]) == _strength(following):
+        following = RangeDeletion(flat.pop().start, following.end, following.deletion, following.assignment)
+    flat.append(following)

@@ -77,11 +77,11 @@ class Images:
         and created. Deletions of ranges and of the partition become deletions of the rows that are known. Raises as
         `Partition.absorb` does, and DecodeError for a value that is none of its type; then some are taken in.
         """
-        before: dict[ClusteringBytes, KnownRow | None] = {}
+        previous_rows: dict[ClusteringBytes, KnownRow | None] = {}
         for change in changes:
-            for place, known in partition.absorb(change):
-                before.setdefault(place, known)
-        return self._told(partition, before, (truncated, at), (truncated, at))
+            for row_key, previous in partition.absorb(change):
+                previous_rows.setdefault(row_key, previous)
+        return self._told(partition, previous_rows, (truncated, at), (truncated, at))
 
     def of_change(
         self, partition: Partition, change: Change, *, at: int | None = None, truncated: Deletion | None = None
@@ -95,9 +95,9 @@ class Images:
         images = self.apply(partition, [change], at=at, truncated=truncated)
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             return [image for image in images if _differs(image)]
-        place = None if change.static else clustering_key(change.table, change.clustering or ())
-        known = partition.rows.get(place)
-        return images or self._told(partition, {place: known}, (truncated, at), (truncated, at))
+        row_key = None if change.static else clustering_key(change.table, change.clustering or ())
+        row = partition.rows.get(row_key)
+        return images or self._told(partition, {row_key: row}, (truncated, at), (truncated, at))
 
     def truncate(
         self, partition: Partition, before: Deletion | None, after: Deletion | None, *, at: int | None = None
@@ -112,10 +112,10 @@ class Images:
     def expire(self, partition: Partition, since: int, at: int, *, truncated: Deletion | None = None) -> list[Image]:
         """What has expired of a partition's rows later than `since` and up to `at`, both in seconds."""
         due: dict[ClusteringBytes, KnownRow | None] = {}
-        for place, known in partition.rows.items():
-            soonest = known.state.next_expiry(partition.covering(place, truncated), since)
+        for row_key, row in partition.rows.items():
+            soonest = row.state.next_expiry(partition.covering(row_key, truncated), since)
             if soonest is not None and soonest <= at:
-                due[place] = known
+                due[row_key] = row
         return [image for image in self._told(partition, due, (truncated, since), (truncated, at)) if _differs(image)]
 
     def _told(
@@ -123,23 +123,23 @@ class Images:
     ) -> list[Image]:
         """The images of these rows: as they were given, and as they are in the partition now."""
         images: list[Image] = []
-        for place in sorted(rows, key=_static_first):
-            was, now = rows[place], partition.rows.get(place)
-            columns = self._static if place is None else self._columns
-            shown, shows = _shown(columns, was, before), _shown(columns, now, after)
-            if shown is None and shows is None:
+        for row_key in sorted(rows, key=_static_first):
+            was, now = rows[row_key], partition.rows.get(row_key)
+            columns = self._static if row_key is None else self._columns
+            before_values, after_values = _shown(columns, was, before), _shown(columns, now, after)
+            if before_values is None and after_values is None:
                 continue
-            known = now or was
-            clustering = None if place is None or known is None else known.clustering
-            images.append(_image(columns, clustering, shown, shows))
+            existing = now or was
+            clustering = None if row_key is None or existing is None else existing.clustering
+            images.append(_image(columns, clustering, before_values, after_values))
         return images
 
 
 _When = tuple[Deletion | None, int | None]
 
 
-def _static_first(place: ClusteringBytes) -> tuple[bool, bytes]:
-    return place is not None, place or b""
+def _static_first(row_key: ClusteringBytes) -> tuple[bool, bytes]:
+    return row_key is not None, row_key or b""
 
 
 def _shown(columns: VisibleColumns, row: KnownRow | None, when: _When) -> Values | None:

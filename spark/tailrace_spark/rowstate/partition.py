@@ -49,9 +49,9 @@ class Partition:
     deletions: PartitionState = NOTHING_DELETED
     rows: dict[ClusteringBytes, KnownRow] = field(default_factory=dict)
 
-    def covering(self, place: ClusteringBytes, truncated: Deletion | None = None) -> Deletion | None:
+    def covering(self, row_key: ClusteringBytes, truncated: Deletion | None = None) -> Deletion | None:
         """The strongest deletion over a row that is not its own; `truncated` is what hides of its whole table."""
-        return stronger(self.deletions.covering(place), truncated)
+        return stronger(self.deletions.covering(row_key), truncated)
 
     def absorb(self, change: Change, assignment: Assignment | None = None) -> list[Touched]:
         """Take in a change of this partition; the rows whose states it changed, in no order.
@@ -60,21 +60,21 @@ class Partition:
         truncation, DecodeError as `state_of` and `clustering_key` do.
         """
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
-            said = deleted_by(change, assignment)
-            self.deletions = merge_partitions(self.deletions, said)
-            return self._shadow(said.covering)
+            deletions = deleted_by(change, assignment)
+            self.deletions = merge_partitions(self.deletions, deletions)
+            return self._shadow(deletions.covering)
         clustering = change.clustering or ()
-        place = None if change.static else clustering_key(change.table, clustering)
-        known, state = self.rows.get(place), state_of(change, assignment)
-        covering = self.deletions.covering(place)
+        row_key = None if change.static else clustering_key(change.table, clustering)
+        existing, state = self.rows.get(row_key), state_of(change, assignment)
+        covering = self.deletions.covering(row_key)
         if covering is not None:
             state.shadow(covering)
-        if known is not None:
-            state = merge(known.state, state)
-        if state == (_UNKNOWN if known is None else known.state):
+        if existing is not None:
+            state = merge(existing.state, state)
+        if state == (_UNKNOWN if existing is None else existing.state):
             return []
-        self.rows[place] = KnownRow(clustering, state)
-        return [(place, known)]
+        self.rows[row_key] = KnownRow(clustering, state)
+        return [(row_key, existing)]
 
     def erase(self, truncated: Deletion) -> list[Touched]:
         """Take away what a truncation of the table covers, deletions too; the rows that it changed.
@@ -86,17 +86,17 @@ class Partition:
 
     def _shadow(self, covering: Callable[[ClusteringBytes], Deletion | None]) -> list[Touched]:
         touched: list[Touched] = []
-        for place, known in self.rows.items():
-            deletion = covering(place)
+        for row_key, row in self.rows.items():
+            deletion = covering(row_key)
             if deletion is not None:
-                state = merge(known.state, _UNKNOWN)
+                state = merge(row.state, _UNKNOWN)
                 state.shadow(deletion)
-                if state != known.state:
-                    touched.append((place, known))
-                    self.rows[place] = KnownRow(known.clustering, state)
-        for place, _ in touched:
-            if self.rows[place].state.empty:
-                del self.rows[place]
+                if state != row.state:
+                    touched.append((row_key, row))
+                    self.rows[row_key] = KnownRow(row.clustering, state)
+        for row_key, _ in touched:
+            if self.rows[row_key].state.empty:
+                del self.rows[row_key]
         return touched
 
 

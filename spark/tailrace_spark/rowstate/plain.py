@@ -25,12 +25,12 @@ def plain_state(change: Change) -> tuple[int, bytes] | None:
         return None
     out = BytesWriter()
     _put_head(out, written, None if change.marker is None else written, len(change.cells))
-    before = b""
+    previous_name = b""
     for cell in change.cells:
         value, name = cell.value, cell.column.name_bytes
-        if value is None or name <= before or not _is_plain(cell, written):
+        if value is None or name <= previous_name or not _is_plain(cell, written):
             return None
-        before = name
+        previous_name = name
         _put_cell(out, name, _VALUE, b"", value)
     return written, out.getvalue()
 
@@ -40,12 +40,12 @@ def plain_time(change: Change) -> int | None:
     written = _written(change)
     if written is None:
         return None
-    before = b""
+    previous_name = b""
     for cell in change.cells:
         name = cell.column.name_bytes
-        if cell.value is None or name <= before or not _is_plain(cell, written):
+        if cell.value is None or name <= previous_name or not _is_plain(cell, written):
             return None
-        before = name
+        previous_name = name
     return written
 
 
@@ -118,74 +118,74 @@ class _Cells:
         _put_cell(self.out, name, _OLDER_VALUE, self._age, value)
 
 
-def plain_merge(known: bytes, change: Change, written: int) -> PlainRow | None:
+def plain_merge(stored: bytes, change: Change, written: int) -> PlainRow | None:
     """What a state knows with a plain change that was written at `written`: absorb(state_of(change)).
 
     None where the state has anything else, or its bytes are none that this version writes. Raises TruncatedError for
     some of these.
     """
-    end = len(known)
-    if end < 4 or known[0] != VERSION or known[1] > 1:
+    end = len(stored)
+    if end < 4 or stored[0] != VERSION or stored[1] > 1:
         return None
-    before, at = read_signed(known, 2)
+    stored_newest, offset = read_signed(stored, 2)
     marker: int | None = None
-    if known[1] == 1:
-        age, at = read_unsigned(known, at)
-        marker = before - age
-        if at >= end or known[at] != 0:
+    if stored[1] == 1:
+        age, offset = read_unsigned(stored, offset)
+        marker = stored_newest - age
+        if offset >= end or stored[offset] != 0:
             return None
-        at += 1
+        offset += 1
     if change.marker is not None and (marker is None or marker < written):
         marker = written
-    newest = before if before > written else written
+    newest = stored_newest if stored_newest > written else written
     row = _Cells(newest)
-    said, number, cells = change.cells, 0, len(change.cells)
-    coming = said[0].column.name_bytes if cells else b""
-    count, at = read_unsigned(known, at)
+    incoming, index, cell_count = change.cells, 0, len(change.cells)
+    incoming_name = incoming[0].column.name_bytes if cell_count else b""
+    count, offset = read_unsigned(stored, offset)
     for _ in range(count):
-        if at >= end:
+        if offset >= end:
             return None
-        size = known[at]
-        at += 1
+        size = stored[offset]
+        offset += 1
         if size >= _ONE_BYTE:
-            size, at = read_unsigned(known, at - 1)
-        name = known[at : at + size]
-        at += size
-        if at + 4 > end or known[at] != 0 or known[at + 1] != 1:
+            size, offset = read_unsigned(stored, offset - 1)
+        name = stored[offset : offset + size]
+        offset += size
+        if offset + 4 > end or stored[offset] != 0 or stored[offset + 1] != 1:
             return None
-        flags = known[at + 2]
-        at += 3
-        time = before
+        flags = stored[offset + 2]
+        offset += 3
+        value_written = stored_newest
         if flags == _OLDER_VALUE:
-            age, at = read_unsigned(known, at)
-            time = before - age
-            if at >= end:
+            age, offset = read_unsigned(stored, offset)
+            value_written = stored_newest - age
+            if offset >= end:
                 return None
         elif flags != _VALUE:
             return None
-        size = known[at]
-        at += 1
+        size = stored[offset]
+        offset += 1
         if size >= _ONE_BYTE:
-            size, at = read_unsigned(known, at - 1)
-        value = known[at : at + size]
-        at += size
-        while number < cells and coming != name and coming < name:
-            row.put(coming, written, said[number].value or b"")
-            number += 1
-            coming = said[number].column.name_bytes if number < cells else b""
-        if number < cells and coming == name:
-            other = said[number].value or b""
+            size, offset = read_unsigned(stored, offset - 1)
+        value = stored[offset : offset + size]
+        offset += size
+        while index < cell_count and incoming_name != name and incoming_name < name:
+            row.put(incoming_name, written, incoming[index].value or b"")
+            index += 1
+            incoming_name = incoming[index].column.name_bytes if index < cell_count else b""
+        if index < cell_count and incoming_name == name:
+            incoming_value = incoming[index].value or b""
             # The newer holds, at a tie the larger (rowstate.cells).
-            if not (time > written or (time == written and value > other)):
-                time, value = written, other
-            number += 1
-            coming = said[number].column.name_bytes if number < cells else b""
-        row.put(name, time, value)
-    if at != end:
+            if not (value_written > written or (value_written == written and value > incoming_value)):
+                value_written, value = written, incoming_value
+            index += 1
+            incoming_name = incoming[index].column.name_bytes if index < cell_count else b""
+        row.put(name, value_written, value)
+    if offset != end:
         return None
-    while number < cells:
-        row.put(said[number].column.name_bytes, written, said[number].value or b"")
-        number += 1
+    while index < cell_count:
+        row.put(incoming[index].column.name_bytes, written, incoming[index].value or b"")
+        index += 1
     head = BytesWriter()
     _put_head(head, newest, marker, len(row.names))
     head.write(row.out.getvalue())
@@ -214,8 +214,8 @@ def _put_cell(out: BytesWriter, name: bytes, flags: int, age: bytes, value: byte
     out.write(value)
 
 
-def _put(out: BytesWriter, number: int) -> None:
-    if number < _ONE_BYTE:
-        out.append(number)
+def _put(out: BytesWriter, value: int) -> None:
+    if value < _ONE_BYTE:
+        out.append(value)
     else:
-        out.write(write_unsigned(number))
+        out.write(write_unsigned(value))

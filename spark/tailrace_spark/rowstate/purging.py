@@ -69,13 +69,15 @@ def seconds(written: int) -> int:
 
 def purge_partition(partition: PartitionState, horizon: int) -> tuple[PartitionState, int | None]:
     """The partition without its deletions written up to `horizon`, and the largest write time of them, as `purge`."""
-    gone = [part.deletion.written for part in partition.ranges if part.deletion.written <= horizon]
-    kept = tuple([part for part in partition.ranges if part.deletion.written > horizon])
+    purged_times = [
+        candidate.deletion.written for candidate in partition.ranges if candidate.deletion.written <= horizon
+    ]
+    remaining = tuple([candidate for candidate in partition.ranges if candidate.deletion.written > horizon])
     deletion, assignment = partition.deletion, partition.assignment
     if deletion is not None and deletion.written <= horizon:
-        gone.append(deletion.written)
+        purged_times.append(deletion.written)
         deletion = assignment = None
-    return (PartitionState(deletion, kept, assignment), max(gone)) if gone else (partition, None)
+    return (PartitionState(deletion, remaining, assignment), max(purged_times)) if purged_times else (partition, None)
 
 
 def _purge_column(column: ColumnState, horizon: int, purged: list[int]) -> None:
@@ -88,8 +90,8 @@ def _purge_column(column: ColumnState, horizon: int, purged: list[int]) -> None:
             purged.extend(cell.written for cell in column.cells.values())
             column.cells = {}
         return
-    gone = [key for key, cell in column.cells.items() if _deletes(cell, horizon)]
-    purged.extend(column.cells.pop(key).written for key in gone)
+    purged_keys = [key for key, cell in column.cells.items() if _deletes(cell, horizon)]
+    purged.extend(column.cells.pop(key).written for key in purged_keys)
 
 
 def _deletes(cell: CellState, horizon: int) -> bool:

@@ -176,8 +176,8 @@ class RowState:
         floor = deletion or self.deletion
         for path, cell in other.cells.items():
             if not covers(floor, cell.written):
-                known = column.cells.get(path)
-                column.cells[path] = cell if known is None else newer_cell(known, cell)
+                existing = column.cells.get(path)
+                column.cells[path] = cell if existing is None else newer_cell(existing, cell)
         if column.counter:
             keep_newest_shards(column.cells)
         if column.deletion is not None or column.cells:
@@ -206,10 +206,10 @@ def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
         column.deletion = stronger(column.deletion, deleted.deletion)
     for cell in change.cells:
         name = cell.column.name_bytes
-        there = columns.get(name) or ColumnState(counter=cell.column.type.kind == "counter")
-        _add(there, cell)
-        if there.cells:  # a counter's value may have no shards
-            columns[name] = there
+        column = columns.get(name) or ColumnState(counter=cell.column.type.kind == "counter")
+        _add(column, cell)
+        if column.cells:  # a counter's value may have no shards
+            columns[name] = column
     state = RowState(change.marker, None, columns)
     if change.deletion is not None or change.column_deletions:
         # Deletions cover some of it: absorbing leaves that out.
@@ -227,17 +227,17 @@ def _add(column: ColumnState, cell: Cell) -> None:
             _put(column.cells, shard, CellState(cell.written, None, None, b""))
         keep_newest_shards(column.cells)
         return
-    path, own = cell.path, None
+    path, own_path = cell.path, None
     if path is not None:
         key = path_key(cell.column.type)
         if key is not None:
-            path, own = key(path), path
-    _put(column.cells, path, CellState(cell.written, cell.ttl, cell.expires, cell.value, own))
+            path, own_path = key(path), path
+    _put(column.cells, path, CellState(cell.written, cell.ttl, cell.expires, cell.value, own_path))
 
 
-def _put(cells: dict[bytes | None, CellState], path: bytes | None, said: CellState) -> None:
-    known = cells.get(path)
-    cells[path] = said if known is None else newer_cell(known, said)
+def _put(cells: dict[bytes | None, CellState], path: bytes | None, cell: CellState) -> None:
+    existing = cells.get(path)
+    cells[path] = cell if existing is None else newer_cell(existing, cell)
 
 
 def _newest(state: RowState) -> Newest | None:
@@ -251,6 +251,6 @@ def _newest(state: RowState) -> Newest | None:
         deletions.append(state.deletion)
     if not deletions:
         return Newest(max(times), NO_DELETION) if times else None
-    strongest = max((part.written, part.local) for part in deletions)
+    strongest = max((candidate.written, candidate.local) for candidate in deletions)
     data = max(times, default=strongest[0])
     return Newest(*strongest) if data <= strongest[0] else Newest(data, NO_DELETION)

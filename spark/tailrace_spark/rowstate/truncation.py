@@ -45,31 +45,31 @@ class TruncationState:
         not be erased before `erasing` says so.
         """
         last = self._last(ring_delay)
-        return _deletion(min(one.written for one in last)) if last else None
+        return _deletion(min(truncation.written for truncation in last)) if last else None
 
     def erasing(self, now: int, ring_delay: float) -> Deletion | None:
         """What may be erased at `now` (milliseconds): `covering` once its first record is `ring_delay` seconds old."""
         last = self._last(ring_delay)
-        if not last or now < min(one.seen for one in last) + ring_delay * 1000:
+        if not last or now < min(truncation.seen for truncation in last) + ring_delay * 1000:
             return None
-        return _deletion(min(one.written for one in last))
+        return _deletion(min(truncation.written for truncation in last))
 
-    def floor(self, at: int | None, ring_delay: float, erased: Deletion | None = None) -> Deletion | None:
+    def floor(self, now: int | None, ring_delay: float, erased: Deletion | None = None) -> Deletion | None:
         """What is covered for certain at a time, in seconds since the epoch; None is a time that never comes.
 
         That is what is older than the newest truncation by a ring delay, whatever other hosts still tell, what
         `erasing` says, and what was `erased` before.
         """
-        newest = max((one.written for one in self.latest), default=None)
+        newest = max((truncation.written for truncation in self.latest), default=None)
         if newest is None:
             return erased
         certain = _deletion(newest - int(ring_delay * _MICROS))
-        due = None if at is None else self.erasing(at * 1000, ring_delay)
+        due = None if now is None else self.erasing(now * 1000, ring_delay)
         return stronger(stronger(certain, due), erased)
 
     def _last(self, ring_delay: float) -> list[Truncation]:
-        newest = max((one.written for one in self.latest), default=0)
-        return [one for one in self.latest if one.written >= newest - ring_delay * _MICROS]
+        newest = max((truncation.written for truncation in self.latest), default=0)
+        return [truncation for truncation in self.latest if truncation.written >= newest - ring_delay * _MICROS]
 
 
 def truncation_of(change: Change) -> Truncation:
@@ -79,19 +79,19 @@ def truncation_of(change: Change) -> Truncation:
     return Truncation(change.table.id, change.source.host, change.deletion.written, change.source.seen)
 
 
-def truncated(said: Truncation) -> TruncationState:
+def truncated(truncation: Truncation) -> TruncationState:
     """The state of a table of which this is all that is known."""
-    return TruncationState((said,))
+    return TruncationState((truncation,))
 
 
 def merge_truncations(first: TruncationState, second: TruncationState) -> TruncationState:
     """What both say together: commutative, associative, idempotent. Both must be of one table id."""
     latest: dict[str, Truncation] = {}
-    for one in (*first.latest, *second.latest):
-        known = latest.get(one.host)
-        if known is None or (one.written, -one.seen) > (known.written, -known.seen):
-            latest[one.host] = one
-    if len({one.table_id for one in latest.values()}) > 1:
+    for truncation in (*first.latest, *second.latest):
+        existing = latest.get(truncation.host)
+        if existing is None or (truncation.written, -truncation.seen) > (existing.written, -existing.seen):
+            latest[truncation.host] = truncation
+    if len({truncation.table_id for truncation in latest.values()}) > 1:
         raise ValueError("truncations of two tables: a table id has a state of its own")
     return TruncationState(tuple([latest[host] for host in sorted(latest)]))
 

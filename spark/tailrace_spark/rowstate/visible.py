@@ -63,14 +63,14 @@ class VisibleColumns:
         live = self._live(state, covering, at)
         if live is None:
             return None
-        return [None if cells is None else shown.value(cells) for shown, cells in zip(self._plan, live, strict=True)]
+        return [None if cells is None else plan.value(cells) for plan, cells in zip(self._plan, live, strict=True)]
 
     def of(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> dict[str, Any] | None:
         """`values` by the names of the columns, those that are not null."""
         values = self.values(state, covering, at)
         if values is None:
             return None
-        return {shown.name: value for shown, value in zip(self._plan, values, strict=True) if value is not None}
+        return {plan.name: value for plan, value in zip(self._plan, values, strict=True) if value is not None}
 
     def times(self, state: RowState, covering: Deletion | None = None, at: int = 0) -> dict[str, ColumnTimes] | None:
         """WRITETIME and TTL of what `of` shows at the same moment, by column; None where SELECT returns no row.
@@ -80,27 +80,27 @@ class VisibleColumns:
         live = self._live(state, covering, at)
         if live is None:
             return None
-        found: dict[str, ColumnTimes] = {}
-        for shown, cells in zip(self._plan, live, strict=True):
-            if cells is None or shown.counter:
+        column_times: dict[str, ColumnTimes] = {}
+        for plan, cells in zip(self._plan, live, strict=True):
+            if cells is None or plan.counter:
                 continue
-            if shown.multicell:
-                found[shown.name] = [None if cell is None else _times(cell, at) for cell in shown.elements(cells)]
+            if plan.multicell:
+                column_times[plan.name] = [None if cell is None else _times(cell, at) for cell in plan.elements(cells)]
             else:
-                found[shown.name] = _times(cells[None], at)
-        return found
+                column_times[plan.name] = _times(cells[None], at)
+        return column_times
 
     def _live(self, state: RowState, covering: Deletion | None, at: int | None) -> list[Cells | None] | None:
         """The live cells of each column, None where it has none; or None where SELECT returns no row."""
         active = stronger(state.deletion, covering)
-        there = not self._static and _marker_lives(state.marker, active, at)
+        exists = not self._static and _marker_lives(state.marker, active, at)
         live: list[Cells | None] = []
-        for shown in self._plan:
-            column = state.columns.get(shown.name_bytes)
-            cells = None if column is None else _live(shown, column, active, at)
-            there = there or cells is not None
+        for plan in self._plan:
+            column = state.columns.get(plan.name_bytes)
+            cells = None if column is None else _live(plan, column, active, at)
+            exists = exists or cells is not None
             live.append(cells)
-        return live if there else None
+        return live if exists else None
 
 
 def visible(
@@ -116,25 +116,27 @@ def _marker_lives(marker: Marker | None, active: Deletion | None, at: int | None
     return at is None or marker.expires is None or at < marker.expires
 
 
-def _live(shown: _Shown, column: ColumnState, active: Deletion | None, at: int | None) -> Cells | None:
+def _live(plan: _Shown, column: ColumnState, active: Deletion | None, at: int | None) -> Cells | None:
     """The live cells, if the column has any."""
-    floor, dropped_at = stronger(column.deletion, active), shown.dropped_at
+    floor, dropped_at = stronger(column.deletion, active), plan.dropped_at
     live: Cells = column.cells
     for cell in column.cells.values():
         if not _lives(cell, floor, dropped_at, at):
-            live = {path: one for path, one in column.cells.items() if _lives(one, floor, dropped_at, at)}
+            live = {
+                path: candidate for path, candidate in column.cells.items() if _lives(candidate, floor, dropped_at, at)
+            }
             break
     if not live:
         return None
     if column.counter:
         # The tombstone of a counter holds whatever its time (Cells.resolveCounter, CASSANDRA-7346).
-        return live if shown.counter and None not in live else None
+        return live if plan.counter and None not in live else None
     for cell in live.values():
         if cell.value is None:
-            live = {path: one for path, one in live.items() if one.value is not None}
+            live = {path: candidate for path, candidate in live.items() if candidate.value is not None}
             break
     # Others are cells of a dropped column of this name, simple where this one is not.
-    return live if live and (None in live) is not shown.multicell else None
+    return live if live and (None in live) is not plan.multicell else None
 
 
 def _lives(cell: CellState, floor: Deletion | None, dropped_at: int | None, at: int | None) -> bool:
@@ -198,8 +200,8 @@ def _ordered(cql_type: CqlType) -> Callable[[Cells], list[tuple[bytes, CellState
     compared = CqlType("timeuuid") if cql_type.kind == "list" else cql_type.args[0]
 
     def ordered(cells: Cells) -> list[tuple[bytes, CellState]]:
-        found = [(key or b"" if cell.path is None else cell.path, cell) for key, cell in cells.items()]
-        return sorted(found, key=lambda item: sortable(compared, item[0], False))
+        elements = [(key or b"" if cell.path is None else cell.path, cell) for key, cell in cells.items()]
+        return sorted(elements, key=lambda item: sortable(compared, item[0], False))
 
     return ordered
 

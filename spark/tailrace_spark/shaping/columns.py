@@ -1,4 +1,4 @@
-"""What a filter may ask of a change, as Arrow columns of the types that Spark has. Pure.
+"""The columns of a change that a filter may refer to, in Arrow, of the types that Spark has. Pure.
 
 The columns of the primary key stand under their names; `change` says what kind of change it is. Where a filter may ask
 for them, `columns` has what the change writes, null where it writes nothing. A key column called like one of these two
@@ -34,7 +34,7 @@ _CHANGE: Final = pa.struct(
 )
 
 
-def known_of(change: Change) -> int:
+def known_key_columns(change: Change) -> int:
     """How many columns of the primary key, from the first on, are the same in all rows that a change is about.
 
     Of a deleted range those that both of its ends begin with; of a truncation none.
@@ -52,17 +52,17 @@ def known_of(change: Change) -> int:
     return count
 
 
-class Asked:
-    """What may be asked of the changes of one table; `table` is its newest definition, by which columns are named."""
+class FilterColumns:
+    """The columns of one table's changes for filters; `table` is its newest definition, by which they are named."""
 
     def __init__(self, table: Table, *, written: bool) -> None:
         """With `written`, `columns` is there too: of the columns that are not in the key, those that are one cell."""
         self.table = table
         key = [pa.field(column.name, _spark_type(column)) for column in table.key]
-        taken = {column.name.lower() for column in table.key}
+        key_names = {column.name.lower() for column in table.key}
         plain = [column for column in table.columns if not column.type.multicell and column.type.kind != "counter"]
-        self._columns = [column for column in plain if written and COLUMNS not in taken]
-        extra = [] if CHANGE in taken else [pa.field(CHANGE, _CHANGE)]
+        self._columns = [column for column in plain if written and COLUMNS not in key_names]
+        extra = [] if CHANGE in key_names else [pa.field(CHANGE, _CHANGE)]
         if self._columns:
             of = pa.struct([pa.field(column.name, _spark_type(column)) for column in self._columns])
             extra.append(pa.field(COLUMNS, of))
@@ -70,26 +70,28 @@ class Asked:
         self.schema: Any = pa.schema([*key, *extra])
 
     def named(self, known: int) -> frozenset[str]:
-        """The names whose values are known of changes of which `known_of` is so much."""
+        """The names whose values are known of changes of which `known_key_columns` is so much."""
         return self._extra | {column.name for column in self.table.key[:known]}
 
     def rows(self, changes: Sequence[Change]) -> Any:
         """A pyarrow Table with a row for each change; what is not known of one is null.
 
-        Raises pyarrow.ArrowInvalid for a value that no column of Spark's can have, such as a timestamp in a year of six
-        digits, and ValueError for a change without a write time.
+        Raises ValueError for a change without a write time. Raises pyarrow.ArrowInvalid for a value that no column of
+        Spark's can have, such as a timestamp in a year of six digits.
         """
         keys = [_key(change) for change in changes]
         arrays = [
-            _array([key[place] for key in keys], column, self.schema.field(place).type)
-            for place, column in enumerate(self.table.key)
+            _array([key[index] for key in keys], column, self.schema.field(index).type)
+            for index, column in enumerate(self.table.key)
         ]
         if CHANGE in self._extra:
-            arrays.append(pa.array([_said(change) for change in changes], _CHANGE))
+            arrays.append(pa.array([_change_values(change) for change in changes], _CHANGE))
         if COLUMNS in self._extra:
             cells = [{cell.column.name_bytes: cell.value for cell in change.cells} for change in changes]
             fields = [
-                _array([_value(column, one.get(column.name_bytes)) for one in cells], column, _spark_type(column))
+                _array(
+                    [_value(column, written.get(column.name_bytes)) for written in cells], column, _spark_type(column)
+                )
                 for column in self._columns
             ]
             arrays.append(pa.StructArray.from_arrays(fields, names=[column.name for column in self._columns]))
@@ -113,16 +115,16 @@ def _key(change: Change) -> list[object]:
     if change.clustering is not None:
         parts += change.clustering
     elif change.start is not None:
-        parts += change.start.values[: known_of(change) - len(table.partition_key)]
+        parts += change.start.values[: known_key_columns(change) - len(table.partition_key)]
     parts += [None] * (len(table.key) - len(parts))
-    return [_value(column, part) for column, part in zip(table.key, parts, strict=True)]
+    return [_value(column, value) for column, value in zip(table.key, parts, strict=True)]
 
 
 def _value(column: Column, data: bytes | None) -> object:
     return None if data is None else to_avro(column.type, data)[0]
 
 
-def _said(change: Change) -> dict[str, object]:
+def _change_values(change: Change) -> dict[str, object]:
     written, ttl, _ = record_times(change)
     return {
         "op": change.op.value,

@@ -26,11 +26,11 @@ class ValuesError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Conjunct:
     """One of the conditions that AND puts together, and the columns that it asks for."""
 
     column: Column
-    asks: frozenset[str]
+    columns: frozenset[str]
 
 
 class Condition:
@@ -49,9 +49,9 @@ class Condition:
         except ParseException as error:
             raise SettingsError(f"{setting}: {text!r} is no expression of Spark SQL: {_words(error)}") from None
         column = self._catalyst.classic.ExpressionUtils.column
-        self._parts = [ClassicColumn(column(part)) for part in _conjuncts(parsed)]
+        self._conjuncts = [ClassicColumn(column(conjunct)) for conjunct in _conjuncts(parsed)]
 
-    def checked(self, schema: Any, hint: str) -> Checked:
+    def checked(self, schema: Any, hint: str) -> CheckedCondition:
         """The condition over the columns of a pyarrow Schema.
 
         Raises SettingsError where it is not true or false, would not always answer alike, or asks for other columns:
@@ -61,7 +61,10 @@ class Condition:
         try:
             with _silent():
                 self._require_settled(_condition(frame.where(self.text)))
-                return Checked(self._spark, [_Part(part, _asks(frame.where(part))) for part in self._parts])
+                return CheckedCondition(
+                    self._spark,
+                    [_Conjunct(conjunct, _columns_of(frame.where(conjunct))) for conjunct in self._conjuncts],
+                )
         except AnalysisException as error:
             raise SettingsError(f"{self.setting}: {self.text!r}: {_words(error)}; {hint}") from None
 
@@ -76,12 +79,12 @@ class Condition:
             )
 
 
-class Checked:
+class CheckedCondition:
     """A condition over columns that are known."""
 
-    def __init__(self, spark: SparkSession, parts: list[_Part]) -> None:
+    def __init__(self, spark: SparkSession, parts: list[_Conjunct]) -> None:
         self._spark = spark
-        self._parts = parts
+        self._conjuncts = parts
         self._judged: dict[frozenset[str], Column | None] = {}
 
     def holds(self, rows: Any, known: frozenset[str]) -> list[bool | None]:
@@ -91,7 +94,9 @@ class Checked:
         Raises ValuesError where Spark cannot evaluate it.
         """
         if known not in self._judged:
-            self._judged[known] = _together([part.column for part in self._parts if part.asks <= known])
+            self._judged[known] = _together(
+                [conjunct.column for conjunct in self._conjuncts if conjunct.columns <= known]
+            )
         judged = self._judged[known]
         if judged is None:
             return [True] * len(rows)
@@ -121,13 +126,13 @@ def _condition(filtered: Any) -> Any:
     return _analyzed(filtered).condition()
 
 
-def _asks(filtered: Any) -> frozenset[str]:
-    """The columns that the condition of a filtered DataFrame asks for, by their own names.
+def _columns_of(filtered: Any) -> frozenset[str]:
+    """The columns that the condition of a filtered DataFrame refers to, by their own names.
 
     Spark names a reference as the condition does, which may be in other letters (COUNTRY): its id says which it is.
     """
-    own = {one.exprId().id(): one.name() for one in _each(_analyzed(filtered).output())}
-    return frozenset(own[one.exprId().id()] for one in _each(_condition(filtered).references()))
+    names = {attribute.exprId().id(): attribute.name() for attribute in _each(_analyzed(filtered).output())}
+    return frozenset(names[attribute.exprId().id()] for attribute in _each(_condition(filtered).references()))
 
 
 def _analyzed(filtered: Any) -> Any:
@@ -136,9 +141,9 @@ def _analyzed(filtered: Any) -> Any:
 
 def _each(attributes: Any) -> Iterator[Any]:
     """The attributes of one of Scala's collections."""
-    found = attributes.iterator()
-    while found.hasNext():
-        yield found.next()
+    iterator = attributes.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 def _words(error: PySparkException) -> str:
@@ -151,11 +156,11 @@ def _words(error: PySparkException) -> str:
 def _silent() -> Iterator[None]:
     """While inside, PySpark does not log what Spark refuses: it is raised, too."""
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-    before = [logger.level for logger in loggers]
+    levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

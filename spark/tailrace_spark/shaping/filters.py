@@ -15,8 +15,8 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
-from tailrace_spark.shaping.columns import Asked, known_of
-from tailrace_spark.shaping.condition import Checked, Condition, ValuesError
+from tailrace_spark.shaping.columns import FilterColumns, known_key_columns
+from tailrace_spark.shaping.condition import CheckedCondition, Condition, ValuesError
 
 SETTING = "stream.where"
 
@@ -25,8 +25,8 @@ SETTING = "stream.where"
 class _Filter:
     """The filter of one definition of a table."""
 
-    asked: Asked
-    condition: Checked
+    columns: FilterColumns
+    condition: CheckedCondition
     name: str
 
 
@@ -49,7 +49,7 @@ class Filters:
     def unmatched(self, tables: Iterable[Table]) -> list[str]:
         """The patterns that match none of these tables."""
         names = [str(table) for table in tables]
-        return [one for one in self._conditions if not any(fnmatchcase(name, one) for name in names)]
+        return [pattern for pattern in self._conditions if not any(fnmatchcase(name, pattern) for name in names)]
 
     def check(self, table: Table, announced: int = -1) -> None:
         """Raise SettingsError where the table has a condition that cannot be asked of its changes.
@@ -69,84 +69,84 @@ class Filters:
         groups: dict[tuple[int, int], list[int]] = {}
         verdicts: list[bool | str] = [True] * len(piece.changes)
         tables: dict[int, Table] = {}
-        for place, delivered in enumerate(piece.changes):
+        for index, delivered in enumerate(piece.changes):
             if self._condition(delivered.change.table) is not None:
                 table = self._newer(delivered.change.table, delivered.announced)
                 tables[id(table)] = table
-                groups.setdefault((id(table), known_of(delivered.change)), []).append(place)
-        for (table_id, known), places in groups.items():
-            changes = [piece.changes[place].change for place in places]
-            for place, verdict in zip(places, self._judged(tables[table_id], known, changes), strict=True):
-                verdicts[place] = verdict
+                groups.setdefault((id(table), known_key_columns(delivered.change)), []).append(index)
+        for (table_id, known_columns), indexes in groups.items():
+            changes = [piece.changes[index].change for index in indexes]
+            for index, verdict in zip(indexes, self._judged(tables[table_id], known_columns, changes), strict=True):
+                verdicts[index] = verdict
         return self._sorted(piece, verdicts) if groups else piece
 
     def _sorted(self, piece: Piece, verdicts: Sequence[bool | str]) -> Piece:
-        kept: list[Delivered] = []
+        passed: list[Delivered] = []
         letters = list(piece.dead_letters)
         for delivered, verdict in zip(piece.changes, verdicts, strict=True):
             if isinstance(verdict, str):
                 letters.append(DeadLetter(delivered.record_id, verdict, delivered.message))
             elif verdict:
-                kept.append(delivered)
+                passed.append(delivered)
             else:
                 self.left_out[str(delivered.change.table)] += 1
-        return Piece(tuple(kept), tuple(letters))
+        return Piece(tuple(passed), tuple(letters))
 
-    def _judged(self, table: Table, known: int, changes: Sequence[Change]) -> Iterable[bool | str]:
+    def _judged(self, table: Table, known_columns: int, changes: Sequence[Change]) -> Iterable[bool | str]:
         try:
             filtering = self._filter(table)
         except SettingsError as error:
             return [str(error)] * len(changes)
-        return self._asked(filtering, known, changes)
+        return self._evaluated(filtering, known_columns, changes)
 
-    def _asked(self, filtering: _Filter, known: int, changes: Sequence[Change]) -> list[bool | str]:
-        """Whether each is kept, or why that cannot be said: one that Spark stumbles over is looked for by halves."""
+    def _evaluated(self, filtering: _Filter, known_columns: int, changes: Sequence[Change]) -> list[bool | str]:
+        """Whether each change passes, or why that cannot be evaluated. By halves, to find those that Spark refuses."""
         try:
-            rows = filtering.asked.rows(changes)
-            found = filtering.condition.holds(rows, filtering.asked.named(known))
+            rows = filtering.columns.rows(changes)
+            results = filtering.condition.holds(rows, filtering.columns.named(known_columns))
         except (ValuesError, pa.ArrowInvalid, ValueError) as error:
             if len(changes) == 1:
                 why = error if isinstance(error, ValuesError) else "a value is none that Spark can have"
                 return [f"{filtering.name} cannot be evaluated of it: {why}"]
             half = len(changes) // 2
             return [
-                *self._asked(filtering, known, changes[:half]),
-                *self._asked(filtering, known, changes[half:]),
+                *self._evaluated(filtering, known_columns, changes[:half]),
+                *self._evaluated(filtering, known_columns, changes[half:]),
             ]
-        return [one is True for one in found]
+        return [result is True for result in results]
 
     def _condition(self, table: Table) -> Condition | None:
         name = str(table)
-        return next((one for pattern, one in self._conditions.items() if fnmatchcase(name, pattern)), None)
+        return next((condition for pattern, condition in self._conditions.items() if fnmatchcase(name, pattern)), None)
 
     def _newer(self, table: Table, announced: int) -> Table:
         """The newest definition of a table that was met: a key column that was renamed has its name."""
-        known = self._newest.get(table.id)
-        if known is None or known[0] < announced:
-            known = self._newest[table.id] = announced, table
-        return known[1]
+        newest = self._newest.get(table.id)
+        if newest is None or newest[0] < announced:
+            newest = self._newest[table.id] = announced, table
+        return newest[1]
 
     def _filter(self, table: Table) -> _Filter:
         """Tables are told apart by identity: to compare them takes longer than to look at a change."""
         if id(table) not in self._filters:
-            self._filters[id(table)] = table, self._made(table)  # which keeps the table, and so its id
-        found = self._filters[id(table)][1]
-        if isinstance(found, SettingsError):
-            raise found
-        return found
+            self._filters[id(table)] = table, self._new_filter(table)  # which keeps the table, and so its id
+        table_filter = self._filters[id(table)][1]
+        if isinstance(table_filter, SettingsError):
+            raise table_filter
+        return table_filter
 
-    def _made(self, table: Table) -> _Filter | SettingsError:
+    def _new_filter(self, table: Table) -> _Filter | SettingsError:
         condition = self._condition(table)
         if condition is None:
             raise ValueError(f"no condition is about {table}")
-        asked = Asked(table, written=self._written)
+        columns = FilterColumns(table, written=self._written)
         try:
-            return _Filter(asked, condition.checked(asked.schema, self._may_ask(asked)), condition.setting)
+            return _Filter(columns, condition.checked(columns.schema, self._may_ask(columns)), condition.setting)
         except SettingsError as error:
             return SettingsError(f"{table}: {error}")
 
-    def _may_ask(self, asked: Asked) -> str:
-        names = f"it may ask for {', '.join(asked.schema.names)}"
+    def _may_ask(self, columns: FilterColumns) -> str:
+        names = f"it may ask for {', '.join(columns.schema.names)}"
         if self._written:
             return names
         return f"{names}: of other columns a change has only what it writes, so no table could follow them"

@@ -28,11 +28,11 @@ def masked(pieces: Iterable[Piece], masks: Masks) -> Iterator[Piece]:
     """
     for piece in pieces:
         letters = [replace(letter, message=b"") for letter in piece.dead_letters]
-        seen = tuple(_seen(piece.changes, masks, letters))
-        yield Piece(seen, tuple(letters))
+        changes = tuple(_masked_changes(piece.changes, masks, letters))
+        yield Piece(changes, tuple(letters))
 
 
-def _seen(changes: Iterable[Delivered], masks: Masks, letters: list[DeadLetter]) -> Iterator[Delivered]:
+def _masked_changes(changes: Iterable[Delivered], masks: Masks, letters: list[DeadLetter]) -> Iterator[Delivered]:
     for delivered in changes:
         try:
             change = masks.change(delivered.change)

@@ -35,19 +35,19 @@ class Shape:
         Tables come with the place at which their definitions were announced (Delivered). One that appears later, and
         does not fit, is told in dead letters; it holds up no other.
         """
-        known = list(tables)
-        for announced, table in known:
+        definitions = list(tables)
+        for announced, table in definitions:
             if self._filters is not None:
                 self._filters.check(table, announced)
             if self._masks is not None:
                 self._masks.check(table)
-        for pattern in () if self._filters is None else self._filters.unmatched(table for _, table in known):
+        for pattern in () if self._filters is None else self._filters.unmatched(table for _, table in definitions):
             log.warning('%s "%s" matches no table yet: it is checked when one appears', SETTING, pattern)
 
     def shaped(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces as the sink is to see them."""
-        found = pieces if self._filters is None else self._filters.filtered(pieces)
-        yield from found if self._masks is None else masked(found, self._masks)
+        filtered = pieces if self._filters is None else self._filters.filtered(pieces)
+        yield from filtered if self._masks is None else masked(filtered, self._masks)
 
     @property
     def left_out(self) -> Mapping[str, int]:
@@ -57,12 +57,12 @@ class Shape:
 
 def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:
     """Each table's newest definition, by name, with the place at which it was announced."""
-    found: dict[str, tuple[int, Table]] = {}
+    definitions: dict[str, tuple[int, Table]] = {}
     for entry in entries:
-        known = found.get(str(entry.table))
-        if entry.part == "value" and (known is None or known[0] < entry.announced):
-            found[str(entry.table)] = entry.announced, entry.table
-    return list(found.values())
+        existing = definitions.get(str(entry.table))
+        if entry.part == "value" and (existing is None or existing[0] < entry.announced):
+            definitions[str(entry.table)] = entry.announced, entry.table
+    return list(definitions.values())
 
 
 def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -> Shape | None:

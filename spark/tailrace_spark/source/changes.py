@@ -50,19 +50,21 @@ def changes(
 ) -> DataFrame:
     """A stream of changes (docs/contracts.md 7): one row per record of Kafka, as often as there are copies.
 
-    Columns, of all tables alike: op, token, written (microseconds), ttl, expires (seconds), digest, keyspace, table,
-    topic, partition, offset, schema_id, value (the framed message), stream_id (16 bytes), generation (milliseconds),
-    marks. A record that is no change has null in place of what is not known, and the mark `undecodable`.
+    All tables have the same columns. Of the change: op, token, written (microseconds), ttl, expires (seconds), digest.
+    Of its record: keyspace, table, topic, partition, offset, schema_id, value (the framed message).
+    Of its stream: stream_id (16 bytes), generation (milliseconds), marks.
+    A record that is no change has nulls, and the mark `undecodable`.
 
-    With `table` ("keyspace.table"), instead of `value`: key, columns, deleted, raw, cells, range, source, as structs of
-    docs/contracts.md 3, whatever definition the writer had; values are plain, whatever its [avro] was. Columns added
-    after this call are seen by the next one. Needs the table's schema in `<prefix>.schemas`, else raises ServiceError.
+    With `table` ("keyspace.table") there are, instead of `value`: key, columns, deleted, raw, cells, range, source.
+    They are structs of docs/contracts.md 3, whatever definition the writer had; values are plain, whatever its [avro]
+    was. Columns added after this call are seen by the next one. Needs the table's schema in `<prefix>.schemas`, else
+    raises ServiceError.
 
     `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
-    With `one_copy_seconds` copies of a change that come within so long after its first are left out
-    (tailrace_spark.source.dedupe); a query with it keeps state, and has a watermark of ours: Spark allows no other.
-    With `one_copy_watermark` ("1 hour") instead, rows have a column `event_time`, of `written`, with this watermark,
-    which is for the caller's windows too; copies are left out by it (docs/spark.md). Both raise SettingsError.
+    `one_copy_seconds` leaves out copies of a change that come within that time after its first
+    (tailrace_spark.source.dedupe). Such a query keeps state, and has a watermark of ours: Spark allows no other.
+    `one_copy_watermark` ("1 hour") leaves copies out by a column `event_time`, of `written`, and its watermark, which
+    is for the caller's windows too (docs/spark.md). Both together raise SettingsError.
     Tasks hold, and log it, while the generations cannot be read to their end or there is none yet; topics need not
     exist yet. The stream ids of write times up to a task's start + 5 s can never change; later ones are marked `ahead`.
     """
@@ -102,8 +104,8 @@ def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> 
     convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader)
     uniform = frame.mapInArrow(convert, COLUMNS)
     change = uniform.withColumn("change", from_avro(F.expr(BODY_SQL), reader, PERMISSIVE))
-    kept = [name for name in uniform.columns if name != "value"]
-    return change.select(*kept, *[F.col(f"change.{name}").alias(name) for name in _RECORD])
+    metadata = [name for name in uniform.columns if name != "value"]
+    return change.select(*metadata, *[F.col(f"change.{name}").alias(name) for name in _RECORD])
 
 
 def _to_reader(
@@ -111,21 +113,25 @@ def _to_reader(
 ) -> Iterator[pa.RecordBatch]:
     """Messages of other writer schemas re-written to the reader's; those that cannot be become null."""
     forget_archives()
-    own = schema_id(reader)
+    reader_id = schema_id(reader)
     for batch in batches:
         ids = batch.column("schema_id")
-        if pc.all(pc.equal(ids, pa.scalar(own, pa.binary()))).as_py():
+        if pc.all(pc.equal(ids, pa.scalar(reader_id, pa.binary()))).as_py():
             yield batch
             continue
         schemas = _schemas(tuple(config.items()), prefix)
         # A registry has its own id for the reader's schema, too.
-        same = {found for found in pc.unique(ids).to_pylist() if found == own or _text(found, schemas) == reader}
+        matching_ids = {
+            writer_id
+            for writer_id in pc.unique(ids).to_pylist()
+            if writer_id == reader_id or _text(writer_id, schemas) == reader
+        }
         values = [
-            value if found in same else _rewrite(value, found, reader, own, schemas)
-            for value, found in zip(batch.column("value").to_pylist(), ids.to_pylist(), strict=True)
+            value if writer_id in matching_ids else _rewrite(value, writer_id, reader, reader_id, schemas)
+            for value, writer_id in zip(batch.column("value").to_pylist(), ids.to_pylist(), strict=True)
         ]
-        at = batch.schema.get_field_index("value")
-        yield batch.set_column(at, batch.schema.field(at), pa.array(values, pa.binary()))
+        index = batch.schema.get_field_index("value")
+        yield batch.set_column(index, batch.schema.field(index), pa.array(values, pa.binary()))
 
 
 @cache
@@ -140,7 +146,7 @@ def _text(writer_id: bytes | None, schemas: Mapping[bytes, SchemaEntry]) -> str 
 
 
 def _rewrite(
-    message: bytes | None, writer_id: bytes | None, reader: str, own: bytes, schemas: Mapping[bytes, SchemaEntry]
+    message: bytes | None, writer_id: bytes | None, reader: str, reader_id: bytes, schemas: Mapping[bytes, SchemaEntry]
 ) -> bytes | None:
     entry = None if message is None or writer_id is None else schemas.get(writer_id)
     if message is None or entry is None:
@@ -156,7 +162,7 @@ def _rewrite(
             error,
         )
         return None
-    return frame(own) + body.getvalue()
+    return frame(reader_id) + body.getvalue()
 
 
 def _plain_body(message: bytes, entry: SchemaEntry) -> bytes:

@@ -35,7 +35,7 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = 
             if not early and changes and (source := changes[-1].change.source) is not None and not source.durable:
                 raise SettingsError(
                     f"{topic}, partition {partition}, offset {offset}: published before Cassandra had flushed it "
-                    "(agent.early), and a sink cannot take back what a crash may; stream.accept_early = true takes it"
+                    "(agent.early). A sink cannot take back what a crash may; stream.accept_early = true accepts it"
                 )
             size += len(value or b"")
             if size >= PIECE_BYTES or len(changes) + len(letters) >= PIECE_RECORDS:
@@ -46,7 +46,7 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = 
 
 
 def _decode(
-    place: RecordId,
+    record_id: RecordId,
     value: bytes | None,
     assignment: Assignment | None,
     schemas: Mapping[bytes, SchemaEntry],
@@ -55,15 +55,15 @@ def _decode(
 ) -> None:
     try:
         schema_id = message_schema_id(value or b"")
-        place = RecordId(place.topic, place.partition, place.offset, schema_id)
+        record_id = RecordId(record_id.topic, record_id.partition, record_id.offset, schema_id)
         entry = schemas.get(schema_id)
         if entry is not None and entry.part != "value":
             raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")
         change = decode(value or b"", schemas)
         announced = -1 if entry is None else entry.announced
-        changes.append(Delivered(place, change, assignment, announced, message=value or b""))
+        changes.append(Delivered(record_id, change, assignment, announced, message=value or b""))
     except UnknownSchemaError:
-        reason = f"schema {place.schema_id.hex()} is not published: a foreign message?"
-        letters.append(DeadLetter(place, reason, value or b""))
+        reason = f"schema {record_id.schema_id.hex()} is not published: a foreign message?"
+        letters.append(DeadLetter(record_id, reason, value or b""))
     except DecodeError as error:
-        letters.append(DeadLetter(place, str(error), value or b""))
+        letters.append(DeadLetter(record_id, str(error), value or b""))

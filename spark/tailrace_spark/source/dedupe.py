@@ -18,9 +18,9 @@ _ITS_OWN: Final = "digest IS NULL OR op = 'truncate'"
 def one_copy(heads: DataFrame, seconds: float) -> DataFrame:
     """A stream of `tailrace_spark.source.kafka.with_head`, without copies that come within `seconds` of the first.
 
-    As docs/contracts.md 6 says: the event time is the micro-batch's own, so that no record is older than the watermark,
-    whatever its write time or Kafka's timestamp. A copy that comes later than that is passed on again. Keeps some 100
-    bytes of state for each change of the last `seconds`.
+    The event time is the micro-batch's own (docs/contracts.md 6). So no record is older than the watermark, whatever
+    its write time or Kafka's timestamp. A copy that comes later than that is passed on again. Keeps some 100 bytes of
+    state for each change of the last `seconds`.
     """
     return (
         heads.withColumn(_TAKEN, F.current_timestamp())
@@ -35,9 +35,9 @@ def one_copy_by_event_time(changes: DataFrame, delay: str) -> DataFrame:
     """A stream of changes with `event_time`, a timestamp of `written`, and its watermark, and without copies.
 
     Spark has one watermark in a query, so this one is the user's too: for windows of `event_time`, for instance. All
-    copies of a change have one write time, so however late a copy comes, it is left out: by the state that is kept for
-    `delay`, such as "1 hour", or with all other changes that are older than the watermark. Records that are no changes
-    have no event time, and are never late.
+    copies of a change have one write time, so a copy is left out however late it comes. State does it for `delay`, such
+    as "1 hour". After that, a copy is left out with all other changes that are older than the watermark. Records that
+    are no changes have no event time, and are never late.
     """
     return (
         changes.withColumn(EVENT_TIME, F.timestamp_micros("written"))
@@ -49,5 +49,5 @@ def one_copy_by_event_time(changes: DataFrame, delay: str) -> DataFrame:
 
 
 def _identity() -> Column:
-    place = F.encode(F.concat_ws("/", "topic", "partition", "offset"), "UTF-8")
-    return F.when(F.expr(_ITS_OWN), place).otherwise(F.col("digest"))
+    record_id = F.encode(F.concat_ws("/", "topic", "partition", "offset"), "UTF-8")
+    return F.when(F.expr(_ITS_OWN), record_id).otherwise(F.col("digest"))

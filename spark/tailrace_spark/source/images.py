@@ -21,10 +21,10 @@ def imaged(
     """The changes of one micro-batch of `tailrace_spark.changes`, in pieces, each with its `images` (docs/images.md).
 
     `records` is the batch's `frame.toArrow()`, a pyarrow Table; its rows are taken by topic, partition and offset.
-    `schemas` is a SchemaReader. Records that are no changes are the pieces' dead letters. Call
-    it once the batch before is done with, and take all of it: what a batch that failed had, it has again. Raises
-    ServiceError as ImageStore does, and SettingsError for changes that a crash may take back, unless `early` ones are
-    taken; KeyError for records without `value`, as of `changes(..., table=...)`.
+    `schemas` is a SchemaReader. Records that are no changes are the pieces' dead letters. Call it once the batch before
+    is done with, and take all of it: a failed batch is redelivered with its changes. Raises ServiceError as ImageStore
+    does, and KeyError for records without `value`, as of `changes(..., table=...)`. Raises SettingsError for changes
+    that a crash may take back, unless `early` ones are accepted.
     """
     order = [(name, "ascending") for name in ("topic", "partition", "offset")]
     return store.imaged(pieces(records.sort_by(order), schemas, early=early))

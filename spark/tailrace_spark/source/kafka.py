@@ -38,10 +38,10 @@ def read_messages(
 ) -> DataFrame:
     """A stream of Kafka's records: topic, partition, offset, timestamp, value.
 
-    `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix); of what
-    it matches, the agents' own topics under the prefix, such as `.schemas`, are left out, and those of `without`.
-    Topics that appear later are read from their beginning. `options` are those of Spark's Kafka source, such as
-    startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no
+    `topics` is a Java regular expression (default: [stream] topics, else every table's topic under the prefix). The
+    agents' own topics under the prefix, such as `.schemas`, are left out even if it matches them, and so are those of
+    `without`. Topics that appear later are read from their beginning. `options` are those of Spark's Kafka source, such
+    as startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no
     records without a value. On Spark 4.1 the session is set to the first version of its Kafka source, whose restarts
     are sound.
     """

@@ -50,7 +50,7 @@ def java_options(
     if options.get("ssl.endpoint.identification.algorithm") == "none":
         options["ssl.endpoint.identification.algorithm"] = ""  # Java's word for none
     if module := _SCRAM_OR_PLAIN.get(str(mechanism)):
-        user, password = (str(librdkafka.get(f"sasl.{part}", "")) for part in ("username", "password"))
+        user, password = (str(librdkafka.get(f"sasl.{field}", "")) for field in ("username", "password"))
         options["sasl.jaas.config"] = f"{module} required username={_jaas(user)} password={_jaas(password)};"
     options.update(_tls(librdkafka, read or _read_pem))
     options.update({name: str(value) for name, value in java.items()})
@@ -64,7 +64,7 @@ def table_topics(prefix: str) -> str:
 
 def without_internal(pattern: str, prefix: str) -> str:
     """The Java regular expression less the agents' own topics under the prefix: their records are no changes."""
-    return without_topics(pattern, [internal_topic(prefix, which) for which in Internal])
+    return without_topics(pattern, [internal_topic(prefix, kind) for kind in Internal])
 
 
 def without_topics(pattern: str, topics: Collection[str]) -> str:
@@ -79,8 +79,8 @@ def _quoted(name: str) -> str:
 
 def _tls(librdkafka: Mapping[str, Scalar], read: ReadText) -> dict[str, str]:
     def pem(name: str) -> str | None:
-        given, location = librdkafka.get(f"ssl.{name}.pem"), librdkafka.get(f"ssl.{name}.location")
-        return str(given) if given is not None else None if location is None else read(str(location))
+        text, location = librdkafka.get(f"ssl.{name}.pem"), librdkafka.get(f"ssl.{name}.location")
+        return str(text) if text is not None else None if location is None else read(str(location))
 
     options: dict[str, str] = {}
     if (authorities := pem("ca")) is not None:
@@ -89,8 +89,8 @@ def _tls(librdkafka: Mapping[str, Scalar], read: ReadText) -> dict[str, str]:
         options |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(librdkafka["ssl.keystore.location"])}
     certificate, key = pem("certificate"), pem("key")
     if certificate is not None and key is not None:
-        given = librdkafka.get("ssl.key.password")
-        plain = plain_pkcs8(key, None if given is None else str(given))
+        password = librdkafka.get("ssl.key.password")
+        plain = plain_pkcs8(key, None if password is None else str(password))
         options |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certificate}
         options["ssl.keystore.key"] = plain
     return options

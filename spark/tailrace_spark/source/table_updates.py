@@ -1,7 +1,7 @@
 """Whole table updates out of micro-batches, which end anywhere: for sinks that write all of an update at once.
 
-An update belongs to the batch that has its first change. What is behind that batch's end is read ahead, and left out
-of the next batch, so it makes no difference where a batch ends, nor how often it is delivered.
+An update belongs to the batch that has its first change. The rest of it, after that batch's end, is read
+ahead and left out of the next batch. So where a batch ends, or how often it is delivered, makes no difference.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OpenUpdate:
 
 
 @dataclass(slots=True)
-class _Open(OpenUpdate):
+class _WriterUpdate(OpenUpdate):
     """Of one mutation of its writer."""
 
     mutation: _Mutation | None = None
@@ -79,7 +79,7 @@ class Updates:
     """Puts changes together to updates; each partition's in the order of its offsets."""
 
     def __init__(self) -> None:
-        self._open: dict[_Writer, _Open] = {}
+        self._open: dict[_Writer, _WriterUpdate] = {}
         self._seen: set[_Writer] = set()
         self.left_out = 0
 
@@ -101,18 +101,18 @@ class Updates:
             return
         writer = _writer(delivered)
         mutation = (source.epoch, source.segment, source.offset, source.origin)
-        known = self._open.get(writer)
-        if known is not None and known.mutation != mutation:
+        open_update = self._open.get(writer)
+        if open_update is not None and open_update.mutation != mutation:
             yield self._give_up(writer)
-            known = None
-        if known is None:
+            open_update = None
+        if open_update is None:
             if not source.begins_update and writer not in self._seen:
                 self.left_out += 1
                 return
-            known = self._open[writer] = _Open(mutation=mutation)
+            open_update = self._open[writer] = _WriterUpdate(mutation=mutation)
         self._seen.add(writer)
-        known.add(delivered)
-        if known.whole:
+        open_update.add(delivered)
+        if open_update.whole:
             yield self._open.pop(writer).in_order()
 
     def feed_rest(self, delivered: Delivered) -> Iterator[list[Delivered]]:
@@ -121,10 +121,10 @@ class Updates:
         if source is None:
             return
         writer = _writer(delivered)
-        known = self._open.get(writer)
-        if known is None:
+        open_update = self._open.get(writer)
+        if open_update is None:
             return
-        if known.mutation != (source.epoch, source.segment, source.offset, source.origin):
+        if open_update.mutation != (source.epoch, source.segment, source.offset, source.origin):
             yield self._give_up(writer)
         else:
             yield from self.feed(delivered)
@@ -136,13 +136,13 @@ class Updates:
 
     def _give_up(self, writer: _Writer) -> list[Delivered]:
         changes = self._open.pop(writer).in_order()
-        place, source = changes[0].record_id, changes[0].change.source
+        record_id, source = changes[0].record_id, changes[0].change.source
         log.warning(
-            "%s, partition %d, offset %d: an update of %d changes in all that lacks some of them, which cannot be "
-            "decoded or never came; it is written without them",
-            place.topic,
-            place.partition,
-            place.offset,
+            "%s, partition %d, offset %d: an update of %d changes lacks some of them: they cannot be decoded or never "
+            "came. It is written without them",
+            record_id.topic,
+            record_id.partition,
+            record_id.offset,
             0 if source is None else source.count,
         )
         return changes
@@ -171,8 +171,10 @@ class WholeUpdates:
     def __iter__(self) -> Iterator[Piece]:
         updates = Updates()
         for piece in self._pieces():
-            whole = [one for delivered in piece.changes for update in updates.feed(delivered) for one in update]
-            yield Piece(tuple(whole), piece.dead_letters)
+            complete = [
+                change for delivered in piece.changes for update in updates.feed(delivered) for change in update
+            ]
+            yield Piece(tuple(complete), piece.dead_letters)
         for update in self._rest(updates):
             yield Piece(tuple(update))
         if updates.left_out:
@@ -180,10 +182,10 @@ class WholeUpdates:
 
     def _rest(self, updates: Updates) -> Iterator[list[Delivered]]:
         for partition in sorted(updates.waiting):
-            place: int | None = self._ends[partition]
-            while place is not None and partition in updates.waiting:
-                found, place = self._read_on(partition, place)
-                for piece in found:
+            offset: int | None = self._ends[partition]
+            while offset is not None and partition in updates.waiting:
+                pieces, offset = self._read_on(partition, offset)
+                for piece in pieces:
                     for delivered in piece.changes:
                         yield from updates.feed_rest(delivered)
         if not updates.waiting:
@@ -197,22 +199,26 @@ class WholeUpdates:
 
 def with_streams(piece: Piece, table: StreamTable, times: WriteTimes) -> Piece:
     """The piece with the streams of all write times of its changes, looked up together."""
-    asked: list[tuple[int, int, int]] = []
-    for number, delivered in enumerate(piece.changes):
-        own = None if delivered.assignment is None else record_times(delivered.change)[0]
-        asked += [
-            (number, delivered.change.token, written) for written in sorted(times(delivered.change)) if written != own
+    lookups: list[tuple[int, int, int]] = []
+    for index, delivered in enumerate(piece.changes):
+        assigned_time = None if delivered.assignment is None else record_times(delivered.change)[0]
+        lookups += [
+            (index, delivered.change.token, written)
+            for written in sorted(times(delivered.change))
+            if written != assigned_time
         ]
-    if not asked:
+    if not lookups:
         return piece
-    numbers, tokens, written = zip(*asked, strict=True)
-    found = table.assign(np.array(tokens, dtype=np.int64), np.array(written, dtype=np.int64))
-    others: dict[int, list[tuple[int, Assignment]]] = {}
-    for number, at, generation, stream in zip(numbers, written, found.generations, found.streams, strict=True):
-        others.setdefault(number, []).append((at, Assignment(int(generation), bytes(stream))))
+    indexes, tokens, written = zip(*lookups, strict=True)
+    assigned = table.assign(np.array(tokens, dtype=np.int64), np.array(written, dtype=np.int64))
+    assignments: dict[int, list[tuple[int, Assignment]]] = {}
+    for index, write_time, generation, stream in zip(
+        indexes, written, assigned.generations, assigned.streams, strict=True
+    ):
+        assignments.setdefault(index, []).append((write_time, Assignment(int(generation), bytes(stream))))
     changes = [
-        replace(delivered, others=tuple(others[number])) if number in others else delivered
-        for number, delivered in enumerate(piece.changes)
+        replace(delivered, others=tuple(assignments[index])) if index in assignments else delivered
+        for index, delivered in enumerate(piece.changes)
     ]
     return replace(piece, changes=tuple(changes))
 

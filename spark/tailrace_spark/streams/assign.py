@@ -37,7 +37,7 @@ COLUMNS: Final = (
 )
 _KEPT: Final = ("op", "token", "written", "ttl", "expires", "digest")
 _PLACE: Final = ("topic", "partition", "offset", "schema_id", "value")
-_HOLD_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 
 Bools = npt.NDArray[np.bool_]
 TableSource = Callable[[], StreamTable]
@@ -70,9 +70,9 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 def generations_of_task(config: Mapping[str, Scalar], prefix: str) -> TableSource:
     """What each task asks: the generations topic, read to its end when the task starts (docs/contracts.md 5).
 
-    The reader stays with the worker process, so that later tasks only read on. A task holds while no generation is
-    valid or the end cannot be reached, and says each reason once where its executor logs: Spark has no way for a task
-    that runs to tell its query.
+    The reader stays with the worker process, so that later tasks only read on. A task waits while no generation is
+    valid or the end cannot be reached. It logs each reason once, on its executor, since a running task has no way to
+    tell its query.
     """
     return partial(_read, dict(config), internal_topic(prefix, Internal.GENERATIONS))
 
@@ -91,7 +91,7 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
     reader = _readers.get(key)
     if reader is None:
         reader = _readers[key] = GenerationReader.open(config, topic)
-    said = ""
+    logged = ""
     while True:
         try:
             published = reader.refresh()
@@ -104,10 +104,10 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
                     _tables[key] = uuids, StreamTable.of_published(published, reader.known_until)
                 return replace(_tables[key][1], known_until=reader.known_until)
             words = f"{topic} has no valid generation yet: is an agent running?"
-        if words != said:  # a task may hold for hours
+        if words != logged:  # a task may wait for hours
             log.warning("waiting for generations: %s", words)
-            said = words
-        time.sleep(_HOLD_SECONDS)
+            logged = words
+        time.sleep(_RETRY_SECONDS)
 
 
 def _assign(
@@ -122,12 +122,12 @@ def _assign(
 
 
 def _assign_batch(table: StreamTable, prefix: str, lateness_micros: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    known = batch.column("token").is_valid()
+    decodable = batch.column("token").is_valid()
     tokens, written = (_int64s(batch.column(name)) for name in ("token", "written"))
-    found = table.assign(tokens, written)
-    undecodable = ~_bools(known)
+    assignments = table.assign(tokens, written)
+    undecodable = ~_bools(decodable)
     late = ~undecodable & (_int64s(batch.column("published")) * 1000 - written > lateness_micros)
-    flags = [(found.marks == number) & ~undecodable for number in range(1, len(MARKS))]
+    flags = [(assignments.marks == index) & ~undecodable for index in range(1, len(MARKS))]
     marks = _lists([*(str(mark) for mark in MARKS[1:]), LATE, UNDECODABLE], [*flags, late, undecodable])
     keyspaces, tables = _names(prefix, batch.column("topic"))
     columns = [
@@ -135,8 +135,8 @@ def _assign_batch(table: StreamTable, prefix: str, lateness_micros: int, batch: 
         keyspaces,
         tables,
         *[batch.column(name) for name in _PLACE],
-        pc.if_else(known, found.stream_column(), pa.scalar(None, pa.binary())),
-        pc.if_else(known, pa.array(found.generations), pa.scalar(None, pa.int64())),
+        pc.if_else(decodable, assignments.stream_column(), pa.scalar(None, pa.binary())),
+        pc.if_else(decodable, pa.array(assignments.generations), pa.scalar(None, pa.int64())),
         marks,
     ]
     names = [*_KEPT, "keyspace", "table", *_PLACE, "stream_id", "generation", "marks"]
@@ -165,6 +165,6 @@ def _lists(names: list[str], flags: list[Bools]) -> pa.Array:
 def _names(prefix: str, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Keyspace and table of each topic, worked out once per topic; null for a topic whose name was shortened."""
     encoded = topics.dictionary_encode()
-    found = [table_of_topic(prefix, topic) or (None, None) for topic in encoded.dictionary.to_pylist()]
-    keyspaces, tables = (pa.array([pair[part] for pair in found], pa.string()) for part in (0, 1))
+    names = [table_of_topic(prefix, topic) or (None, None) for topic in encoded.dictionary.to_pylist()]
+    keyspaces, tables = (pa.array([pair[index] for pair in names], pa.string()) for index in (0, 1))
     return keyspaces.take(encoded.indices), tables.take(encoded.indices)

@@ -18,7 +18,7 @@ Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 
 MARKS: Final = (None, Mark.BEFORE_FIRST, Mark.AHEAD)
-"""What the numbers in Assigned.marks stand for."""
+"""What the numbers in AssignmentColumns.marks stand for."""
 
 _STREAM: Final = np.dtype((np.void, STREAM_ID_BYTES))
 _BEFORE_FIRST: Final = MARKS.index(Mark.BEFORE_FIRST)
@@ -30,8 +30,8 @@ _LAST: Final = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """One row per change: `streams` as 16 bytes each, `generations` in milliseconds, `marks` as places in MARKS."""
+class AssignmentColumns:
+    """One row per change: `streams` as 16 bytes each, `generations` in milliseconds, `marks` as indexes into MARKS."""
 
     streams: npt.NDArray[np.void]
     generations: Int64s
@@ -56,10 +56,10 @@ class Assigned:
 class RangeEnds:
     """The ends of a generation's ranges, and where in them to begin to look for a token.
 
-    Tokens are hashes, so the ring is cut into equal shares, two to four times as many as it has ends: `begins` has
-    for each share the first entry whose range ends in it or after it. That entry, or the next, is nearly always the
-    token's; a binary search, for where it is not, takes ten times as long in a large ring. `ends` are unsigned, from
-    the minimum token on, and one more that no token is behind.
+    Tokens are hashes, so the ring is cut into equal shares, two to four times as many as it has ends. `begins` has for
+    each share the first entry whose range ends in it or after it. That entry, or the next, is nearly always the
+    token's. Elsewhere a binary search finds it, which takes ten times as long in a large ring. `ends` are unsigned,
+    from the minimum token on, and one more that no token exceeds.
     """
 
     ends: UInt64s
@@ -75,16 +75,16 @@ class RangeEnds:
         shares = np.arange(1 << bits, dtype=np.uint64) << shift
         return cls(ends, np.searchsorted(ends[:-1], shares).astype(np.int32), shift)
 
-    def places(self, tokens: UInt64s) -> npt.NDArray[np.intp]:
+    def entries(self, tokens: UInt64s) -> npt.NDArray[np.intp]:
         """Which entry each token (unsigned likewise) belongs to: the first that ends at it or after it, else 0."""
-        places = self.begins[(tokens >> self.shift).view(np.int64)].astype(np.intp)
-        behind = self.ends[places] < tokens
-        places += behind
-        moved = np.flatnonzero(behind)
-        further = moved[self.ends[places[moved]] < tokens[moved]]
-        places[further] = np.searchsorted(self.ends, tokens[further])
-        places[places == len(self.ends) - 1] = 0
-        return places
+        entries = self.begins[(tokens >> self.shift).view(np.int64)].astype(np.intp)
+        past_end = self.ends[entries] < tokens
+        entries += past_end
+        moved = np.flatnonzero(past_end)
+        further = moved[self.ends[entries[moved]] < tokens[moved]]
+        entries[further] = np.searchsorted(self.ends, tokens[further])
+        entries[entries == len(self.ends) - 1] = 0
+        return entries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class GenerationColumns:
     def look_up(self, tokens: Int64s) -> npt.NDArray[np.void]:
         """The stream of each token, as tailrace_schemas.streams.stream_for."""
         unsigned = tokens.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN
-        entry = self.range_ends.places(unsigned)
+        entry = self.range_ends.entries(unsigned)
         if self.uniform is None:
             return self.streams.take(self.first[entry] + _shard(self.counts[entry], self.ignore_msb[entry], unsigned))
         count, ignore_msb = self.uniform
@@ -149,37 +149,39 @@ class StreamTable:
         for generation in generations:
             timestamps.append(generation.timestamp)
             columns.append(GenerationColumns.of(generation))
-        if not columns or any(before >= after for before, after in pairwise(timestamps)):
+        if not columns or any(earlier >= later for earlier, later in pairwise(timestamps)):
             raise ValueError(f"at least one generation, ascending by timestamp, not {timestamps}")
         return cls(np.array(timestamps, dtype=np.int64), tuple(columns), known_until)
 
     @classmethod
     def of_published(cls, published: Iterable[PublishedGeneration], known_until: int | None) -> Self:
         """From what GenerationReader.refresh gave, and its `known_until`; unpacked one at a time."""
-        return cls.of((one.unpack().generation for one in published), known_until)
+        return cls.of((generation.unpack().generation for generation in published), known_until)
 
-    def assign(self, tokens: Int64s, written: Int64s) -> Assigned:
+    def assign(self, tokens: Int64s, written: Int64s) -> AssignmentColumns:
         """Stream, generation and mark of changes with these tokens and write times (microseconds), row by row.
 
         Equal to `operating` and `stream_for` of tailrace_schemas.streams for each row; memory is a few times the
         input's.
         """
-        at = written // 1000
-        place = np.searchsorted(self.timestamps, at, side="right") - 1
-        marks = np.where(place < 0, np.uint8(_BEFORE_FIRST), np.uint8(0))
+        milliseconds = written // 1000
+        operating = np.searchsorted(self.timestamps, milliseconds, side="right") - 1
+        marks = np.where(operating < 0, np.uint8(_BEFORE_FIRST), np.uint8(0))
         if self.known_until is not None:
-            marks[(place >= 0) & (at > self.known_until)] = _AHEAD
-        np.maximum(place, 0, out=place)
-        return Assigned(streams=self._look_up(place, tokens), generations=self.timestamps[place], marks=marks)
+            marks[(operating >= 0) & (milliseconds > self.known_until)] = _AHEAD
+        np.maximum(operating, 0, out=operating)
+        return AssignmentColumns(
+            streams=self._look_up(operating, tokens), generations=self.timestamps[operating], marks=marks
+        )
 
-    def _look_up(self, place: npt.NDArray[np.intp], tokens: Int64s) -> npt.NDArray[np.void]:
+    def _look_up(self, operating: npt.NDArray[np.intp], tokens: Int64s) -> npt.NDArray[np.void]:
         """By generation: a batch nearly always has one, at a change of topology two."""
-        if len(place) and np.all(place == place[0]):
-            return self.generations[int(place[0])].look_up(tokens)
+        if len(operating) and np.all(operating == operating[0]):
+            return self.generations[int(operating[0])].look_up(tokens)
         streams = np.empty(len(tokens), dtype=_STREAM)
-        for one in np.flatnonzero(np.bincount(place)):
-            rows = np.flatnonzero(place == one)
-            streams[rows] = self.generations[int(one)].look_up(tokens[rows])
+        for index in np.flatnonzero(np.bincount(operating)):
+            rows = np.flatnonzero(operating == index)
+            streams[rows] = self.generations[int(index)].look_up(tokens[rows])
         return streams
 
 

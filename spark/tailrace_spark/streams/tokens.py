@@ -29,10 +29,10 @@ def tokens_of(keys: pa.Array) -> Int64s:
     if keys.null_count:
         raise ValueError(f"{keys.null_count} of the keys are null: a partition key has a token, null has none")
     wide = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
-    _, places, data = keys.buffers()
+    _, offset_buffer, data = keys.buffers()
     if not len(keys):
         return np.empty(0, dtype=np.int64)
-    offsets = np.frombuffer(places, dtype=wide)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    offsets = np.frombuffer(offset_buffer, dtype=wide)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     # Words are read whole, over a key's end where it is short: so some bytes stand behind the last.
     padded = np.zeros(last - first + _BLOCK, dtype=np.uint8)
@@ -54,16 +54,16 @@ class _Words:
     def __init__(self, padded: npt.NDArray[np.uint8]) -> None:
         self._view: UInt64s = np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
 
-    def at(self, places: Int64s) -> UInt64s:
-        return self._view[places]
+    def at(self, offsets: Int64s) -> UInt64s:
+        return self._view[offsets]
 
-    def tail(self, places: Int64s, sizes: Int64s) -> UInt64s:
+    def tail(self, offsets: Int64s, sizes: Int64s) -> UInt64s:
         """0 to 8 bytes, each sign-extended before its shift and joined by XOR, as Cassandra does.
 
         A negative byte turns over every bit above it: so a byte is turned over when an odd number below it is negative.
         """
-        kept = np.where(sizes == 0, np.uint64(0), _ONES >> ((8 - np.maximum(sizes, 1)) * 8).astype(np.uint64))
-        word = self.at(places) & kept
+        mask = np.where(sizes == 0, np.uint64(0), _ONES >> ((8 - np.maximum(sizes, 1)) * 8).astype(np.uint64))
+        word = self.at(offsets) & mask
         odd = (word & _SIGNS) << np.uint64(1)
         for shift in (8, 16, 32):
             odd ^= odd << np.uint64(shift)
@@ -73,16 +73,16 @@ class _Words:
 def _hashed(words: _Words, starts: Int64s, lengths: Int64s) -> Int64s:
     """MurmurHash3 x64 128 with seed 0, its first word, of keys that descend by length."""
     h1, h2 = np.zeros((2, len(starts)), dtype=np.uint64)
-    whole = lengths // _BLOCK
-    for block in range(int(whole[0])):
-        active = int(np.searchsorted(-whole, -block))  # how many have more blocks than that
-        at = starts[:active] + _BLOCK * block
-        one, two = h1[:active], h2[:active]
-        one ^= _scrambled(words.at(at), _C1, 31, _C2)
-        one[:] = (_rotated(one, 27) + two) * np.uint64(5) + np.uint64(0x52DCE729)
-        two ^= _scrambled(words.at(at + 8), _C2, 33, _C1)
-        two[:] = (_rotated(two, 31) + one) * np.uint64(5) + np.uint64(0x38495AB5)
-    tails, sizes = starts + _BLOCK * whole, lengths % _BLOCK
+    blocks = lengths // _BLOCK
+    for block in range(int(blocks[0])):
+        active = int(np.searchsorted(-blocks, -block))  # how many have more blocks than that
+        offsets = starts[:active] + _BLOCK * block
+        first, second = h1[:active], h2[:active]
+        first ^= _scrambled(words.at(offsets), _C1, 31, _C2)
+        first[:] = (_rotated(first, 27) + second) * np.uint64(5) + np.uint64(0x52DCE729)
+        second ^= _scrambled(words.at(offsets + 8), _C2, 33, _C1)
+        second[:] = (_rotated(second, 31) + first) * np.uint64(5) + np.uint64(0x38495AB5)
+    tails, sizes = starts + _BLOCK * blocks, lengths % _BLOCK
     # Of nothing, the second word is 0 and leaves the hash alone; its place may then be beyond the bytes.
     seconds = np.where(sizes > 8, tails + 8, 0)
     h2 ^= _scrambled(words.tail(seconds, np.maximum(sizes - 8, 0)), _C2, 33, _C1)

@@ -1,4 +1,4 @@
-"""What a task of ours does for the Python worker that it runs in."""
+"""Keeps the start of a task short in the Python worker that runs it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from zipimport import zipimporter
 def forget_archives() -> None:
     """Forget the importers of archives, which are made again where something is imported from them.
 
-    PySpark invalidates the caches of all importers at the start of each task. Before Python 3.13 one of an archive
-    reads the archive's whole directory then, and a worker has a dozen of pyspark.zip: 0.1 s of each task (measured).
+    PySpark invalidates the caches of all importers at the start of each task. Before Python 3.13 that makes an
+    archive's importer read the archive's whole directory. A worker has a dozen of pyspark.zip: 0.1 s of each task
+    (measured).
     """
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):

@@ -50,7 +50,7 @@ def test_an_older_format_is_noted_anew(files: LocalFiles) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"format": FORMAT + 1}, r"stream\.checkpoint c was written by a newer Tailrace \(format 2; .* install that"),
+        ({"format": FORMAT + 1}, r"stream\.checkpoint c was written by a newer Tailrace \(format 2; .* Install that"),
         ({"prefix": "q"}, "of the topics of q, not of p: set another stream.checkpoint"),
         ({"sink": "sqlite:////y.db"}, "of the sink sqlite:////y.db, not of sqlite:////x.db.* remove tailrace/stream"),
         ({"one_copy": True}, "written with stream.one_copy_seconds"),

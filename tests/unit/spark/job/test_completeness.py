@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
-from tailrace_spark.job.completeness import Completeness, Ends, Marks, published_to
+from tailrace_spark.job.completeness import Completeness, Ends, WatermarkTracker, published_to
 
 POSITION = Position(1, 2, 3)
 TOPICS = ("t.a", "t.b")
@@ -44,14 +44,14 @@ def test_a_host_that_left_the_ring_counts_until_it_is_retired() -> None:
     assert found == Completeness(100, "host gone, which is not in the ring any more: see tailrace hosts retire")
 
 
-def step(marks: Marks, published: int | None, ends: Ends, written: Ends) -> dict[str, int | None]:
+def step(marks: WatermarkTracker, published: int | None, ends: Ends, written: Ends) -> dict[str, int | None]:
     """The times of both topics."""
     found = marks.step(Completeness(published, "host a"), ends, written, TOPICS)
     return {topic: complete.time for topic, complete in found.items()}
 
 
 def test_a_topic_is_complete_once_the_stream_has_written_up_to_its_ends() -> None:
-    marks = Marks()
+    marks = WatermarkTracker()
     ends = {("t.a", 0): 10, ("t.a", 1): 5, ("t.b", 0): 0}
     assert step(marks, 1_000, ends, {}) == {"t.a": None, "t.b": 1_000}, "nothing was ever written to b"
     # Other ends, of changes that are later than the mark: they are not waited for.
@@ -63,7 +63,7 @@ def test_a_topic_is_complete_once_the_stream_has_written_up_to_its_ends() -> Non
 
 
 def test_what_it_waits_for_is_told() -> None:
-    marks = Marks()
+    marks = WatermarkTracker()
     [found] = marks.step(Completeness(5, "host a"), {("t.a", 0): 1}, {}, ["t.a"]).values()
     assert found == Completeness(None, "the stream, which has not written everything yet")
     [found] = marks.step(Completeness(5, "host a"), {("t.a", 0): 1}, {("t.a", 0): 1}, ["t.a"]).values()
@@ -76,7 +76,7 @@ def test_what_it_waits_for_is_told() -> None:
 @given(st.data())
 def test_it_never_runs_ahead_of_the_data(data: st.DataObject) -> None:
     """A history of one partition: each moment it grows, hosts publish, the stream writes some of what is there."""
-    marks, end, written, published = Marks(), 0, 0, 0
+    marks, end, written, published = WatermarkTracker(), 0, 0, 0
     needed: list[tuple[int, int]] = []
     for moment in range(data.draw(st.integers(1, 20))):
         end += data.draw(st.integers(0, 3))

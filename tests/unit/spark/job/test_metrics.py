@@ -66,7 +66,7 @@ def test_what_a_batch_did_is_counted() -> None:
         held = read(server)
         assert held["tailrace_stream_held"] == 1
         assert LAST.format(what="sink", error="no answer", action=TRY) in held
-        metrics.goes_on()
+        metrics.unblocked()
         for lag in (7.0, 0.25):
             tables = {"shop.orders": TableProgress(4, lag)}
             metrics.wrote(
@@ -78,7 +78,7 @@ def test_what_a_batch_did_is_counted() -> None:
                     marks={"late": 2},
                     left_out={"shop.orders": 6},
                     seconds=0.25,
-                    held_seconds=1.5,
+                    blocked_seconds=1.5,
                 )
             )
         metrics.swept(10)
@@ -143,7 +143,7 @@ def test_probes() -> None:
         assert answers(server) == [200, 200]
         metrics.failed("sink", "no answer")
         assert answers(server) == [200, 503]
-        metrics.goes_on()
+        metrics.unblocked()
         now += 601
         assert answers(server) == [503, 503]
 
@@ -178,7 +178,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
     held = status(metrics)
     assert held["sink"] == {"name": "local", "type": "sql", "location": "sqlite:///t.db"}
     assert held["held"] == {"what": "sink", "words": "no answer", "action": TRY, "at": held["held"]["at"]}
-    metrics.goes_on()
+    metrics.unblocked()
     metrics.wrote(
         Progress(batch=7, records=3, summary=Summary(2, 2), tables={"a.b": TableProgress(3, 0.5)}, seconds=0.25)
     )

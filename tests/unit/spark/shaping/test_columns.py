@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_spark.shaping.columns import Asked, known_of
+from tailrace_spark.shaping.columns import FilterColumns, known_key_columns
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -44,21 +44,21 @@ TRUNCATION = Change(op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=De
     ids=lambda value: value.op.value if isinstance(value, Change) else str(value),
 )
 def test_known_is_what_all_rows_of_a_change_have_in_common(change: Change, known: int) -> None:
-    assert known_of(change) == known
-    [row] = Asked(ORDERS, written=False).rows([change]).to_pylist()
+    assert known_key_columns(change) == known
+    [row] = FilterColumns(ORDERS, written=False).rows([change]).to_pylist()
     values = [row[name] for name in ("country", "id", "day", "at")]
     wanted = ["de", 7, date(1970, 1, 2), datetime(1970, 1, 1, 0, 0, 0, 2000, UTC)]
     assert values == wanted[:known] + [None] * (4 - known)
-    assert Asked(ORDERS, written=False).named(known) == {*["country", "id", "day", "at"][:known], "change"}
+    assert FilterColumns(ORDERS, written=False).named(known) == {*["country", "id", "day", "at"][:known], "change"}
 
 
 def test_a_table_without_clustering_columns_is_known_whole_by_its_partition_key() -> None:
     plain = Log(table({"id": "int"}, regular={"v": "text"}))
-    assert [known_of(one) for one in (plain.insert((1,), (), 5), plain.delete_partition((1,), 5))] == [1, 1]
+    assert [known_key_columns(one) for one in (plain.insert((1,), (), 5), plain.delete_partition((1,), 5))] == [1, 1]
 
 
 def test_what_kind_of_change_it_is() -> None:
-    asked = Asked(ORDERS, written=False)
+    asked = FilterColumns(ORDERS, written=False)
     found = asked.rows([LOG.insert(KEY, (1, 2), 5), LOG.static(KEY, 6, note="n"), TRUNCATION]).to_pylist()
     assert [row["change"]["op"] for row in found] == ["insert", "update", "truncate"]
     assert [row["change"]["static"] for row in found] == [False, True, False]
@@ -69,8 +69,8 @@ def test_what_kind_of_change_it_is() -> None:
 
 
 def test_what_a_change_writes_is_there_for_logs_alone_and_only_what_is_one_cell() -> None:
-    written: Any = Asked(ORDERS, written=True)
-    assert "columns" not in Asked(ORDERS, written=False).schema.names
+    written: Any = FilterColumns(ORDERS, written=True)
+    assert "columns" not in FilterColumns(ORDERS, written=False).schema.names
     assert [field.name for field in written.schema.field("columns").type] == ["note", "ship", "total"]
     ship = {"street": "s", "zip": 1, "tags": ["a"]}
     found = written.rows([LOG.update(KEY, (1, 2), 5, total=3, ship=ship), LOG.delete(KEY, (1, 2), 5)]).to_pylist()
@@ -82,11 +82,11 @@ def test_what_a_change_writes_is_there_for_logs_alone_and_only_what_is_one_cell(
 
 def test_a_key_column_hides_what_is_called_like_it() -> None:
     odd = table({"change": "int"}, {"Columns": "int"}, regular={"v": "int"})
-    asked = Asked(odd, written=True)
+    asked = FilterColumns(odd, written=True)
     assert asked.schema.names == ["change", "Columns"]
     assert asked.rows([Log(odd).insert((1,), (2,), 5, v=3)]).to_pylist() == [{"change": 1, "Columns": 2}]
 
 
 def test_a_moment_that_spark_cannot_have_is_an_error() -> None:
     with pytest.raises(pa.ArrowInvalid):
-        Asked(ORDERS, written=False).rows([LOG.insert(KEY, (1, 2**62), 5)])
+        FilterColumns(ORDERS, written=False).rows([LOG.insert(KEY, (1, 2**62), 5)])

@@ -16,7 +16,7 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
-from tailrace_spark.job.replay import Replayed, all_letters, replayed
+from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
 from tailrace_spark.sinks.protocol import DeadLetterSink
 from tailrace_spark.source.decode import pieces
 from tests.held import Record, hold
@@ -80,7 +80,7 @@ class LettersContract:
     """What a replay may end with where a stream writes meanwhile; then it is run again."""
     waits_for_nobody: bool = True
     """Whether a stream may write while a replay has begun; else before and behind each part of it."""
-    again: Callable[..., Iterator[Replayed]] = staticmethod(replayed)
+    again: Callable[..., Iterator[ReplayCounts]] = staticmethod(replay_letters)
     """What the command calls for a sink of this kind."""
 
     @pytest.fixture(autouse=True)
@@ -89,12 +89,12 @@ class LettersContract:
 
     @pytest.fixture(autouse=True)
     def two_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(letters, "AT_ONCE", 2)
+        monkeypatch.setattr(letters, "LETTERS_PER_BATCH", 2)
 
-    def replay(self, store: Lettered, pieces_of: Pieces = understood, dies_after: int | None = None) -> Replayed:
+    def replay(self, store: Lettered, pieces_of: Pieces = understood, dies_after: int | None = None) -> ReplayCounts:
         """A command of its own."""
         with closing(store.open(dies_after)) as sink:
-            return sum(self.again(sink, pieces_of, nowhere), Replayed())
+            return sum(self.again(sink, pieces_of, nowhere), ReplayCounts())
 
     def waiting(self, store: Lettered) -> list[DeadLetter]:
         """As `tailrace sink-letters list` has them."""
@@ -128,17 +128,17 @@ class LettersContract:
     def test_what_is_understood_now_is_taken_in_and_goes(self, stores: Callable[[], Lettered]) -> None:
         store = stores()
         self.deliver(store, *LETTERS)
-        assert self.replay(store) == Replayed(taken=7)
+        assert self.replay(store) == ReplayCounts(taken=7)
         self.require(store, *range(7))
         assert self.waiting(store) == []
-        assert self.replay(store) == Replayed()
+        assert self.replay(store) == ReplayCounts()
         self.require(store, *range(7))
 
     @pytest.mark.slow
     def test_what_is_refused_again_stays_a_letter(self, stores: Callable[[], Lettered]) -> None:
         store = stores()
         self.deliver(store, *LETTERS)
-        assert self.replay(store, partial(pieces, schemas=NONE)) == Replayed(again=7)
+        assert self.replay(store, partial(pieces, schemas=NONE)) == ReplayCounts(again=7)
         assert [one.record_id for one in self.waiting(store)] == [one.record_id for one in IN_ORDER]
         for _ in range(2):
             self.replay(store, lambda records: set_aside(understood(records), 2, 5))
@@ -146,14 +146,14 @@ class LettersContract:
         found = self.waiting(store)
         assert [one.record_id.offset for one in found] == [2, 5]
         assert [one.message for one in found] == [LETTERS[2].message, LETTERS[5].message]
-        assert self.replay(store) == Replayed(taken=2)
+        assert self.replay(store) == ReplayCounts(taken=2)
         self.require(store, *range(7))
 
     def test_one_without_its_bytes_is_left(self, stores: Callable[[], Lettered]) -> None:
         """As with masks, where its topic has forgotten it."""
         store = stores()
         self.deliver(store, LETTERS[0], replace(LETTERS[1], message=b""))
-        assert self.replay(store) == Replayed(taken=1, left=1)
+        assert self.replay(store) == ReplayCounts(taken=1, left=1)
         self.require(store, 0)
         assert [one.record_id.offset for one in self.waiting(store)] == [1]
 
@@ -180,7 +180,7 @@ class LettersContract:
         """It was not finished with the batch when it ended; the letters that it makes again are no changes more."""
         store = stores()
         self.deliver(store, *LETTERS[:3])
-        assert self.replay(store) == Replayed(taken=3)
+        assert self.replay(store) == ReplayCounts(taken=3)
         self.deliver(store, *LETTERS[:3])
         self.require(store, 0, 1, 2)
         self.replay(store)
@@ -191,7 +191,7 @@ class LettersContract:
         """As it would without its checkpoint, now that the schema is there."""
         store = stores()
         self.deliver(store, *LETTERS[:3])
-        assert self.replay(store) == Replayed(taken=3)
+        assert self.replay(store) == ReplayCounts(taken=3)
         for _ in range(2):
             self.deliver_understood(store, *sorted(LETTERS[:4], key=lambda one: one.record_id.key))
             self.require(store, 0, 1, 2, 3)

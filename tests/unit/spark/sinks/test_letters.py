@@ -16,7 +16,7 @@ from pyarrow import fs
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Piece
-from tailrace_spark.job.replay import Replayed
+from tailrace_spark.job.replay import ReplayCounts
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
@@ -201,8 +201,8 @@ def test_a_manifest_says_which_letters_it_has(tmp_path: Path) -> None:
     """And another replay goes by that."""
     contract, store = TestFiles(), files_in(tmp_path)
     contract.deliver(store, *LETTERS[:2])
-    assert contract.replay(store) == Replayed(taken=2)
-    assert contract.replay(store) == Replayed()
+    assert contract.replay(store) == ReplayCounts(taken=2)
+    assert contract.replay(store) == ReplayCounts()
     manifest = sorted((tmp_path / "_tailrace/commits").iterdir())[-1].read_text()
     assert json.loads(manifest)["replayed"] == [["t.shop.plain", 0, 0], ["t.shop.plain", 1, 1]]
 
@@ -217,7 +217,7 @@ def test_a_manifest_is_not_written_over_another(tmp_path: Path) -> None:
             stream.write([Piece((), LETTERS[2:3])])
             yield from understood(records)
 
-        assert contract.replay(store, beside) == Replayed(taken=3)
+        assert contract.replay(store, beside) == ReplayCounts(taken=3)
         with pytest.raises(ServiceError, match="another writer came first"):
             stream.write([Piece((), LETTERS[3:4])])
         stream.write([Piece((), LETTERS[3:4])])
@@ -261,7 +261,7 @@ def test_a_history_is_asked_which_letters_it_has(tmp_path: Path) -> None:
         contract.replay(store, dies_after=2)
     assert sorted(store.ids()) == [0, 1]
     assert len(contract.waiting(store)) == 2
-    assert contract.replay(store) == Replayed(taken=2)
+    assert contract.replay(store) == ReplayCounts(taken=2)
     contract.require(store, 0, 1)
 
 

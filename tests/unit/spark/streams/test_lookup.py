@@ -17,7 +17,7 @@ from tailrace_schemas.generations import GenerationLog, Proposal, encode_proposa
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Entry, Generation, Mark, StreamId, build_generation, operating, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.streams.lookup import MARKS, Assigned, StreamTable
+from tailrace_spark.streams.lookup import MARKS, AssignmentColumns, StreamTable
 
 TOKENS = st.integers(MIN_TOKEN, MAX_TOKEN)
 
@@ -43,7 +43,7 @@ def _generation(draw: st.DrawFn, timestamp: int) -> Generation:
     return Generation(timestamp, tuple(entries))
 
 
-def _assign(table: StreamTable, rows: list[tuple[int, int]]) -> Assigned:
+def _assign(table: StreamTable, rows: list[tuple[int, int]]) -> AssignmentColumns:
     tokens = np.array([token for token, _ in rows], dtype=np.int64)
     return table.assign(tokens, np.array([written for _, written in rows], dtype=np.int64))
 

@@ -16,7 +16,7 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
-from tailrace_spark.job.replay import Replayed, all_letters, replayed_whole
+from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_whole_updates
 from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.protocol import DeadLetterSink
@@ -83,10 +83,10 @@ class TestLogTables(LettersContract):
     @staticmethod
     def again(
         sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: letters.Fetch
-    ) -> Iterator[Replayed]:
+    ) -> Iterator[ReplayCounts]:
         updates = sink.capabilities.whole_updates
         assert updates is not None
-        return replayed_whole(sink, pieces_of, fetch, updates, STREAMS)
+        return replay_whole_updates(sink, pieces_of, fetch, updates, STREAMS)
 
     def deliver_understood(self, store: Lettered, *some: DeadLetter) -> None:
         with closing(LogTablesSink(store.cluster, "t")) as sink:  # type: ignore[attr-defined]  # it is Logs
@@ -110,19 +110,19 @@ def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_let
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One that lacks a change stays: its rows would be numbered as if there were none before them."""
-    monkeypatch.setattr(letters, "AT_ONCE", 2)
+    monkeypatch.setattr(letters, "LETTERS_PER_BATCH", 2)
     store = Logs()
     whole, cut, wide = list(update(1, 3, 0)), list(update(2, 3, 3)), list(update(3, 2, 6))
     with closing(store.open()) as sink:
         sink.write([Piece((), (*whole, *cut[1:], *wide))])
-        done = sum(replayed_whole(sink, partial(pieces, schemas=SCHEMAS), nowhere, sink, STREAMS), Replayed())
-        assert done == Replayed(taken=5, again=2)
+        done = sum(replay_whole_updates(sink, partial(pieces, schemas=SCHEMAS), nowhere, sink, STREAMS), ReplayCounts())
+        assert done == ReplayCounts(taken=5, again=2)
         assert [one.record_id.offset for one in all_letters(sink)] == [4, 5]
         rows = store.cluster.rows["shop.orders_scylla_cdc_log"].values()
         numbers = sorted((row["id"][-1], row["n"][-1], row["cdc$batch_seq_no"][-1]) for row in rows)
         assert numbers == [(1, 0, 0), (1, 1, 1), (1, 2, 2), (3, 0, 0), (3, 1, 1)]
         sink.write([Piece((), tuple(cut[:1]))])
-        done = sum(replayed_whole(sink, partial(pieces, schemas=SCHEMAS), nowhere, sink, STREAMS), Replayed())
-        assert done == Replayed(taken=3)
+        done = sum(replay_whole_updates(sink, partial(pieces, schemas=SCHEMAS), nowhere, sink, STREAMS), ReplayCounts())
+        assert done == ReplayCounts(taken=3)
         assert list(all_letters(sink)) == []
         assert len(store.cluster.rows["shop.orders_scylla_cdc_log"]) == 8
